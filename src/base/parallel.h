@@ -1,0 +1,42 @@
+#pragma once
+
+#include <omp.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace capstan {
+
+// Threads that parallel_for may use: OMP_NUM_THREADS, else the cores this process may run on.
+inline int num_threads() { return omp_get_max_threads(); }
+
+// Calls body(begin, end) on consecutive ranges that together cover [0, n), one per thread, and
+// returns when all are done. Ranges are multiples of `grain` but for the last; less than one
+// `grain` of work runs on the calling thread. The split depends on n, grain and the thread count
+// alone. body must not throw.
+template <class Body>
+void parallel_for(int64_t n, int64_t grain, const Body& body) {
+  const int64_t grains = (n + grain - 1) / grain;
+  const int threads = static_cast<int>(std::min<int64_t>(num_threads(), grains));
+  if (threads <= 1) {
+    if (n > 0) body(int64_t{0}, n);
+    return;
+  }
+#pragma omp parallel num_threads(threads)
+  {
+    const int64_t t = omp_get_thread_num(), team = omp_get_num_threads();
+    const int64_t begin = grains * t / team * grain;
+    const int64_t end = std::min(n, grains * (t + 1) / team * grain);
+    if (begin < end) body(begin, end);
+  }
+}
+
+// Calls body(i, thread) for each i in [0, n), handing them out as threads become free: for tasks of
+// unequal size. `thread` < num_threads() names a slot of scratch. body must not throw.
+template <class Body>
+void parallel_tasks(int64_t n, const Body& body) {
+#pragma omp parallel for schedule(dynamic, 1) if (n > 1)
+  for (int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
+}
+
+}  // namespace capstan

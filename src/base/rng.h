@@ -1,0 +1,63 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+namespace capstan {
+
+// What a random number is for. Equal keys give equal numbers on every device, thread count and
+// mesh, so that recomputation, resuming and re-sharding see the same draws. Nothing is shared.
+struct RngKey {
+  uint64_t seed = 0;    // the recipe's seed
+  uint64_t step = 0;    // optimizer step (or epoch, for the sampler)
+  uint64_t sample = 0;  // sample id, where the draw belongs to one
+  uint32_t site = 0;    // the place in the program; see the constants below
+};
+
+// Sites. Two places that draw must differ here, or they draw the same numbers.
+namespace site {
+inline constexpr uint32_t init = 1 << 20;     // + parameter index
+inline constexpr uint32_t dropout = 2 << 20;  // + layer
+inline constexpr uint32_t shuffle = 3 << 20;
+inline constexpr uint32_t sampling = 4 << 20;  // decoding
+inline constexpr uint32_t tasks = 5 << 20;     // the demo's examples
+}  // namespace site
+
+// Philox4x32-10 (Salmon et al., 2011): four 32-bit words that depend on key and counter alone.
+inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t{0xD2511F53} * c[0];
+    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+    c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(b),
+         static_cast<uint32_t>(a >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(a)};
+    k[0] += 0x9E3779B9;
+    k[1] += 0xBB67AE85;
+  }
+  return c;
+}
+
+// A stream of random numbers for one key. Any index can be drawn directly: draws(i) needs no draw
+// before it. A copy costs nothing; concurrent use is safe.
+class Rng {
+ public:
+  explicit Rng(const RngKey& key);
+
+  // Words 4i … 4i+3 of the stream.
+  std::array<uint32_t, 4> draws(uint64_t i) const {
+    return philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), base_[0],
+                       base_[1]},
+                      key_);
+  }
+  uint32_t word(uint64_t i) const { return draws(i / 4)[i % 4]; }
+  // Uniform in [0, 1), 24 bits.
+  float uniform(uint64_t i) const { return static_cast<float>(word(i) >> 8) * 0x1p-24f; }
+  // Uniform in [0, n), without bias. n > 0.
+  uint64_t below(uint64_t i, uint64_t n) const;
+
+ private:
+  std::array<uint32_t, 2> key_;
+  std::array<uint32_t, 2> base_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "tensor/queue.h"
+
+namespace capstan {
+
+// Which keys a query sees.
+struct AttentionMask {
+  // Document d is the tokens [starts[d], starts[d+1]) ; i32, `documents` + 1 values of which the
+  // first is 0 and the last T. Queries see keys of their own document only.
+  Tensor starts;
+  int64_t documents = 0;
+  int64_t longest = 0;  // of the documents, in tokens; scratch is sized by it
+  int64_t window = 0;   // a query sees this many keys at most, itself included; 0: no limit
+};
+
+// o[t,h,:] = Σ_s softmax_s(scale * q[t,h,:]·k[s,h/G,:]) v[s,h/G,:] over the tokens s <= t that the
+// mask shows, with G = H / K query heads per key head.
+//
+// lse[h,t] = log Σ_s exp(scale * q·k) is kept for the backward pass (f32). q, k, v and o may have
+// strides in t. Scores are made in blocks: scratch grows with `longest`, not with its square.
+void attention(Queue& q, Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
+               const AttentionMask& mask, float scale);
+
+// The gradients of the above. All tensors of shape THD or TKD may have strides in t. dq, dk and dv
+// may be views of one buffer, and may alias q, k and v (each head is read before it is written).
+void attention_backward(Queue& q, Tensor dq_THD, Tensor dk_TKD, Tensor dv_TKD, Tensor do_THD,
+                        Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
+                        const AttentionMask& mask, float scale);
+
+// Decoding: query t stands at position start + t of one document and sees the keys [0, start + t] of
+// the cache (the last `window` of them, if not 0). The cache holds the new keys already. C is the
+// capacity; rows from start + T on are not read.
+void attention_cached(Queue& q, Tensor o_THD, Tensor q_THD, Tensor k_CKD, Tensor v_CKD,
+                      int64_t start, int64_t window, float scale);
+
+}  // namespace capstan

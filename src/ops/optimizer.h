@@ -1,0 +1,44 @@
+#pragma once
+
+#include "tensor/queue.h"
+
+namespace capstan {
+
+// One parameter's tensors. Types may differ: bf16-true has all of them bf16, bf16-mixed has an f32
+// master, gradient and moments beside a bf16 weight. Arithmetic is f32.
+struct OptimizerOperands {
+  Tensor weight;  // what the model computes with; rewritten
+  Tensor master;  // the weight in full precision, or absent: then `weight` is all there is
+  Tensor grad;    // read
+  Tensor m, v;    // moments; v is absent for SGD, m too without momentum
+  Tensor grad_scale;  // one f32 that every gradient is multiplied by (clipping)
+};
+
+struct AdamWStep {
+  float lr = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0.01f;
+  int64_t step = 1;  // counted from 1
+};
+
+// g = grad * grad_scale;  w -= lr * weight_decay * w;
+// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
+// w -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)      (as torch.optim.AdamW)
+void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s);
+
+struct SgdStep {
+  float lr = 1e-3f, momentum = 0, dampening = 0, weight_decay = 0;
+  bool nesterov = false;
+  int64_t step = 1;  // counted from 1; the first step sets the momentum to the gradient
+};
+
+// g = grad * grad_scale + weight_decay * w;  m = momentum m + (1 - dampening) g;
+// w -= lr * (nesterov ? g + momentum m : momentum ? m : g)                   (as torch.optim.SGD)
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
+
+// sum[0] += Σ x^2, one f64. Blocks of fixed size are summed in a fixed order, whatever the threads.
+void sum_squares(Queue& q, Tensor sum, Tensor x);
+
+// scale[0] (f32) = min(1, max_norm / (sqrt(sum[0]) + 1e-6)), as torch's clip_grad_norm_; 1 when
+// max_norm is infinite. NaN or infinity in the sum gives NaN.
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm);
+
+}  // namespace capstan

@@ -1,0 +1,159 @@
+#include "tensor/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "base/units.h"
+
+namespace capstan {
+namespace {
+
+int64_t aligned(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+}  // namespace
+
+Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  arena_ = std::exchange(other.arena_, nullptr);
+  tensor_ = std::exchange(other.tensor_, Tensor());
+  category_ = other.category_;
+  bytes_ = other.bytes_;
+  index_ = other.index_;
+  phase_ = other.phase_;
+  return *this;
+}
+
+void Buffer::release() {
+  if (arena_ == nullptr) return;
+  arena_->give_back(*this);
+  arena_ = nullptr;
+  tensor_ = Tensor();
+}
+
+Arena::Arena() : mode_(Mode::record) { plan_.phases.push_back({"setup", {}}); }
+
+Arena::Arena(Heap) : mode_(Mode::heap) {}
+
+Arena::Arena(const MemoryPlan& plan) : mode_(Mode::replay), plan_(plan) {
+  if (plan.total_bytes == 0) return;
+  void* memory = mmap(nullptr, static_cast<size_t>(plan.total_bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(memory != MAP_FAILED, Fault::does_not_fit,
+          "does not fit: the system gave no {} of memory ({})", format_bytes(static_cast<double>(plan.total_bytes)),
+          std::strerror(errno));
+  // Large pages where the system has them: fewer TLB misses in the products. A hint: may fail.
+  madvise(memory, static_cast<size_t>(plan.total_bytes), MADV_HUGEPAGE);
+  memory_ = static_cast<std::byte*>(memory);
+  allocated_ = plan.total_bytes;
+}
+
+Arena::~Arena() {
+  if (memory_ != nullptr) munmap(memory_, static_cast<size_t>(allocated_));
+}
+
+Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {
+  const int64_t bytes = aligned(shape.numel() * size_of(dtype));
+  Buffer buffer;
+  void* address = nullptr;
+  switch (mode_) {
+    case Mode::heap:
+      address = std::aligned_alloc(kBufferAlignment, static_cast<size_t>(std::max(
+                                                         bytes, kBufferAlignment)));
+      require(address != nullptr, Fault::does_not_fit, "does not fit: no memory for {} ({})", name,
+              format_bytes(static_cast<double>(bytes)));
+      break;
+    case Mode::record:
+      if (!known_) {
+        buffer.index_ = plan_.phases[phase_].buffers.size();
+        plan_.phases[phase_].buffers.push_back(
+            {name, category, bytes, event_++, PlannedBuffer::kForever, 0});
+        break;
+      }
+      [[fallthrough]];
+    case Mode::replay:
+      buffer.index_ = next_planned(category, bytes, name);
+      if (memory_ != nullptr)
+        address = memory_ + plan_.phases[phase_].buffers[buffer.index_].offset;
+      break;
+  }
+  buffer.arena_ = this;
+  buffer.tensor_ = Tensor(address, dtype, shape);
+  buffer.category_ = category;
+  buffer.bytes_ = bytes;
+  buffer.phase_ = phase_;
+  at(live_, category) += bytes;
+  at(highest_, category) = std::max(at(highest_, category), at(live_, category));
+  return buffer;
+}
+
+size_t Arena::next_planned(Category category, int64_t bytes, const char* name) {
+  const PlannedPhase& phase = plan_.phases[phase_];
+  require(cursor_ < phase.buffers.size(), Fault::bug,
+          "arena: request '{}' in phase '{}' was not planned", name, phase.name);
+  const PlannedBuffer& planned = phase.buffers[cursor_];
+  require(planned.category == category && planned.name == name && bytes <= planned.bytes, Fault::bug,
+          "arena: phase '{}' asks for {} bytes of '{}' ({}) where {} bytes of '{}' ({}) are planned",
+          phase.name, bytes, name, name_of(category), planned.bytes, planned.name,
+          name_of(planned.category));
+  return cursor_++;
+}
+
+void Arena::give_back(Buffer& buffer) {
+  at(live_, buffer.category_) -= buffer.bytes_;
+  if (mode_ == Mode::heap) std::free(buffer.tensor_.raw());
+  // A buffer of the setup lives as long as the arena: its end is not noted, so that a model may be
+  // destroyed before or after the plan is taken.
+  if (mode_ == Mode::record && !known_ && buffer.phase_ != 0)
+    plan_.phases[buffer.phase_].buffers[buffer.index_].end = event_++;
+}
+
+size_t Arena::find_phase(const char* name) const {
+  size_t i = 1;
+  while (i < plan_.phases.size() && plan_.phases[i].name != name) ++i;
+  return i;
+}
+
+Arena::Phase Arena::phase(const char* name) {
+  if (mode_ == Mode::heap) return Phase(this);
+  require(phase_ == 0, Fault::bug, "arena: phase '{}' inside phase '{}'", name,
+          plan_.phases[phase_].name);
+  const size_t found = find_phase(name);
+  known_ = found < plan_.phases.size();
+  if (!known_) {
+    require(mode_ == Mode::record, Fault::bug, "arena: phase '{}' was not planned", name);
+    plan_.phases.push_back({name, {}});
+  }
+  phase_ = found;
+  setup_cursor_ = std::exchange(cursor_, 0);
+  return Phase(this);
+}
+
+Arena::Phase::~Phase() {
+  if (arena_ == nullptr) return;
+  arena_->phase_ = 0;
+  arena_->cursor_ = arena_->setup_cursor_;
+  arena_->known_ = false;
+}
+
+MemoryPlan Arena::plan() const {
+  require(mode_ == Mode::record, Fault::bug, "arena: only a recording can be planned");
+  for (size_t i = 1; i < plan_.phases.size(); ++i)
+    for (const auto& b : plan_.phases[i].buffers)
+      require(b.end != PlannedBuffer::kForever, Fault::bug, "arena: '{}' outlives its phase '{}'",
+              b.name, plan_.phases[i].name);
+  MemoryPlan plan = plan_;
+  pack(plan);
+  return plan;
+}
+
+}  // namespace capstan

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "tensor/memory_plan.h"
+#include "tensor/tensor.h"
+
+namespace capstan {
+
+class Arena;
+
+// Owns a tensor's memory for as long as it lives. Moves, never copies.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  ~Buffer() { release(); }
+
+  const Tensor& operator*() const { return tensor_; }
+  const Tensor* operator->() const { return &tensor_; }
+  operator const Tensor&() const { return tensor_; }
+  explicit operator bool() const { return arena_ != nullptr; }
+
+  void release();  // ends the life now
+
+ private:
+  friend class Arena;
+  Arena* arena_ = nullptr;
+  Tensor tensor_;
+  Category category_{};
+  int64_t bytes_ = 0;
+  size_t index_ = 0;  // of the request in its phase
+  size_t phase_ = 0;
+};
+
+// Where every buffer of a run comes from. The same program runs twice:
+//
+//   1. On a recording arena each request is noted with its category and lifetime, and the tensor
+//      has no memory. plan() packs the notes.
+//   2. On an arena made from that plan the n-th request of a phase gets the n-th planned offset in
+//      one allocation. A request may be smaller than planned (a smaller batch is a view of the same
+//      buffers); a larger one, another category or one too many is a bug and throws.
+//
+// Requests outside a phase belong to the setup: they are made once and stay. A phase may be entered
+// any number of times and makes the same requests each time. No request touches the heap once the
+// arena has been made from a plan. An arena belongs to one thread.
+class Arena {
+ public:
+  struct Heap {};
+  Arena();                                // records
+  explicit Arena(const MemoryPlan& plan);  // replays; throws Fault::does_not_fit without memory
+  explicit Arena(Heap);  // gives each request memory of its own: for tests and small tools
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Uninitialised memory, aligned to kBufferAlignment. `name` must outlive the arena (a literal).
+  Buffer make(Category category, DType dtype, const Shape& shape, const char* name);
+
+  // While the guard lives, requests belong to the phase of that name. Phases do not nest, and all
+  // buffers made in a phase must be released before it ends.
+  class Phase {
+   public:
+    Phase(Phase&& other) noexcept : arena_(other.arena_) { other.arena_ = nullptr; }
+    Phase(const Phase&) = delete;
+    Phase& operator=(const Phase&) = delete;
+    ~Phase();
+
+   private:
+    friend class Arena;
+    explicit Phase(Arena* arena) : arena_(arena) {}
+    Arena* arena_;
+  };
+  Phase phase(const char* name);
+
+  bool recording() const { return mode_ == Mode::record; }
+  // The packed recording; recording arenas only.
+  MemoryPlan plan() const;
+
+  // What has been handed out so far, in the same measure as MemoryPlan::highest.
+  const ByCategory& highest() const { return highest_; }
+  // The one allocation of a replaying arena.
+  int64_t allocated_bytes() const { return allocated_; }
+
+ private:
+  friend class Buffer;
+  enum class Mode { record, replay, heap };
+
+  void give_back(Buffer& buffer);
+  size_t next_planned(Category category, int64_t bytes, const char* name);
+  size_t find_phase(const char* name) const;
+
+  Mode mode_;
+  MemoryPlan plan_;
+  size_t phase_ = 0;    // index into plan_.phases
+  size_t cursor_ = 0;   // next request of this phase
+  size_t setup_cursor_ = 0;
+  bool known_ = false;  // recording a phase again: its requests are matched, not added
+  int64_t event_ = 0;
+  ByCategory live_{};
+  ByCategory highest_{};
+  std::byte* memory_ = nullptr;
+  int64_t allocated_ = 0;
+};
+
+}  // namespace capstan

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace capstan {
+
+// What a buffer is for: the rows of every memory report.
+enum class Category : uint8_t {
+  weights,      // parameters, with their compute copies
+  gradients,    // one per trainable parameter
+  optimizer,    // moments
+  activations,  // kept by the forward pass for the backward pass, and what flows between ops
+  workspace,    // scratch inside one op
+  data,         // token ids, labels, positions, tables
+  cache,        // keys and values while decoding
+};
+inline constexpr int kCategories = 7;
+std::string_view name_of(Category category);
+
+using ByCategory = std::array<int64_t, kCategories>;
+inline int64_t& at(ByCategory& bytes, Category c) { return bytes[static_cast<size_t>(c)]; }
+inline int64_t at(const ByCategory& bytes, Category c) { return bytes[static_cast<size_t>(c)]; }
+
+// One request of a recording: live from event `begin` until before event `end`.
+struct PlannedBuffer {
+  std::string name;
+  Category category{};
+  int64_t bytes = 0;  // rounded up to kBufferAlignment
+  int64_t begin = 0;
+  int64_t end = kForever;
+  int64_t offset = 0;
+
+  static constexpr int64_t kForever = INT64_MAX;
+};
+
+// Offsets are multiples of this: a cache line, and what CUDA's widest accesses and tensor maps need.
+inline constexpr int64_t kBufferAlignment = 256;
+
+// A named stretch of the program that is repeated: the requests that it makes, in their order.
+struct PlannedPhase {
+  std::string name;
+  std::vector<PlannedBuffer> buffers;
+};
+
+// All memory of one memory space of one rank, known before the run: `phases[0]` is the setup, whose
+// buffers stay; the others are entered any number of times, one at a time.
+struct MemoryPlan {
+  std::vector<PlannedPhase> phases;
+
+  int64_t total_bytes = 0;  // what is allocated: the packed height
+  int64_t peak_bytes = 0;   // live at the worst moment; total_bytes - peak_bytes is lost in packing
+  std::string peak_phase;   // where that moment is…
+  std::string peak_buffer;  // …and the request that reaches it
+  ByCategory at_peak{};     // live at that moment; adds up to peak_bytes
+  ByCategory highest{};     // the most that each category ever has, each at its own moment
+};
+
+// Chooses offsets so that buffers that are live together do not overlap, and fills in the totals.
+// Greedy by size, lowest offset first; deterministic.
+void pack(MemoryPlan& plan);
+
+}  // namespace capstan

@@ -1,0 +1,74 @@
+#include "tensor/queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace capstan {
+
+double CostModel::seconds(const Cost& cost) const {
+  return seconds_per_call + std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
+}
+
+Queue::Queue(Device device, Arena& arena, CostModel model)
+    : device_(device), arena_(arena), model_(std::move(model)) {
+  require((device == Device::sim) == arena.recording(), Fault::bug,
+          "a sim queue goes with a recording arena, and no other does");
+}
+
+OpTotal& Queue::row(std::string_view op, const char* literal) {
+  for (OpTotal& r : totals_) {
+    if (r.op == nullptr) r.op = literal;
+    if (r.op == op) return r;
+  }
+  fail(Fault::bug, "queue: more than {} kinds of op", totals_.size());
+}
+
+Queue::Span Queue::account(const char* op, const Cost& cost) {
+  OpTotal& r = row(op, op);
+  ++r.calls;
+  r.cost.flops += cost.flops;
+  r.cost.bytes += cost.bytes;
+  if (device_ == Device::sim) {
+    r.seconds += model_.seconds(cost);
+    return {nullptr, {}};
+  }
+  return {&r, std::chrono::steady_clock::now()};
+}
+
+Queue::Span::~Span() {
+  if (total_ == nullptr) return;
+  total_->seconds +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void Queue::upload(const Tensor& to, const void* from) {
+  require(to.contiguous(), Fault::bug, "upload to a strided tensor");
+  if (device_ != Device::sim && to.nbytes() > 0)
+    std::memcpy(to.raw(), from, static_cast<size_t>(to.nbytes()));
+}
+
+void Queue::download(void* to, const Tensor& from) {
+  require(from.contiguous(), Fault::bug, "download from a strided tensor");
+  if (from.nbytes() == 0) return;
+  if (device_ == Device::sim)
+    std::memset(to, 0, static_cast<size_t>(from.nbytes()));
+  else
+    std::memcpy(to, from.raw(), static_cast<size_t>(from.nbytes()));
+}
+
+Cost Queue::total() const {
+  Cost sum;
+  for (const OpTotal& r : totals_) {
+    sum.flops += r.cost.flops;
+    sum.bytes += r.cost.bytes;
+  }
+  return sum;
+}
+
+double Queue::seconds() const {
+  double sum = 0;
+  for (const OpTotal& r : totals_) sum += r.seconds;
+  return sum;
+}
+
+}  // namespace capstan

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tensor/arena.h"
+
+namespace capstan {
+
+enum class Device : uint8_t {
+  cpu,  // computes, here and now
+  sim,  // computes nothing: notes buffers and costs, and advances a clock
+};
+
+// What one call of an op does at the least: arithmetic, and bytes that must move to and from memory
+// when each operand is read once and each result written once.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+// The machine that a `sim` queue imitates.
+struct CostModel {
+  std::string name = "an imaginary device";
+  double flops_per_second = 1e12;
+  double bytes_per_second = 1e11;
+  double seconds_per_call = 0;
+
+  double seconds(const Cost& cost) const;
+};
+
+// All calls of one op: the roofline's row.
+struct OpTotal {
+  const char* op = nullptr;
+  int64_t calls = 0;
+  Cost cost;
+  double seconds = 0;  // measured on cpu, modelled on sim
+};
+
+// A device's work, in order. Ops are given a queue, put their work on it, and may return before it
+// is done (on cpu they never do). A queue belongs to one thread.
+class Queue {
+ public:
+  // `arena` serves the scratch that ops need, and must outlive the queue.
+  Queue(Device device, Arena& arena, CostModel model = {});
+
+  Device device() const { return device_; }
+  Arena& arena() const { return arena_; }
+
+  // States the cost of one call of `op` (a literal); the op's time runs until the span ends.
+  class Span {
+   public:
+    Span(Span&& other) noexcept : total_(other.total_), start_(other.start_) {
+      other.total_ = nullptr;
+    }
+    Span(const Span&) = delete;
+    Span& operator=(const Span&) = delete;
+    ~Span();
+
+   private:
+    friend class Queue;
+    Span(OpTotal* total, std::chrono::steady_clock::time_point start)
+        : total_(total), start_(start) {}
+    OpTotal* total_;
+    std::chrono::steady_clock::time_point start_;
+  };
+  [[nodiscard]] Span account(const char* op, const Cost& cost);
+
+  // Scratch for the op that is running: made here so that it is planned like every buffer.
+  Buffer scratch(DType dtype, const Shape& shape, const char* name) {
+    return arena_.make(Category::workspace, dtype, shape, name);
+  }
+
+  // Waits until everything on the queue is done.
+  void synchronize() {}
+
+  // Copies between host memory and a contiguous tensor of this device, after the work already on
+  // the queue; done on return. On sim, upload does nothing and download gives zeros.
+  void upload(const Tensor& to, const void* from);
+  void download(void* to, const Tensor& from);
+  template <class T>
+  T value(const Tensor& scalar) {
+    T result{};
+    require(scalar.numel() == 1, Fault::bug, "value of tensor {}", to_string(scalar.shape()));
+    scalar.as<T>();  // checks the type
+    download(&result, scalar);
+    return result;
+  }
+
+  // Totals since the start or the last reset; rows with `op` null are unused.
+  const std::array<OpTotal, 48>& totals() const { return totals_; }
+  Cost total() const;
+  double seconds() const;  // the sum over ops
+  void reset_totals() { totals_ = {}; }
+
+ private:
+  OpTotal& row(std::string_view op, const char* literal);
+
+  Device device_;
+  Arena& arena_;
+  CostModel model_;
+  std::array<OpTotal, 48> totals_{};
+};
+
+}  // namespace capstan
