@@ -8,7 +8,9 @@
 namespace capstan {
 
 // Threads that parallel_for may use: OMP_NUM_THREADS, else the cores this process may run on.
-inline int num_threads() { return omp_get_max_threads(); }
+inline int num_threads() {
+  return omp_get_max_threads();
+}
 
 // Calls body(begin, end) on consecutive ranges that together cover [0, n), one per thread, and
 // returns when all are done. Ranges are multiples of `grain` but for the last; less than one

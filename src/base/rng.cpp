@@ -9,8 +9,8 @@ Rng::Rng(const RngKey& key) {
   const auto hi = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
   const auto first =
       philox4x32({lo(key.step), hi(key.step), key.site, 0}, {lo(key.seed), hi(key.seed)});
-  const auto second = philox4x32({lo(key.sample), hi(key.sample), first[2], first[3]},
-                                 {first[0], first[1]});
+  const auto second =
+      philox4x32({lo(key.sample), hi(key.sample), first[2], first[3]}, {first[0], first[1]});
   key_ = {second[0], second[1]};
   base_ = {second[2], second[3]};
 }

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 
 namespace capstan {
@@ -45,14 +44,13 @@ class Rng {
 
   // Words 4i … 4i+3 of the stream.
   std::array<uint32_t, 4> draws(uint64_t i) const {
-    return philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), base_[0],
-                       base_[1]},
-                      key_);
+    return philox4x32(
+        {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), base_[0], base_[1]}, key_);
   }
   uint32_t word(uint64_t i) const { return draws(i / 4)[i % 4]; }
   // Uniform in [0, 1), 24 bits.
   float uniform(uint64_t i) const { return static_cast<float>(word(i) >> 8) * 0x1p-24f; }
-  // Uniform in [0, n), without bias. n > 0.
+  // Uniform in [0, n), from draws(i); the bias is below n / 2^64. n > 0.
   uint64_t below(uint64_t i, uint64_t n) const;
 
  private:

@@ -14,13 +14,15 @@ namespace {
 
 template <size_t N>
 std::string scaled(double value, double base, const std::array<const char*, N>& names) {
+  // The thresholds are where rounding reaches the next digit: 1023.9 KiB is 1.00 MiB, not 1024 KiB.
   size_t power = 0;
-  while (power + 1 < N && std::abs(value) >= base) {
+  while (power + 1 < N && std::abs(value) >= base - 0.5) {
     value /= base;
     ++power;
   }
   if (power == 0) return fmt::format("{:.0f}{}", value, names[0]);
-  return fmt::format("{:.{}f}{}", value, value < 10 ? 2 : (value < 100 ? 1 : 0), names[power]);
+  const int digits = std::abs(value) < 9.995 ? 2 : (std::abs(value) < 99.95 ? 1 : 0);
+  return fmt::format("{:.{}f}{}", value, digits, names[power]);
 }
 
 }  // namespace
@@ -34,10 +36,10 @@ std::string format_count(double count) {
 }
 
 std::string format_duration(double seconds) {
-  if (!std::isfinite(seconds) || seconds < 0) return "?";
-  if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1e3);
-  if (seconds < 60) return fmt::format("{:.1f} s", seconds);
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  if (!(seconds >= 0 && seconds < 1e15)) return "?";
+  if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);
+  if (seconds < 59.95) return fmt::format("{:.1f} s", seconds);
+  const int64_t whole = std::llround(seconds);
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
   return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
 }
@@ -57,9 +59,8 @@ int64_t parse_bytes(const std::string& text) {
     if (unit == p + "b") factor = std::pow(1000.0, static_cast<double>(i + 1));
     if (unit == p + "ib") factor = std::pow(1024.0, static_cast<double>(i + 1));
   }
-  require(factor > 0 && number > 0 && std::isfinite(number * factor) && number * factor < 9e18,
-          Fault::usage, "'{}' is not an amount of memory; write it like 80GiB, 24GB or 512MiB",
-          text);
+  require(number * factor >= 1 && number * factor < 9e18, Fault::usage,
+          "'{}' is not an amount of memory; write it like 80GiB, 24GB or 512MiB", text);
   return static_cast<int64_t>(number * factor);
 }
 

@@ -6,11 +6,13 @@
 // Numbers as people read them.
 namespace capstan {
 
-std::string format_bytes(double bytes);      // "1.25 GiB", "640 B": powers of 1024
-std::string format_count(double count);      // "1.10 B", "15.2 M", "640": powers of 1000
-std::string format_duration(double seconds); // "812 ms", "4.2 s", "3:07", "2:03:07"
+std::string format_bytes(double bytes);  // "1.25 GiB", "640 B": powers of 1024
+std::string format_count(double count);  // "1.10 B", "15.2 M", "640": powers of 1000
+// "812 ms", "4.2 s", "3:07", "2:03:07"; "?" when it is negative, NaN or without end.
+std::string format_duration(double seconds);
 
-// "80GiB", "24 GB", "512MiB", "1024" (bytes); GB is 10^9 and GiB 2^30. Throws Fault::usage.
+// "80GiB", "24 GB", "512MiB", "1024" (bytes); GB is 10^9 and GiB 2^30. At least one byte.
+// Throws Fault::usage.
 int64_t parse_bytes(const std::string& text);
 
 }  // namespace capstan

@@ -19,7 +19,9 @@ int64_t aligned(int64_t bytes) {
 
 }  // namespace
 
-Buffer::Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+Buffer::Buffer(Buffer&& other) noexcept {
+  *this = std::move(other);
+}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   if (this == &other) return *this;
@@ -40,17 +42,20 @@ void Buffer::release() {
   tensor_ = Tensor();
 }
 
-Arena::Arena() : mode_(Mode::record) { plan_.phases.push_back({"setup", {}}); }
+Arena::Arena() : mode_(Mode::record) {
+  plan_.phases.push_back({"setup", {}});
+}
 
 Arena::Arena(Heap) : mode_(Mode::heap) {}
 
 Arena::Arena(const MemoryPlan& plan) : mode_(Mode::replay), plan_(plan) {
+  require(!plan.phases.empty(), Fault::bug, "arena: a plan without a setup");
   if (plan.total_bytes == 0) return;
   void* memory = mmap(nullptr, static_cast<size_t>(plan.total_bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(memory != MAP_FAILED, Fault::does_not_fit,
-          "does not fit: the system gave no {} of memory ({})", format_bytes(static_cast<double>(plan.total_bytes)),
-          std::strerror(errno));
+          "does not fit: the system gave no {} of memory ({})",
+          format_bytes(static_cast<double>(plan.total_bytes)), std::strerror(errno));
   // Large pages where the system has them: fewer TLB misses in the products. A hint: may fail.
   madvise(memory, static_cast<size_t>(plan.total_bytes), MADV_HUGEPAGE);
   memory_ = static_cast<std::byte*>(memory);
@@ -67,8 +72,8 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
   void* address = nullptr;
   switch (mode_) {
     case Mode::heap:
-      address = std::aligned_alloc(kBufferAlignment, static_cast<size_t>(std::max(
-                                                         bytes, kBufferAlignment)));
+      address = std::aligned_alloc(kBufferAlignment,
+                                   static_cast<size_t>(std::max(bytes, kBufferAlignment)));
       require(address != nullptr, Fault::does_not_fit, "does not fit: no memory for {} ({})", name,
               format_bytes(static_cast<double>(bytes)));
       break;
@@ -76,7 +81,7 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
       if (!known_) {
         buffer.index_ = plan_.phases[phase_].buffers.size();
         plan_.phases[phase_].buffers.push_back(
-            {name, category, bytes, event_++, PlannedBuffer::kForever, 0});
+            {name, category, bytes, event_++, PlannedBuffer::kForever, 0, in_phase_});
         break;
       }
       [[fallthrough]];
@@ -91,6 +96,7 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
   buffer.category_ = category;
   buffer.bytes_ = bytes;
   buffer.phase_ = phase_;
+  if (phase_ != 0) ++in_phase_;
   at(live_, category) += bytes;
   at(highest_, category) = std::max(at(highest_, category), at(live_, category));
   return buffer;
@@ -101,20 +107,32 @@ size_t Arena::next_planned(Category category, int64_t bytes, const char* name) {
   require(cursor_ < phase.buffers.size(), Fault::bug,
           "arena: request '{}' in phase '{}' was not planned", name, phase.name);
   const PlannedBuffer& planned = phase.buffers[cursor_];
-  require(planned.category == category && planned.name == name && bytes <= planned.bytes, Fault::bug,
-          "arena: phase '{}' asks for {} bytes of '{}' ({}) where {} bytes of '{}' ({}) are planned",
-          phase.name, bytes, name, name_of(category), planned.bytes, planned.name,
-          name_of(planned.category));
+  require(
+      planned.category == category && planned.name == name && bytes <= planned.bytes, Fault::bug,
+      "arena: phase '{}' asks for {} bytes of '{}' ({}) where {} bytes of '{}' ({}) are planned",
+      phase.name, bytes, name, name_of(category), planned.bytes, planned.name,
+      name_of(planned.category));
+  // Without this, a buffer that is kept too long would be overwritten in silence.
+  require(in_phase_ <= planned.beside, Fault::bug,
+          "arena: {} buffers of phase '{}' are live at request '{}', {} are planned", in_phase_,
+          phase.name, name, planned.beside);
   return cursor_++;
 }
 
 void Arena::give_back(Buffer& buffer) {
+  if (mode_ == Mode::heap) {
+    std::free(buffer.tensor_.raw());
+    at(live_, buffer.category_) -= buffer.bytes_;
+    return;
+  }
+  // The place of a setup buffer is not used again: it counts as live as long as the arena does, so
+  // that a model may be destroyed before or after the plan is taken.
+  if (buffer.phase_ == 0) return;
   at(live_, buffer.category_) -= buffer.bytes_;
-  if (mode_ == Mode::heap) std::free(buffer.tensor_.raw());
-  // A buffer of the setup lives as long as the arena: its end is not noted, so that a model may be
-  // destroyed before or after the plan is taken.
-  if (mode_ == Mode::record && !known_ && buffer.phase_ != 0)
-    plan_.phases[buffer.phase_].buffers[buffer.index_].end = event_++;
+  --in_phase_;
+  // A buffer that is released after its phase has no end there: plan() reports it.
+  if (mode_ == Mode::record && !known_ && buffer.phase_ == phase_)
+    plan_.phases[phase_].buffers[buffer.index_].end = event_++;
 }
 
 size_t Arena::find_phase(const char* name) const {
@@ -127,6 +145,9 @@ Arena::Phase Arena::phase(const char* name) {
   if (mode_ == Mode::heap) return Phase(this);
   require(phase_ == 0, Fault::bug, "arena: phase '{}' inside phase '{}'", name,
           plan_.phases[phase_].name);
+  require(in_phase_ == 0, Fault::bug,
+          "arena: phase '{}' begins while {} buffers of an earlier phase are live", name,
+          in_phase_);
   const size_t found = find_phase(name);
   known_ = found < plan_.phases.size();
   if (!known_) {

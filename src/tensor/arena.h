@@ -41,7 +41,8 @@ class Buffer {
 //      has no memory. plan() packs the notes.
 //   2. On an arena made from that plan the n-th request of a phase gets the n-th planned offset in
 //      one allocation. A request may be smaller than planned (a smaller batch is a view of the same
-//      buffers); a larger one, another category or one too many is a bug and throws.
+//      buffers); a larger one, another category, one too many, or more live buffers than planned
+//      is a bug and throws.
 //
 // Requests outside a phase belong to the setup: they are made once and stay. A phase may be entered
 // any number of times and makes the same requests each time. No request touches the heap once the
@@ -49,7 +50,7 @@ class Buffer {
 class Arena {
  public:
   struct Heap {};
-  Arena();                                // records
+  Arena();                                 // records
   explicit Arena(const MemoryPlan& plan);  // replays; throws Fault::does_not_fit without memory
   explicit Arena(Heap);  // gives each request memory of its own: for tests and small tools
   ~Arena();
@@ -60,7 +61,8 @@ class Arena {
   Buffer make(Category category, DType dtype, const Shape& shape, const char* name);
 
   // While the guard lives, requests belong to the phase of that name. Phases do not nest, and all
-  // buffers made in a phase must be released before it ends.
+  // buffers made in a phase must be released before it ends: if not, the next phase() or plan()
+  // throws.
   class Phase {
    public:
     Phase(Phase&& other) noexcept : arena_(other.arena_) { other.arena_ = nullptr; }
@@ -79,7 +81,8 @@ class Arena {
   // The packed recording; recording arenas only.
   MemoryPlan plan() const;
 
-  // What has been handed out so far, in the same measure as MemoryPlan::highest.
+  // What has been handed out so far, in the same measure as MemoryPlan::highest: a setup buffer
+  // counts from its request on, even when it has been released.
   const ByCategory& highest() const { return highest_; }
   // The one allocation of a replaying arena.
   int64_t allocated_bytes() const { return allocated_; }
@@ -94,11 +97,12 @@ class Arena {
 
   Mode mode_;
   MemoryPlan plan_;
-  size_t phase_ = 0;    // index into plan_.phases
-  size_t cursor_ = 0;   // next request of this phase
+  size_t phase_ = 0;   // index into plan_.phases
+  size_t cursor_ = 0;  // next request of this phase
   size_t setup_cursor_ = 0;
   bool known_ = false;  // recording a phase again: its requests are matched, not added
   int64_t event_ = 0;
+  int64_t in_phase_ = 0;  // live buffers that were made in a phase
   ByCategory live_{};
   ByCategory highest_{};
   std::byte* memory_ = nullptr;

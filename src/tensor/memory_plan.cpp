@@ -8,6 +8,7 @@ namespace {
 // Places the buffers of one phase above `floor`; returns the height reached.
 int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
   std::vector<PlannedBuffer*> order;
+  order.reserve(buffers.size());
   for (auto& b : buffers) order.push_back(&b);
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
@@ -23,9 +24,10 @@ int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
     }
     b->offset = offset;
     height = std::max(height, offset + b->bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), b,
-                                   [](const auto* x, const auto* y) { return x->offset < y->offset; }),
-                  b);
+    placed.insert(
+        std::upper_bound(placed.begin(), placed.end(), b,
+                         [](const auto* x, const auto* y) { return x->offset < y->offset; }),
+        b);
   }
   return height;
 }
@@ -79,7 +81,9 @@ std::string_view name_of(Category category) {
 }
 
 void pack(MemoryPlan& plan) {
+  plan.total_bytes = 0;
   plan.peak_bytes = 0;
+  plan.at_peak = {};
   plan.highest = {};
   ByCategory persistent{};
   int64_t floor = 0;

@@ -22,8 +22,12 @@ inline constexpr int kCategories = 7;
 std::string_view name_of(Category category);
 
 using ByCategory = std::array<int64_t, kCategories>;
-inline int64_t& at(ByCategory& bytes, Category c) { return bytes[static_cast<size_t>(c)]; }
-inline int64_t at(const ByCategory& bytes, Category c) { return bytes[static_cast<size_t>(c)]; }
+inline int64_t& at(ByCategory& bytes, Category c) {
+  return bytes[static_cast<size_t>(c)];
+}
+inline int64_t at(const ByCategory& bytes, Category c) {
+  return bytes[static_cast<size_t>(c)];
+}
 
 // One request of a recording: live from event `begin` until before event `end`.
 struct PlannedBuffer {
@@ -33,11 +37,13 @@ struct PlannedBuffer {
   int64_t begin = 0;
   int64_t end = kForever;
   int64_t offset = 0;
+  int64_t beside = 0;  // buffers of the same phase that are live when this one is made
 
   static constexpr int64_t kForever = INT64_MAX;
 };
 
-// Offsets are multiples of this: a cache line, and what CUDA's widest accesses and tensor maps need.
+// Offsets are multiples of this: a cache line, and what CUDA's widest accesses and tensor maps
+// need.
 inline constexpr int64_t kBufferAlignment = 256;
 
 // A named stretch of the program that is repeated: the requests that it makes, in their order.

@@ -56,7 +56,7 @@ Tensor Tensor::view_at(int64_t element) const {
 }
 
 Tensor Tensor::rows(int64_t begin, int64_t count) const {
-  require(rank() > 0 && begin >= 0 && count >= 0 && begin + count <= dim(0), Fault::bug,
+  require(rank() > 0 && begin >= 0 && count >= 0 && count <= dim(0) - begin, Fault::bug,
           "rows {}+{} of tensor {}", begin, count, to_string(shape_));
   Tensor t = view_at(begin * stride(0));
   t.shape_[0] = count;
@@ -64,7 +64,7 @@ Tensor Tensor::rows(int64_t begin, int64_t count) const {
 }
 
 Tensor Tensor::cols(int64_t begin, int64_t count) const {
-  require(rank() > 0 && begin >= 0 && count >= 0 && begin + count <= dim(-1), Fault::bug,
+  require(rank() > 0 && begin >= 0 && count >= 0 && count <= dim(-1) - begin, Fault::bug,
           "columns {}+{} of tensor {}", begin, count, to_string(shape_));
   Tensor t = view_at(begin);
   t.shape_[rank() - 1] = count;

@@ -1,0 +1,233 @@
+#include "base/json_text.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+using nlohmann::json;
+
+// Hands the text to the library byte by byte and so knows how far it has read: the library tells
+// its handlers no positions.
+class Cursor {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  explicit Cursor(const char** at) : at_(at), end_(nullptr) {}
+  static Cursor at_end(const char* end) { return Cursor(end); }
+
+  const char& operator*() const { return **at_; }
+  Cursor& operator++() {
+    ++*at_;
+    return *this;
+  }
+  Cursor operator++(int) {
+    ++*at_;
+    return *this;
+  }
+  bool operator==(const Cursor& end) const { return *at_ == end.end_; }
+  bool operator!=(const Cursor& end) const { return *at_ != end.end_; }
+
+ private:
+  explicit Cursor(const char* end) : at_(nullptr), end_(end) {}
+  const char** at_;
+  const char* end_;
+};
+
+// What the library says, without its prefix, and without the bytes that it read echoed at length.
+std::string plain_reason(const std::exception& e) {
+  std::string_view what = e.what();
+  if (what.starts_with('[')) what.remove_prefix(std::min(what.size(), what.find("] ") + 2));
+  if (what.starts_with("parse error at")) {
+    const size_t colon = what.find(": ");
+    if (colon != std::string_view::npos) what.remove_prefix(colon + 2);
+  }
+  constexpr size_t kLongest = 200;
+  std::string reason(what.substr(0, kLongest));
+  for (char& c : reason) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte > 0x7e) c = '?';
+  }
+  return what.size() > kLongest ? reason + "…" : reason;
+}
+
+// What handlers have in common: they accept every scalar and know where they are.
+class Handler {
+ public:
+  Handler(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+
+  const char** cursor() { return &at_; }
+  std::string location(size_t offset) const { return text_location(text_, where_, offset); }
+  // Of the token that ends where the library has read to; strings and brackets only.
+  size_t offset() const { return static_cast<size_t>(at_ - text_.data()); }
+  // The opening quote of the string that ends here: a quote within it has a backslash before it.
+  size_t string_start() const {
+    size_t i = offset() - 2;
+    while (i > 0 && (text_[i] != '"' || text_[i - 1] == '\\')) --i;
+    return i;
+  }
+
+  bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
+    fail(Fault::file, "{}: not valid JSON: {}", location(position > 0 ? position - 1 : 0),
+         plain_reason(e));
+  }
+
+ protected:
+  std::string_view text_;
+  std::string_view where_;
+  const char* at_ = text_.data();
+};
+
+class Builder : public Handler {
+ public:
+  Builder(std::string_view text, std::string_view where, int max_depth)
+      : Handler(text, where), max_depth_(max_depth) {}
+
+  bool null() { return put(nullptr); }
+  bool boolean(bool v) { return put(v); }
+  bool number_integer(int64_t v) { return put(v); }
+  bool number_unsigned(uint64_t v) { return put(v); }
+  bool number_float(double v, const std::string&) { return put(v); }
+  bool string(std::string& v) { return put(std::move(v)); }
+  bool binary(json::binary_t&) { return false; }  // not in JSON text
+  bool start_object(size_t) { return open(json::object()); }
+  bool start_array(size_t) { return open(json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+
+  bool key(std::string& name) {
+    const auto [entry, is_new] = stack_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
+    if (!is_new) {
+      fail(Fault::file, "{}: the key {} is here for the second time; keep one of them",
+           location(string_start()), in_quotes(name));
+    }
+    slot_ = &entry->second;
+    return true;
+  }
+
+  json take() { return std::move(root_); }
+
+ private:
+  json* place(json value) {
+    json* to = &root_;
+    if (!stack_.empty() && stack_.back()->is_array()) {
+      stack_.back()->push_back(nullptr);
+      to = &stack_.back()->back();
+    } else if (!stack_.empty()) {
+      to = slot_;
+    }
+    *to = std::move(value);
+    return to;
+  }
+  bool put(json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(json container) {
+    if (static_cast<int>(stack_.size()) >= max_depth_) {
+      fail(Fault::file, "{}: nested more than {} deep", location(offset() - 1), max_depth_);
+    }
+    stack_.push_back(place(std::move(container)));
+    return true;
+  }
+  bool close() {
+    stack_.pop_back();
+    return true;
+  }
+
+  int max_depth_;
+  json root_;
+  std::vector<json*> stack_;  // the containers that are open
+  json* slot_ = nullptr;      // of the key read last
+};
+
+// Follows a path of keys and remembers where the last one found is.
+class Finder : public Handler {
+ public:
+  Finder(std::string_view text, std::string_view where,
+         std::initializer_list<std::string_view> path)
+      : Handler(text, where), path_(path) {}
+
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(int64_t) { return true; }
+  bool number_unsigned(uint64_t) { return true; }
+  bool number_float(double, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(size_t) { return ++depth_, true; }
+  bool start_array(size_t) { return ++depth_, true; }
+  bool end_object() { return --depth_, true; }
+  bool end_array() { return --depth_, true; }
+
+  bool key(const std::string& name) {
+    if (depth_ != found_ + 1 || path_[found_] != name) return true;
+    where_found_ = string_start();
+    return ++found_ < path_.size();
+  }
+
+  size_t result() const { return where_found_; }
+
+ private:
+  std::vector<std::string_view> path_;
+  size_t depth_ = 0;
+  size_t found_ = 0;  // how many keys of the path
+  size_t where_found_ = 0;
+};
+
+template <class H>
+void run(H& handler, std::string_view text) {
+  json::sax_parse(Cursor(handler.cursor()), Cursor::at_end(text.data() + text.size()), &handler);
+}
+
+}  // namespace
+
+json parse_json(std::string_view text, std::string_view where, int max_depth) {
+  Builder builder(text, where, max_depth);
+  run(builder, text);
+  return builder.take();
+}
+
+std::string json_location(std::string_view text, std::string_view where,
+                          std::initializer_list<std::string_view> path) {
+  Finder finder(text, where, path);
+  if (path.size() > 0) run(finder, text);
+  return finder.location(finder.result());
+}
+
+std::string text_location(std::string_view text, std::string_view where, size_t offset) {
+  const std::string_view before = text.substr(0, std::min(offset, text.size()));
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const size_t newline = before.rfind('\n');
+  const std::string_view row = before.substr(newline == std::string_view::npos ? 0 : newline + 1);
+  const auto column =
+      1 + std::count_if(row.begin(), row.end(), [](char c) {
+        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // not the middle of a character
+      });
+  return fmt::format("{}:{}:{}", where, line, column);
+}
+
+std::string in_quotes(std::string_view text) {
+  constexpr size_t kLongest = 120;
+  const json cut = std::string(text.substr(0, kLongest));
+  std::string s = cut.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() > kLongest ? s + "…" : s;
+}
+
+std::string shown(const json& value) {
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return "a list";
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
+  return value.dump();
+}
+
+}  // namespace capstan

@@ -1,0 +1,126 @@
+#include "tensor/queue.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace capstan {
+namespace {
+
+using namespace std::chrono_literals;
+
+const OpTotal* find(const Queue& q, std::string_view op) {
+  for (const OpTotal& r : q.totals())
+    if (r.op != nullptr && r.op == op) return &r;
+  return nullptr;
+}
+
+TEST(CostModels, TakeTheSlowerOfArithmeticAndMemory) {
+  const CostModel m{
+      .name = "m", .flops_per_second = 100, .bytes_per_second = 10, .seconds_per_call = 0.5};
+  EXPECT_DOUBLE_EQ(m.seconds({.flops = 300, .bytes = 10}), 3.5);
+  EXPECT_DOUBLE_EQ(m.seconds({.flops = 100, .bytes = 40}), 4.5);
+}
+
+TEST(SimQueue, AdvancesItsClockByTheModel) {
+  Arena arena;
+  Queue q(Device::sim, arena, {.name = "m", .flops_per_second = 10, .bytes_per_second = 1});
+  {
+    const auto span = q.account("linear", {.flops = 20, .bytes = 1});
+    std::this_thread::sleep_for(2ms);  // real time does not count
+  }
+  const auto other = q.account("rope", {.flops = 0, .bytes = 3});
+  EXPECT_DOUBLE_EQ(q.seconds(), 5);
+  EXPECT_DOUBLE_EQ(q.total().flops, 20);
+  EXPECT_DOUBLE_EQ(q.total().bytes, 4);
+}
+
+TEST(CpuQueue, MeasuresTheTimeOfTheSpan) {
+  Arena arena{Arena::Heap{}};
+  Queue q(Device::cpu, arena);
+  {
+    const auto span = q.account("linear", {.flops = 1, .bytes = 1});
+    std::this_thread::sleep_for(5ms);
+  }
+  EXPECT_GE(q.seconds(), 0.005);
+  EXPECT_EQ(find(q, "linear")->calls, 1);
+}
+
+TEST(Queues, AddUpCallsOfTheSameOpByName) {
+  Arena arena;
+  Queue q(Device::sim, arena);
+  const std::string same = "linear";  // another address, the same name
+  for (int i = 0; i < 3; ++i) (void)q.account("linear", {.flops = 2, .bytes = 0});
+  (void)q.account(same.c_str(), {.flops = 1, .bytes = 0});
+  (void)q.account("rope", {.flops = 5, .bytes = 0});
+  ASSERT_NE(find(q, "linear"), nullptr);
+  EXPECT_EQ(find(q, "linear")->calls, 4);
+  EXPECT_DOUBLE_EQ(find(q, "linear")->cost.flops, 7);
+  EXPECT_EQ(find(q, "rope")->calls, 1);
+  q.reset_totals();
+  EXPECT_EQ(find(q, "linear"), nullptr);
+  EXPECT_DOUBLE_EQ(q.total().flops, 0);
+}
+
+TEST(Queues, ThrowWhenTheTableOfOpsIsFull) {
+  Arena arena;
+  Queue q(Device::sim, arena);
+  std::vector<std::string> names;
+  for (size_t i = 0; i <= q.totals().size(); ++i) names.push_back("op" + std::to_string(i));
+  for (size_t i = 0; i < q.totals().size(); ++i) (void)q.account(names[i].c_str(), {});
+  EXPECT_THROW((void)q.account(names.back().c_str(), {}), Error);
+}
+
+TEST(Queues, SimGoesWithARecordingArenaAndNoOtherDoes) {
+  Arena recording;
+  Arena heap{Arena::Heap{}};
+  EXPECT_THROW(Queue(Device::cpu, recording), Error);
+  EXPECT_THROW(Queue(Device::sim, heap), Error);
+  EXPECT_NO_THROW(Queue(Device::sim, recording));
+  EXPECT_NO_THROW(Queue(Device::cpu, heap));
+}
+
+TEST(CpuQueue, CopiesToAndFromTensors) {
+  Arena arena{Arena::Heap{}};
+  Queue q(Device::cpu, arena);
+  const Buffer x = arena.make(Category::data, DType::i32, {2, 3}, "x");
+  const std::array<int32_t, 6> in = {1, 2, 3, 4, 5, 6};
+  std::array<int32_t, 6> out{};
+  q.upload(x, in.data());
+  q.download(out.data(), x);
+  EXPECT_EQ(in, out);
+  EXPECT_EQ(q.value<int32_t>(x->rows(1, 1).cols(2, 1)), 6);
+  EXPECT_THROW(q.upload(x->cols(0, 2), in.data()), Error);
+  EXPECT_THROW(q.download(out.data(), x->cols(0, 2)), Error);
+  EXPECT_THROW(q.value<int32_t>(x), Error);
+  EXPECT_THROW(q.value<float>(x->rows(0, 1).cols(0, 1)), Error);
+}
+
+TEST(SimQueue, DownloadsZerosAndIgnoresUploads) {
+  Arena arena;
+  Queue q(Device::sim, arena);
+  const Buffer x = arena.make(Category::data, DType::i32, {3}, "x");
+  std::array<int32_t, 3> values = {1, 2, 3};
+  q.upload(x, values.data());
+  q.download(values.data(), x);
+  EXPECT_EQ(values, (std::array<int32_t, 3>{0, 0, 0}));
+}
+
+TEST(Queues, ScratchIsPlannedAsWorkspace) {
+  Arena arena;
+  Queue q(Device::sim, arena);
+  {
+    const auto step = arena.phase("step");
+    const Buffer scratch = q.scratch(DType::f32, {100}, "scores");
+  }
+  const MemoryPlan plan = arena.plan();
+  EXPECT_EQ(at(plan.highest, Category::workspace), 512);
+  EXPECT_EQ(plan.peak_buffer, "scores");
+}
+
+}  // namespace
+}  // namespace capstan
