@@ -8,7 +8,8 @@ namespace capstan {
 // y = value, for any floating type.
 void fill(Queue& q, Tensor y, float value);
 
-// y = x, converted: f32, bf16 and f16 in any combination, rounding to nearest even. Shapes agree.
+// y = x, converted: f32, bf16 and f16 in any combination, rounding to nearest even. Shapes agree;
+// matrices may have row strides.
 void cast(Queue& q, Tensor y, Tensor x);
 
 // y[i] ~ N(0, std^2), value i a function of (key, first + i) alone, so that a slice of a parameter

@@ -1,0 +1,121 @@
+#include "ops/attention.h"
+
+#include "ops/cpu/attention.h"
+
+namespace capstan {
+namespace {
+
+void check(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD) {
+  require(q_THD.rank() == 3 && k_TKD.rank() == 3 && v_TKD.shape() == k_TKD.shape(), Fault::bug,
+          "{}: q is {}, k {}, v {}; expected [T, H, D], [T, K, D], [T, K, D]", op,
+          to_string(q_THD.shape()), to_string(k_TKD.shape()), to_string(v_TKD.shape()));
+  require(q_THD.dim(2) == k_TKD.dim(2) && k_TKD.dim(1) > 0 && q_THD.dim(1) % k_TKD.dim(1) == 0,
+          Fault::bug, "{}: {} query heads of {} do not share {} key heads of {}", op, q_THD.dim(1),
+          q_THD.dim(2), k_TKD.dim(1), k_TKD.dim(2));
+  for (const Tensor& t : {q_THD, k_TKD, v_TKD})
+    require(t.dtype() == q_THD.dtype() &&
+                (t.dtype() == DType::f32 || t.dtype() == DType::bf16),
+            Fault::bug, "{}: q, k and v must all be f32 or all bf16", op);
+}
+
+void check_like(const char* op, const char* name, const Tensor& x, const Tensor& like) {
+  require(x.shape() == like.shape() && x.dtype() == like.dtype(), Fault::bug,
+          "{}: {} is {} of {}, expected {} of {}", op, name, to_string(x.shape()),
+          name_of(x.dtype()), to_string(like.shape()), name_of(like.dtype()));
+}
+
+void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, const Tensor& k_TKD,
+                const Tensor& lse_HT) {
+  require(q_THD.dim(0) == k_TKD.dim(0), Fault::bug, "{}: {} queries, {} keys", op, q_THD.dim(0),
+          k_TKD.dim(0));
+  require(mask.starts.dtype() == DType::i32 && mask.starts.rank() == 1 &&
+              mask.starts.dim(0) >= mask.documents + 1,
+          Fault::bug, "{}: the mask has {} starts for {} documents", op, mask.starts.numel(),
+          mask.documents);
+  require(mask.longest <= q_THD.dim(0) && mask.longest * mask.documents >= q_THD.dim(0), Fault::bug,
+          "{}: {} documents of at most {} do not make {} tokens", op, mask.documents, mask.longest,
+          q_THD.dim(0));
+  require(lse_HT.dtype() == DType::f32 && lse_HT.contiguous() &&
+              lse_HT.numel() == q_THD.dim(0) * q_THD.dim(1),
+          Fault::bug, "{}: lse must be f32 [{}, {}]", op, q_THD.dim(1), q_THD.dim(0));
+}
+
+// Pairs of a query and a key that it sees, at the most: documents of equal length. (How the tokens
+// are spread over documents is known on the device only.)
+double visible_pairs(const AttentionMask& mask, int64_t tokens) {
+  const auto n = static_cast<double>(mask.longest);
+  const double seen =
+      mask.window > 0 && mask.window < mask.longest ? static_cast<double>(mask.window) : n;
+  return static_cast<double>(tokens) * (seen - seen * (seen - 1) / (2 * n));
+}
+
+double bytes_of(std::initializer_list<Tensor> tensors) {
+  int64_t sum = 0;
+  for (const Tensor& t : tensors) sum += t.nbytes();
+  return static_cast<double>(sum);
+}
+
+}  // namespace
+
+void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
+               const AttentionMask& mask, float scale) {
+  check("attention", query, k, v);
+  check_like("attention", "o", o, query);
+  check_mask("attention", mask, query, k, lse);
+  const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
+  const auto span = q.account("attention", {.flops = 4 * pairs * static_cast<double>(query.dim(2)),
+                                            .bytes = bytes_of({o, lse, query, k, v})});
+  const Buffer scratch = q.scratch(
+      DType::u8, {cpu::attention_scratch(mask.longest, query.dim(2), query.dtype())}, "attention");
+  switch (q.device()) {
+    case Device::cpu: return cpu::attention(o, lse, query, k, v, mask, scale, scratch);
+    case Device::sim: return;
+  }
+}
+
+void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse,
+                        Tensor query, Tensor k, Tensor v, const AttentionMask& mask, float scale) {
+  check("attention_backward", query, k, v);
+  check_like("attention_backward", "dq", dq, query);
+  check_like("attention_backward", "dk", dk, k);
+  check_like("attention_backward", "dv", dv, v);
+  check_like("attention_backward", "do", d_o, query);
+  check_like("attention_backward", "o", o, query);
+  check_mask("attention_backward", mask, query, k, lse);
+  const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
+  const auto span =
+      q.account("attention_backward",
+                {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
+                 .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
+  const Buffer scratch = q.scratch(
+      DType::u8, {cpu::attention_backward_scratch(mask.longest, query.dim(2), query.dtype())},
+      "attention backward");
+  switch (q.device()) {
+    case Device::cpu:
+      return cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
+    case Device::sim: return;
+  }
+}
+
+void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int64_t start,
+                      int64_t window, float scale) {
+  check("attention_cached", query, k, v);
+  check_like("attention_cached", "o", o, query);
+  require(start >= 0 && start + query.dim(0) <= k.dim(0), Fault::bug,
+          "attention_cached: positions {} to {} in a cache of {}", start, start + query.dim(0),
+          k.dim(0));
+  const auto keys = static_cast<double>(start + query.dim(0));
+  const auto width = static_cast<double>(k.dim(1) * k.dim(2) * size_of(k.dtype()));
+  const auto span = q.account(
+      "attention_cached", {.flops = 4 * static_cast<double>(query.numel()) * keys,
+                           .bytes = bytes_of({o, query}) + 2 * keys * width});
+  const Buffer scratch = q.scratch(
+      DType::u8, {cpu::attention_scratch(k.dim(0), query.dim(2), query.dtype())}, "attention");
+  switch (q.device()) {
+    case Device::cpu:
+      return cpu::attention_cached(o, query, k, v, start, window, scale, scratch);
+    case Device::sim: return;
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "tensor/tensor.h"
+
+// What the front ends ask of an operand. Each throws Fault::bug with the op, the operand, what was
+// expected and what was found; the text is made only then, so that a step stays off the heap.
+namespace capstan::check {
+
+inline void shape(const char* op, const char* name, const Tensor& t, const Shape& expected) {
+  if (t.shape() == expected) [[likely]]
+    return;
+  fail(Fault::bug, "{}: {} must be {}, but is {}", op, name, to_string(expected),
+       t ? to_string(t.shape()) : "absent");
+}
+
+inline void contiguous(const char* op, const char* name, const Tensor& t) {
+  if (t.contiguous()) [[likely]]
+    return;
+  fail(Fault::bug, "{}: {} {} must be contiguous, but has strides", op, name, to_string(t.shape()));
+}
+
+inline void rank(const char* op, const char* name, const Tensor& t, int lowest, int highest) {
+  require(t.rank() >= lowest && t.rank() <= highest, Fault::bug,
+          "{}: {} must have {} to {} dimensions, but has {}", op, name, lowest, highest, t.rank());
+}
+
+inline void type(const char* op, const char* name, const Tensor& t, DType expected) {
+  require(t.dtype() == expected, Fault::bug, "{}: {} must be {}, but is {}", op, name,
+          name_of(expected), name_of(t.dtype()));
+}
+
+// f32 or bf16: what ops compute with.
+inline void floating(const char* op, const char* name, const Tensor& t) {
+  require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
+          "{}: {} must be f32 or bf16, but is {}", op, name, name_of(t.dtype()));
+}
+
+// An operand of known shape that may be f32 or bf16, with strides …
+inline void strided(const char* op, const char* name, const Tensor& t, const Shape& expected) {
+  shape(op, name, t, expected);
+  floating(op, name, t);
+}
+
+// … or without.
+inline void dense(const char* op, const char* name, const Tensor& t, const Shape& expected) {
+  strided(op, name, t, expected);
+  contiguous(op, name, t);
+}
+
+// A contiguous operand of known shape and type.
+inline void exact(const char* op, const char* name, const Tensor& t, DType dtype,
+                  const Shape& expected) {
+  shape(op, name, t, expected);
+  type(op, name, t, dtype);
+  contiguous(op, name, t);
+}
+
+}  // namespace capstan::check

@@ -1,0 +1,193 @@
+#include "ops/cpu/gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/parallel.h"
+#include "ops/cpu/blas.h"
+
+namespace capstan::cpu {
+namespace {
+
+// Blocks of the bf16 path: three f32 panels of 1.25 MiB together stay in a core's share of the
+// cache, and are large enough that widening costs a few percent of the product.
+constexpr int64_t kBlockM = 256, kBlockN = 256, kBlockK = 512;
+constexpr int64_t kPanelFloats = kBlockM * kBlockK + kBlockK * kBlockN + kBlockM * kBlockN;
+
+// Below this many multiplications a second thread costs more than it brings.
+constexpr int64_t kSerialWork = 1 << 16;
+// Up to this many rows the product is bound by reading B, and dot products beat packing it.
+constexpr int64_t kFewRows = 4;
+
+struct Problem {
+  int64_t m, n, k;
+  Matrix a, b;
+  void* c;
+  DType c_type;
+  int64_t c_stride;
+  bool add;
+};
+
+struct Tile {
+  int64_t m0, m1, n0, n1;
+};
+
+struct Grid {
+  int64_t rows = 1, cols = 1;
+};
+
+// The cut of C into one tile per thread that packs the least: tiles as square as can be.
+Grid choose_grid(int64_t m, int64_t n, int64_t threads) {
+  Grid best;
+  double best_cost = 0;
+  for (int64_t rows = 1; rows <= threads; ++rows) {
+    if (threads % rows != 0) continue;
+    const int64_t cols = threads / rows;
+    const double cost = static_cast<double>(m) / static_cast<double>(rows) +
+                        static_cast<double>(n) / static_cast<double>(cols);
+    if (best_cost == 0 || cost < best_cost) {
+      best = {rows, cols};
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+// Part `i` of `parts` of [0, n), on multiples of 16 so that the kernel's own tiles stay whole.
+std::pair<int64_t, int64_t> slice(int64_t n, int64_t parts, int64_t i) {
+  const int64_t units = (n + 15) / 16;
+  return {std::min(n, units * i / parts * 16), std::min(n, units * (i + 1) / parts * 16)};
+}
+
+const float* f32_at(const Matrix& x, int64_t row, int64_t col) {
+  return static_cast<const float*>(x.data) +
+         (x.transposed ? col * x.row_stride + row : row * x.row_stride + col);
+}
+
+void tile_f32(const Problem& p, const Tile& t) {
+  sgemm(t.m1 - t.m0, t.n1 - t.n0, p.k, 1,
+        {f32_at(p.a, t.m0, 0), p.a.row_stride, p.a.transposed},
+        {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f,
+        static_cast<float*>(p.c) + t.m0 * p.c_stride + t.n0, p.c_stride);
+}
+
+// A block of an operand as f32: where it is, or widened into `panel`.
+MatrixF32 widen(const Matrix& x, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
+                float* panel) {
+  if (x.dtype == DType::f32) return {f32_at(x, row0, col0), x.row_stride, x.transposed};
+  if (x.transposed) {  // as stored
+    std::swap(row0, col0);
+    std::swap(rows, cols);
+  }
+  const bf16* from = static_cast<const bf16*>(x.data) + row0 * x.row_stride + col0;
+  for (int64_t r = 0; r < rows; ++r) {
+    const bf16* in = from + r * x.row_stride;
+    float* out = panel + r * cols;
+#pragma omp simd
+    for (int64_t i = 0; i < cols; ++i) out[i] = static_cast<float>(in[i]);
+  }
+  return {panel, cols, x.transposed};
+}
+
+void store_block(const Problem& p, int64_t m0, int64_t rows, int64_t n0, int64_t cols,
+                 const float* sums) {
+  for (int64_t r = 0; r < rows; ++r) {
+    bf16* out = static_cast<bf16*>(p.c) + (m0 + r) * p.c_stride + n0;
+    const float* in = sums + r * cols;
+    if (p.add) {
+#pragma omp simd
+      for (int64_t i = 0; i < cols; ++i) out[i] = bf16(static_cast<float>(out[i]) + in[i]);
+    } else {
+#pragma omp simd
+      for (int64_t i = 0; i < cols; ++i) out[i] = bf16(in[i]);
+    }
+  }
+}
+
+void tile_mixed(const Problem& p, const Tile& t, float* panels) {
+  float* const panel_a = panels;
+  float* const panel_b = panel_a + kBlockM * kBlockK;
+  float* const panel_c = panel_b + kBlockK * kBlockN;
+  for (int64_t m0 = t.m0; m0 < t.m1; m0 += kBlockM) {
+    const int64_t rows = std::min(kBlockM, t.m1 - m0);
+    for (int64_t n0 = t.n0; n0 < t.n1; n0 += kBlockN) {
+      const int64_t cols = std::min(kBlockN, t.n1 - n0);
+      const bool direct = p.c_type == DType::f32;
+      float* sums = direct ? static_cast<float*>(p.c) + m0 * p.c_stride + n0 : panel_c;
+      const int64_t stride = direct ? p.c_stride : cols;
+      for (int64_t k0 = 0; k0 < p.k; k0 += kBlockK) {
+        const int64_t depth = std::min(kBlockK, p.k - k0);
+        const bool keep = k0 > 0 || (direct && p.add);
+        sgemm(rows, cols, depth, 1, widen(p.a, m0, rows, k0, depth, panel_a),
+              widen(p.b, k0, depth, n0, cols, panel_b), keep ? 1.0f : 0.0f, sums, stride);
+      }
+      if (!direct) store_block(p, m0, rows, n0, cols, panel_c);
+    }
+  }
+}
+
+template <class A, class B>
+float dot(const A* a, const B* b, int64_t k) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < k; ++i) sum += static_cast<float>(a[i]) * static_cast<float>(b[i]);
+  return sum;
+}
+
+// C = A Bᵀ for a few rows of A: each row of B is read once. Decoding lives here.
+template <class A, class B, class C>
+void few_rows(const Problem& p) {
+  parallel_for(p.n, std::max<int64_t>(1, kSerialWork / p.k), [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      const B* b = static_cast<const B*>(p.b.data) + j * p.b.row_stride;
+      for (int64_t i = 0; i < p.m; ++i) {
+        const float sum = dot(static_cast<const A*>(p.a.data) + i * p.a.row_stride, b, p.k);
+        C& c = static_cast<C*>(p.c)[i * p.c_stride + j];
+        c = C(p.add ? static_cast<float>(c) + sum : sum);
+      }
+    }
+  });
+}
+
+void few_rows_any(const Problem& p) {
+  const auto with_c = [&]<class A, class B>() {
+    return p.c_type == DType::f32 ? few_rows<A, B, float>(p) : few_rows<A, B, bf16>(p);
+  };
+  const auto with_b = [&]<class A>() {
+    return p.b.dtype == DType::f32 ? with_c.template operator()<A, float>()
+                                   : with_c.template operator()<A, bf16>();
+  };
+  return p.a.dtype == DType::f32 ? with_b.template operator()<float>()
+                                 : with_b.template operator()<bf16>();
+}
+
+}  // namespace
+
+int64_t gemm_scratch(DType a, DType b, DType c) {
+  if (a == DType::f32 && b == DType::f32 && c == DType::f32) return 0;
+  return num_threads() * kPanelFloats * static_cast<int64_t>(sizeof(float));
+}
+
+void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
+          int64_t c_stride, bool add, void* scratch) {
+  use_one_blas_thread();
+  if (m == 0 || n == 0) return;
+
+  const Problem p{m, n, k, a, b, c, c_type, c_stride, add};
+  if (m <= kFewRows && !a.transposed && b.transposed) return few_rows_any(p);
+  const bool plain = gemm_scratch(a.dtype, b.dtype, c_type) == 0;
+  const Grid grid = m * n * k <= kSerialWork ? Grid{} : choose_grid(m, n, num_threads());
+  parallel_for(grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const auto [m0, m1] = slice(m, grid.rows, i / grid.cols);
+      const auto [n0, n1] = slice(n, grid.cols, i % grid.cols);
+      if (m0 == m1 || n0 == n1) continue;
+      if (plain)
+        tile_f32(p, {m0, m1, n0, n1});
+      else
+        tile_mixed(p, {m0, m1, n0, n1}, static_cast<float*>(scratch) + i * kPanelFloats);
+    }
+  });
+}
+
+}  // namespace capstan::cpu

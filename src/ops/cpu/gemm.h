@@ -1,0 +1,31 @@
+#pragma once
+
+#include "tensor/queue.h"
+
+namespace capstan::cpu {
+
+// A matrix of f32 or bf16 in rows, seen as it is or transposed.
+struct Matrix {
+  const void* data = nullptr;
+  DType dtype = DType::f32;
+  int64_t row_stride = 0;  // between rows as stored
+  bool transposed = false;
+};
+
+inline Matrix matrix(const Tensor& t, bool transposed = false) {
+  return {t.raw(), t.dtype(), t.stride(0), transposed};
+}
+
+// Bytes of scratch that gemm needs for these types: one set of f32 panels per thread where an
+// operand or the result is bf16, else none.
+int64_t gemm_scratch(DType a, DType b, DType c);
+
+// C[m,n] = A[m,k] B[k,n] (+ C if `add`). Row-major; C has `c_stride` between rows.
+//
+// OpenBLAS computes, one thread per tile of C; bf16 operands are widened to f32 in blocks that stay
+// in cache, sums are f32, and C is rounded once. `scratch` has gemm_scratch(…) bytes. The result
+// depends on the operands and the number of threads alone.
+void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
+          int64_t c_stride, bool add, void* scratch);
+
+}  // namespace capstan::cpu

@@ -1,0 +1,68 @@
+#include "ops/elementwise.h"
+
+#include "ops/check.h"
+#include "ops/cpu/elementwise.h"
+
+namespace capstan {
+namespace {
+
+// Besides f32 and bf16: f16, in which checkpoints come.
+void check_storage_type(const char* op, const char* name, const Tensor& t) {
+  if (t.dtype() != DType::f16) check::floating(op, name, t);
+}
+
+void check_stored(const char* op, const char* name, const Tensor& t) {
+  check_storage_type(op, name, t);
+  check::contiguous(op, name, t);
+}
+
+}  // namespace
+
+void fill(Queue& q, Tensor y, float value) {
+  if (y.dtype() != DType::f64) check_stored("fill", "y", y);
+  check::contiguous("fill", "y", y);
+  const auto span = q.account("fill", {.bytes = static_cast<double>(y.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::fill(y, value);
+    case Device::sim: return;
+  }
+}
+
+void cast(Queue& q, Tensor y, Tensor x) {
+  check::shape("cast", "y", y, x.shape());
+  for (const Tensor& t : {y, x}) {
+    check_storage_type("cast", "an operand", t);
+    if (t.rank() != 2) check::contiguous("cast", "an operand", t);
+  }
+  const auto span = q.account("cast", {.bytes = static_cast<double>(y.nbytes() + x.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::cast(y, x);
+    case Device::sim: return;
+  }
+}
+
+void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first) {
+  check_stored("fill_normal", "y", y);
+  require(first >= 0, Fault::bug, "fill_normal: first must not be negative, but is {}", first);
+  // Ten rounds of Philox and a share of a logarithm, a root, a sine and a cosine.
+  const auto span = q.account("fill_normal", {.flops = 30 * static_cast<double>(y.numel()),
+                                              .bytes = static_cast<double>(y.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::fill_normal(y, std, key, first);
+    case Device::sim: return;
+  }
+}
+
+void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key) {
+  check::dense("dropout", "x", x, x.shape());
+  check::dense("dropout", "y", y, x.shape());
+  require(p >= 0 && p < 1, Fault::bug, "dropout: p must lie in [0, 1), but is {}", p);
+  const auto span = q.account("dropout", {.flops = 20 * static_cast<double>(y.numel()),
+                                          .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::dropout(y, x, p, key);
+    case Device::sim: return;
+  }
+}
+
+}  // namespace capstan

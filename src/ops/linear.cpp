@@ -1,0 +1,67 @@
+#include "ops/linear.h"
+
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/linear.h"
+
+namespace capstan {
+namespace {
+
+void check(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Tensor& w_OI,
+           const Tensor& b_O) {
+  require(y_TO.rank() == 2 && x_TI.rank() == 2 && w_OI.rank() == 2, Fault::bug,
+          "{}: operands must be matrices, but are {}, {}, {}", op, to_string(y_TO.shape()),
+          to_string(x_TI.shape()), to_string(w_OI.shape()));
+  require(y_TO.dim(0) == x_TI.dim(0) && y_TO.dim(1) == w_OI.dim(0) && x_TI.dim(1) == w_OI.dim(1),
+          Fault::bug, "{}: outputs {} and inputs {} do not fit the weight {}", op,
+          to_string(y_TO.shape()), to_string(x_TI.shape()), to_string(w_OI.shape()));
+  require(w_OI.contiguous(), Fault::bug, "{}: the weight must be contiguous", op);
+  if (b_O)
+    require(b_O.rank() == 1 && b_O.dim(0) == w_OI.dim(0) && b_O.contiguous(), Fault::bug,
+            "{}: the bias is {} for {} outputs", op, to_string(b_O.shape()), w_OI.dim(0));
+  for (const Tensor& t : {y_TO, x_TI, w_OI})
+    require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
+            "{}: takes f32 and bf16, not {}", op, name_of(t.dtype()));
+}
+
+Cost cost(const Tensor& y, const Tensor& x, const Tensor& w) {
+  return {.flops = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(w.dim(0)),
+          .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())};
+}
+
+Buffer product_scratch(Queue& q, const Tensor& a, const Tensor& b, const Tensor& c) {
+  return q.scratch(DType::u8, {cpu::gemm_scratch(a.dtype(), b.dtype(), c.dtype())}, "gemm panels");
+}
+
+}  // namespace
+
+void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode) {
+  check("linear", y, x, w, b);
+  const auto span = q.account("linear", cost(y, x, w));
+  const Buffer scratch = product_scratch(q, x, w, y);
+  switch (q.device()) {
+    case Device::cpu: return cpu::linear(y, x, w, b, mode, scratch);
+    case Device::sim: return;
+  }
+}
+
+void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode) {
+  check("linear_backward_data", dy, dx, w, {});
+  const auto span = q.account("linear_backward_data", cost(dy, dx, w));
+  const Buffer scratch = product_scratch(q, dy, w, dx);
+  switch (q.device()) {
+    case Device::cpu: return cpu::linear_backward_data(dx, dy, w, mode, scratch);
+    case Device::sim: return;
+  }
+}
+
+void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+  check("linear_backward_weight", dy, x, dw, db);
+  const auto span = q.account("linear_backward_weight", cost(dy, x, dw));
+  const Buffer scratch = product_scratch(q, dy, x, dw);
+  switch (q.device()) {
+    case Device::cpu: return cpu::linear_backward_weight(dw, db, dy, x, scratch);
+    case Device::sim: return;
+  }
+}
+
+}  // namespace capstan

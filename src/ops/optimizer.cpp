@@ -1,0 +1,75 @@
+#include "ops/optimizer.h"
+
+#include "ops/check.h"
+#include "ops/cpu/optimizer.h"
+
+namespace capstan {
+namespace {
+
+void check_parameter(const char* op, const OptimizerOperands& p) {
+  check::dense(op, "weight", p.weight, p.weight.shape());
+  check::dense(op, "grad", p.grad, p.weight.shape());
+  if (p.master) check::dense(op, "master", p.master, p.weight.shape());
+  if (p.grad_scale) check::exact(op, "grad_scale", p.grad_scale, DType::f32, {1});
+}
+
+// The gradient is read; all else is read and written, but for a weight that its master overwrites.
+double bytes_of(const OptimizerOperands& p) {
+  const int64_t weight =
+      p.master ? p.weight.nbytes() + 2 * p.master.nbytes() : 2 * p.weight.nbytes();
+  return static_cast<double>(weight + p.grad.nbytes() + 2 * (p.m.nbytes() + p.v.nbytes()));
+}
+
+}  // namespace
+
+void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
+  check_parameter("adamw", p);
+  check::dense("adamw", "m", p.m, p.weight.shape());
+  check::dense("adamw", "v", p.v, p.weight.shape());
+  require(s.step >= 1, Fault::bug, "adamw: step must be 1 or more, but is {}", s.step);
+  const auto span = q.account(
+      "adamw", {.flops = 14 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
+  switch (q.device()) {
+    case Device::cpu: return cpu::adamw(p, s);
+    case Device::sim: return;
+  }
+}
+
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
+  check_parameter("sgd", p);
+  if (s.momentum != 0) check::dense("sgd", "m", p.m, p.weight.shape());
+  require(s.momentum != 0 || !p.m, Fault::bug, "sgd: m is given, but there is no momentum");
+  require(!p.v, Fault::bug, "sgd: v is given, but SGD has no second moment");
+  require(s.step >= 1, Fault::bug, "sgd: step must be 1 or more, but is {}", s.step);
+  const auto span =
+      q.account("sgd", {.flops = 8 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
+  switch (q.device()) {
+    case Device::cpu: return cpu::sgd(p, s);
+    case Device::sim: return;
+  }
+}
+
+void sum_squares(Queue& q, Tensor sum, Tensor x) {
+  check::exact("sum_squares", "sum", sum, DType::f64, {1});
+  check::dense("sum_squares", "x", x, x.shape());
+  const auto span = q.account("sum_squares", {.flops = 2 * static_cast<double>(x.numel()),
+                                              .bytes = static_cast<double>(x.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::sum_squares(sum, x);
+    case Device::sim: return;
+  }
+}
+
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm) {
+  check::exact("clip_scale", "scale", scale, DType::f32, {1});
+  check::exact("clip_scale", "sum", sum, DType::f64, {1});
+  require(max_norm >= 0, Fault::bug, "clip_scale: max_norm must not be negative, but is {}",
+          max_norm);
+  const auto span = q.account("clip_scale", {.flops = 3, .bytes = 12});
+  switch (q.device()) {
+    case Device::cpu: return cpu::clip_scale(scale, sum, max_norm);
+    case Device::sim: return;
+  }
+}
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#include "ops/optimizer.h"
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(Clip);
+
+TEST_P(Clip, SumOfSquaresMatchesF64AndAdds) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t n : {1, 31, 33, 288, 4096, 4097, 300001}) {
+      const Buffer x = random(dtype, {n}), sum = of(DType::f64, {1}, {10});
+      sum_squares(q_, sum, x);
+      const Values x64 = values(x);
+      EXPECT_NEAR(values(sum)[0], 10 + dot(x64, x64), 1e-12 * double(n)) << "n=" << n;
+    }
+}
+
+TEST_P(Clip, SumOfSquaresNeitherOverflowsNorVanishes) {
+  for (const double x : {1e30, 1e-30}) {
+    const Buffer sum = zeros(DType::f64, {1});
+    sum_squares(q_, sum, of(DType::f32, {1}, {x}));
+    EXPECT_NEAR(values(sum)[0], x * x, 1e-6 * x * x);
+  }
+}
+
+TEST_P(Clip, ScaleBringsTheNormToTheLimit) {
+  const auto scale_of = [&](double sum, float max_norm) {
+    const Buffer scale = empty(DType::f32, {1});
+    clip_scale(q_, scale, of(DType::f64, {1}, {sum}), max_norm);
+    return values(scale)[0];
+  };
+  EXPECT_NEAR(scale_of(100, 1), 1 / (10 + 1e-6), 1e-8);
+  EXPECT_EQ(scale_of(0.25, 1), 1);  // below the limit
+  EXPECT_EQ(scale_of(0, 1), 1);
+  EXPECT_EQ(scale_of(4, 0), 0);
+  EXPECT_EQ(scale_of(1e300, INFINITY), 1);
+  for (const float max_norm : {1.0f, INFINITY}) {
+    EXPECT_TRUE(std::isnan(scale_of(NAN, max_norm)));
+    EXPECT_TRUE(std::isnan(scale_of(INFINITY, max_norm)));
+  }
+}
+
+TEST_P(Clip, RefusesWrongOperands) {
+  const Buffer x = random(DType::f32, {8}), one = zeros(DType::f32, {1});
+  const Buffer sum = zeros(DType::f64, {1});
+  expect_bug("sum_squares", [&] { sum_squares(q_, one, x); });
+  expect_bug("sum_squares", [&] { sum_squares(q_, sum, sum); });
+  expect_bug("clip_scale", [&] { clip_scale(q_, x, sum, 1); });
+  expect_bug("clip_scale", [&] { clip_scale(q_, one, sum, -1); });
+  expect_bug("clip_scale", [&] { clip_scale(q_, one, sum, NAN); });
+}
+
+TEST(ClipOnSim, CostsAgree) {
+  expect_same_on_sim([](Queue& q) {
+    const Buffer x = buffer_of(q, DType::bf16, {8}, Values(8));
+    const Buffer sum = buffer_of(q, DType::f64, {1}, {0}), one = buffer_of(q, DType::f32, {1}, {0});
+    sum_squares(q, sum, x);
+    clip_scale(q, one, sum, 1);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::test

@@ -1,0 +1,162 @@
+#include "ops/elementwise.h"
+
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+const std::vector<DType> kStoredTypes = {DType::f32, DType::bf16, DType::f16};
+constexpr RngKey kKey{.seed = 7, .step = 3, .sample = 1, .site = 11};
+
+CAPSTAN_ON_EVERY_DEVICE(Elementwise);
+
+TEST_P(Elementwise, FillWritesEveryValue) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16, DType::f64})
+    for (const int64_t n : {1, 31, 33, 288, 40000}) {
+      const Buffer y = empty(dtype, {n});
+      fill(q_, y, -1.5f);
+      EXPECT_EQ(values(y), Values(idx(n), -1.5)) << name_of(dtype) << " n=" << n;
+    }
+}
+
+TEST_P(Elementwise, CastRoundsToNearest) {
+  for (const DType to : kStoredTypes)
+    for (const DType from : kStoredTypes)
+      for (const int64_t n : {1, 31, 33, 288, 40000}) {
+        const Buffer x = random(from, {n}), y = empty(to, {n});
+        cast(q_, y, x);
+        // What the host rounds to is what the op must give, bit for bit.
+        EXPECT_EQ(values(y), values(of(to, {n}, values(x)))) << name_of(from) << name_of(to);
+      }
+}
+
+TEST_P(Elementwise, CastKeepsSpecialValues) {
+  const Buffer x = of(DType::f32, {5}, {INFINITY, -INFINITY, -0.0, 0x1p-24, NAN});
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    const Buffer y = empty(dtype, {5});
+    cast(q_, y, x);
+    const Values found = values(y);
+    EXPECT_EQ(found[0], INFINITY);
+    EXPECT_EQ(found[1], -INFINITY);
+    EXPECT_TRUE(found[2] == 0 && std::signbit(found[2]));
+    EXPECT_EQ(found[3], 0x1p-24);  // subnormal in f16
+    EXPECT_TRUE(std::isnan(found[4]));
+  }
+}
+
+TEST_P(Elementwise, FillNormalHasTheMomentsOfANormal) {
+  const int64_t n = 200000;
+  const double std = 0.02;
+  const Buffer y = empty(DType::f32, {n});
+  fill_normal(q_, y, static_cast<float>(std), kKey);
+  double mean = 0, square = 0, fourth = 0, neighbours = 0, beyond = 0, before = 0;
+  for (const double raw : values(y)) {
+    const double z = raw / std;
+    mean += z / n;
+    square += z * z / n;
+    fourth += z * z * z * z / n;
+    neighbours += z * before / n;
+    beyond += std::abs(z) > 2 ? 1.0 / n : 0;
+    before = z;
+  }
+  // The spread of each estimate is sqrt(its variance / n); five of them is never seen by chance.
+  const double spread = 5 / std::sqrt(double(n));
+  EXPECT_NEAR(mean, 0, spread);
+  EXPECT_NEAR(square, 1, std::sqrt(2) * spread);
+  EXPECT_NEAR(fourth, 3, std::sqrt(96) * spread);
+  EXPECT_NEAR(neighbours, 0, spread);
+  EXPECT_NEAR(beyond, 0.0455, 0.21 * spread);
+}
+
+TEST_P(Elementwise, ASliceIsInitialisedAsTheWhole) {
+  for (const DType dtype : kStoredTypes) {
+    const Buffer whole = empty(dtype, {5000});
+    fill_normal(q_, whole, 1, kKey);
+    const Values all = values(whole);
+    for (const int64_t first : {0, 1, 2, 3, 1023, 1024, 2047, 4990})
+      for (const int64_t n : {1, 2, 10}) {
+        const Buffer slice = empty(dtype, {n});
+        fill_normal(q_, slice, 1, kKey, first);
+        EXPECT_EQ(values(slice), Values(all.begin() + first, all.begin() + first + n)) << first;
+      }
+  }
+}
+
+TEST_P(Elementwise, OtherKeysGiveOtherNormals) {
+  const Buffer a = empty(DType::f32, {100}), b = empty(DType::f32, {100});
+  fill_normal(q_, a, 1, kKey);
+  fill_normal(q_, b, 1, {.seed = 7, .step = 3, .sample = 1, .site = 12});
+  EXPECT_GT(error(values(a), values(b)), 0.5);
+}
+
+TEST_P(Elementwise, DropoutKeepsTheShareAndTheMean) {
+  const int64_t n = 100000;
+  for (const float p : {0.1f, 0.5f, 0.9f}) {
+    const Buffer x = of(DType::f32, {n}, Values(idx(n), 1.0)), y = empty(DType::f32, {n});
+    dropout(q_, y, x, p, kKey);
+    int64_t kept = 0;
+    for (const double v : values(y)) {
+      EXPECT_TRUE(v == 0 || v == double{1.0f / (1.0f - p)}) << v;
+      kept += v != 0;
+    }
+    const double spread = std::sqrt(double(n) * p * (1 - p));
+    EXPECT_NEAR(double(kept), double(n) * (1 - p), 5 * spread) << "p=" << p;
+  }
+}
+
+TEST_P(Elementwise, DropoutDropsWhatTheKeyAndTheIndexSay) {
+  const Rng rng(kKey);
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t n : {1, 3, 31, 33, 1025, 5000}) {
+      const Buffer x = random(dtype, {n}), y = empty(dtype, {n});
+      dropout(q_, y, x, 0.25f, kKey);
+      Values expected = values(x);
+      for (size_t i = 0; i < expected.size(); ++i)
+        expected[i] = rng.uniform(i) >= 0.25f ? expected[i] / 0.75 : 0;
+      EXPECT_LT(error(values(y), expected), tolerance(dtype)) << "n=" << n;
+      const Values apart = values(y);
+      dropout(q_, x, x, 0.25f, kKey);  // in place
+      EXPECT_EQ(values(x), apart);
+    }
+}
+
+TEST_P(Elementwise, NoDropoutIsACopy) {
+  const Buffer x = random(DType::f32, {333}), y = empty(DType::f32, {333});
+  dropout(q_, y, x, 0, kKey);
+  EXPECT_EQ(values(y), values(x));
+}
+
+TEST_P(Elementwise, DoesNotDependOnTheThreads) {
+  const Buffer x = empty(DType::f32, {50001});
+  expect_same_for_any_threads([&] {
+    fill_normal(q_, x, 1, kKey, 3);
+    dropout(q_, x, x, 0.3f, kKey);
+    return values(x);
+  });
+}
+
+TEST_P(Elementwise, RefusesWrongOperands) {
+  const Buffer x = random(DType::f32, {3, 4}), y = empty(DType::f32, {4, 3});
+  const Buffer ids = empty(DType::i32, {3, 4});
+  expect_bug("fill", [&] { fill(q_, ids, 0); });
+  expect_bug("fill", [&] { fill(q_, x->cols(0, 2), 0); });
+  expect_bug("cast", [&] { cast(q_, y, x); });
+  expect_bug("cast", [&] { cast(q_, ids, x); });
+  expect_bug("fill_normal", [&] { fill_normal(q_, x, 1, kKey, -1); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, 1, kKey); });
+  expect_bug("dropout", [&] { dropout(q_, y, x, 0.5f, kKey); });
+}
+
+TEST(ElementwiseOnSim, CostsAgree) {
+  expect_same_on_sim([](Queue& q) {
+    const Buffer x = buffer_of(q, DType::bf16, {30}, Values(30));
+    const Buffer y = buffer_of(q, DType::f32, {30}, Values(30));
+    fill(q, x, 1);
+    cast(q, y, x);
+    fill_normal(q, y, 1, kKey);
+    dropout(q, y, x, 0.5f, kKey);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::test

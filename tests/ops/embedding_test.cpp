@@ -1,0 +1,90 @@
+#include "ops/embedding.h"
+
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(Embedding);
+
+// T ids below V, with repetitions.
+Values some_ids(int64_t T, int64_t V) {
+  Values ids;
+  for (int64_t t = 0; t < T; ++t) ids.push_back(double((t * t + 3 * t) % V));
+  return ids;
+}
+
+TEST_P(Embedding, CopiesTheRowsOfTheIds) {
+  for (const DType y_type : kComputeTypes)
+    for (const DType w_type : kComputeTypes)
+      for (const int64_t T : {1, 33})
+        for (const int64_t D : {1, 31, 32, 33, 288}) {
+          const int64_t V = 17;
+          const Values ids = some_ids(T, V);
+          const Buffer w = random(w_type, {V, D}), y = empty(y_type, {T, D});
+          embedding(q_, y, w, of(DType::i32, {T}, ids));
+          const Values table = values(w);
+          Values expected;
+          for (const double id : ids)
+            for (int64_t d = 0; d < D; ++d) expected.push_back(table[idx(int64_t(id) * D + d)]);
+          if (y_type == w_type || y_type == DType::f32) {
+            EXPECT_EQ(values(y), expected);
+          }
+          EXPECT_LT(error(values(y), expected), tolerance(y_type)) << "T=" << T << " D=" << D;
+        }
+}
+
+TEST_P(Embedding, GradientAddsUpRepeatedIds) {
+  for (const DType dw_type : kComputeTypes)
+    for (const DType dy_type : kComputeTypes)
+      for (const int64_t T : {1, 40})
+        for (const int64_t D : {1, 31, 33, 288}) {
+          const int64_t V = 11;
+          const Values ids = some_ids(T, V);
+          const Buffer dw = random(dw_type, {V, D}), dy = random(dy_type, {T, D});
+          Values expected = values(dw);
+          const Values added = values(dy);
+          std::vector<int> uses(idx(V));
+          for (int64_t t = 0; t < T; ++t) {
+            ++uses[idx(int64_t(ids[idx(t)]))];
+            for (int64_t d = 0; d < D; ++d)
+              expected[idx(int64_t(ids[idx(t)]) * D + d)] += added[idx(t * D + d)];
+          }
+          embedding_backward(q_, dw, dy, of(DType::i32, {T}, ids));
+          // Each addition rounds to the type of dw.
+          const double adds = *std::max_element(uses.begin(), uses.end());
+          EXPECT_LT(error(values(dw), expected), std::sqrt(adds) * tolerance(dw_type));
+        }
+}
+
+TEST_P(Embedding, GradientDoesNotDependOnTheThreads) {
+  const int64_t T = 700, D = 130, V = 5;
+  const Buffer dy = random(DType::f32, {T, D}), ids = of(DType::i32, {T}, some_ids(T, V));
+  expect_same_for_any_threads([&] {
+    const Buffer dw = zeros(DType::f32, {V, D});
+    embedding_backward(q_, dw, dy, ids);
+    return values(dw);
+  });
+}
+
+TEST_P(Embedding, RefusesWrongOperands) {
+  const Buffer w = random(DType::f32, {5, 8}), y = empty(DType::f32, {3, 8});
+  const Buffer ids = of(DType::i32, {3}, {0, 1, 2}), four = of(DType::i32, {4}, {0, 1, 2, 3});
+  expect_bug("embedding", [&] { embedding(q_, y, w, four); });
+  expect_bug("embedding", [&] { embedding(q_, y->cols(0, 7), w, ids); });
+  expect_bug("embedding", [&] { embedding(q_, y, w, y); });
+  expect_bug("embedding_backward", [&] { embedding_backward(q_, w, y, four); });
+}
+
+TEST(EmbeddingOnSim, CostsAgree) {
+  expect_same_on_sim([](Queue& q) {
+    const Buffer w = buffer_of(q, DType::bf16, {5, 8}, Values(40));
+    const Buffer y = buffer_of(q, DType::f32, {3, 8}, Values(24));
+    const Buffer ids = buffer_of(q, DType::i32, {3}, {4, 0, 4});
+    embedding(q, y, w, ids);
+    embedding_backward(q, w, y, ids);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::test

@@ -1,0 +1,181 @@
+#include "ops/optimizer.h"
+
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(Optimizer);
+
+constexpr int kSteps = 6;
+
+void adamw_f64(Values& w, const Values& grad, Values& m, Values& v, double scale,
+               const AdamWStep& s) {
+  const double lr{s.lr}, b1{s.beta1}, b2{s.beta2};
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double g = grad[i] * scale;
+    w[i] -= lr * double{s.weight_decay} * w[i];
+    m[i] = b1 * m[i] + (1 - b1) * g;
+    v[i] = b2 * v[i] + (1 - b2) * g * g;
+    const double m_hat = m[i] / (1 - std::pow(b1, double(s.step)));
+    const double v_hat = v[i] / (1 - std::pow(b2, double(s.step)));
+    w[i] -= lr * m_hat / (std::sqrt(v_hat) + double{s.eps});
+  }
+}
+
+void sgd_f64(Values& w, const Values& grad, Values& m, double scale, const SgdStep& s) {
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double g = grad[i] * scale + double{s.weight_decay} * w[i];
+    double step = g;
+    if (s.momentum != 0) {
+      m[i] = s.step == 1 ? g : double{s.momentum} * m[i] + (1 - double{s.dampening}) * g;
+      step = s.nesterov ? g + double{s.momentum} * m[i] : m[i];
+    }
+    w[i] -= double{s.lr} * step;
+  }
+}
+
+// Each step rounds the state once more.
+double after_steps(DType dtype) {
+  return kSteps * tolerance(dtype);
+}
+
+TEST_P(Optimizer, AdamWFollowsF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t n : {1, 31, 33, 288, 5000}) {
+      const Buffer w = random(dtype, {n}), m = zeros(dtype, {n}), v = zeros(dtype, {n});
+      const Buffer scale = of(DType::f32, {1}, {0.5});
+      Values w64 = values(w), m64(idx(n), 0.0), v64(idx(n), 0.0);
+      for (int step = 1; step <= kSteps; ++step) {
+        const Buffer g = random(dtype, {n});
+        const AdamWStep s{.lr = 0.1f, .beta2 = 0.95f, .weight_decay = 0.1f, .step = step};
+        adamw(q_, {w, {}, g, m, v, scale}, s);
+        adamw_f64(w64, values(g), m64, v64, 0.5, s);
+      }
+      EXPECT_LT(error(values(w), w64), after_steps(dtype)) << name_of(dtype) << " n=" << n;
+      EXPECT_LT(error(values(m), m64), after_steps(dtype));
+      EXPECT_LT(error(values(v), v64), after_steps(dtype));
+    }
+}
+
+TEST_P(Optimizer, AMasterKeepsWhatANarrowWeightLoses) {
+  const int64_t n = 1000;
+  const Buffer w = random(DType::bf16, {n}), master = of(DType::f32, {n}, values(w));
+  const Buffer m = zeros(DType::f32, {n}), v = zeros(DType::f32, {n});
+  const Buffer scale = of(DType::f32, {1}, {1});
+  Values w64 = values(master), m64(idx(n), 0.0), v64(idx(n), 0.0);
+  for (int step = 1; step <= kSteps; ++step) {
+    const Buffer g = random(DType::f32, {n});
+    const AdamWStep s{.lr = 1e-4f, .step = step};  // far below the steps between bf16 values
+    adamw(q_, {w, master, g, m, v, scale}, s);
+    adamw_f64(w64, values(g), m64, v64, 1, s);
+  }
+  EXPECT_LT(error(values(master), w64), after_steps(DType::f32));
+  EXPECT_EQ(values(w), values(of(DType::bf16, {n}, values(master)))) << "not the master, rounded";
+}
+
+TEST_P(Optimizer, TypesMix) {
+  for (const DType w_type : kComputeTypes)
+    for (const DType g_type : kComputeTypes)
+      for (const DType m_type : kComputeTypes)
+        for (const DType v_type : kComputeTypes) {
+          const int64_t n = 600;
+          const Buffer w = random(w_type, {n}), g = random(g_type, {n}), m = random(m_type, {n});
+          const Buffer v = of(v_type, {n}, Values(idx(n), 0.3)), scale = of(DType::f32, {1}, {2});
+          Values w64 = values(w), m64 = values(m), v64 = values(v);
+          const AdamWStep s{.lr = 0.01f, .step = 3};
+          adamw(q_, {w, {}, g, m, v, scale}, s);
+          adamw_f64(w64, values(g), m64, v64, 2, s);
+          EXPECT_LT(error(values(w), w64), tolerance(w_type));
+          EXPECT_LT(error(values(m), m64), tolerance(m_type));
+          EXPECT_LT(error(values(v), v64), tolerance(v_type));
+        }
+}
+
+TEST_P(Optimizer, BiasCorrectionHoldsAfterManySteps) {
+  // beta2^step is then so near to 0 or 1 that f32 would lose the correction.
+  for (const int64_t step : {int64_t{1}, int64_t{1000000}}) {
+    const Buffer w = zeros(DType::f32, {1}), g = of(DType::f32, {1}, {1});
+    const Buffer m = of(DType::f32, {1}, {0.25}), v = of(DType::f32, {1}, {0.25});
+    const AdamWStep s{.beta2 = 0.99999f, .step = step};
+    Values w64{0}, m64{0.25}, v64{0.25};
+    adamw(q_, {w, {}, g, m, v, {}}, s);
+    adamw_f64(w64, {1}, m64, v64, 1, s);
+    EXPECT_LT(error(values(w), w64), tolerance(DType::f32)) << "step " << step;
+  }
+}
+
+TEST_P(Optimizer, SgdFollowsF64) {
+  const SgdStep variants[] = {
+      {.lr = 0.1f},
+      {.lr = 0.1f, .weight_decay = 0.1f},
+      {.lr = 0.1f, .momentum = 0.9f},
+      {.lr = 0.1f, .momentum = 0.9f, .dampening = 0.5f, .weight_decay = 0.01f},
+      {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.01f, .nesterov = true},
+  };
+  for (const DType dtype : kComputeTypes)
+    for (SgdStep s : variants)
+      for (const int64_t n : {1, 33, 5000}) {
+        const Buffer w = random(dtype, {n}), scale = of(DType::f32, {1}, {0.5});
+        Buffer m;  // NaN at first: the first step must not read it
+        if (s.momentum != 0) m = empty(dtype, {n});
+        Values w64 = values(w), m64(idx(n), 0.0);
+        for (s.step = 1; s.step <= kSteps; ++s.step) {
+          const Buffer g = random(dtype, {n});
+          sgd(q_, {w, {}, g, m, {}, scale}, s);
+          sgd_f64(w64, values(g), m64, 0.5, s);
+        }
+        EXPECT_LT(error(values(w), w64), after_steps(dtype)) << name_of(dtype) << " n=" << n;
+      }
+}
+
+TEST_P(Optimizer, SgdKeepsAMaster) {
+  const Buffer w = random(DType::bf16, {50}), master = of(DType::f32, {50}, values(w));
+  const Buffer g = random(DType::bf16, {50});
+  Values w64 = values(w), none(50);
+  sgd(q_, {w, master, g, {}, {}, {}}, {.lr = 1e-5f});
+  sgd_f64(w64, values(g), none, 1, {.lr = 1e-5f});
+  EXPECT_LT(error(values(master), w64), tolerance(DType::f32));
+  EXPECT_EQ(values(w), values(of(DType::bf16, {50}, values(master))));
+}
+
+TEST_P(Optimizer, DoesNotDependOnTheThreads) {
+  const int64_t n = 50001;
+  const Buffer g = random(DType::f32, {n}), scale = of(DType::f32, {1}, {0.3});
+  expect_same_for_any_threads([&] {
+    const Buffer w = of(DType::f32, {n}, normal_values(n, 77));
+    const Buffer m = zeros(DType::f32, {n}), v = zeros(DType::f32, {n});
+    adamw(q_, {w, {}, g, m, v, scale}, {});
+    sgd(q_, {w, {}, g, m, {}, scale}, {.momentum = 0.5f, .step = 2});
+    const Buffer sum = zeros(DType::f64, {1});
+    sum_squares(q_, sum, w);
+    Values all = values(w);
+    all.push_back(values(sum)[0]);
+    return all;
+  });
+}
+
+TEST_P(Optimizer, RefusesWrongOperands) {
+  const Buffer a = random(DType::f32, {8}), b = random(DType::f32, {9}),
+               one = zeros(DType::f32, {1});
+  expect_bug("adamw", [&] { adamw(q_, {a, {}, b, a, a, one}, {}); });
+  expect_bug("adamw", [&] { adamw(q_, {a, {}, a, a, {}, one}, {}); });
+  expect_bug("adamw", [&] { adamw(q_, {a, b, a, a, a, one}, {}); });
+  expect_bug("adamw", [&] { adamw(q_, {a, {}, a, a, a, b}, {}); });
+  expect_bug("adamw", [&] { adamw(q_, {a, {}, a, a, a, one}, {.step = 0}); });
+  expect_bug("sgd", [&] { sgd(q_, {a, {}, a, {}, {}, one}, {.momentum = 0.9f}); });
+  expect_bug("sgd", [&] { sgd(q_, {a, {}, a, a, {}, one}, {}); });
+}
+
+TEST(OptimizerOnSim, CostsAgree) {
+  expect_same_on_sim([](Queue& q) {
+    const Buffer w = buffer_of(q, DType::bf16, {8}, Values(8));
+    const Buffer a = buffer_of(q, DType::f32, {8}, Values(8));
+    const Buffer scale = buffer_of(q, DType::f32, {1}, {1});
+    adamw(q, {w, a, a, a, a, scale}, {});
+    sgd(q, {w, {}, a, {}, {}, scale}, {});
+  });
+}
+
+}  // namespace
+}  // namespace capstan::test

@@ -1,0 +1,203 @@
+#include "ops/rmsnorm.h"
+
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+// Larger than models have it, so that it matters and finite differences near x = 0 are smooth.
+constexpr float kEps = 1e-2f;
+
+// Rows of D channels.
+Values rstd_f64(const Values& x, int64_t D) {
+  Values rstd;
+  for (auto row = x.begin(); row != x.end(); row += D)
+    rstd.push_back(1 / std::sqrt(std::inner_product(row, row + D, row, 0.0) / double(D) + kEps));
+  return rstd;
+}
+
+Values rmsnorm_f64(const Values& x, const Values& w) {
+  const size_t D = w.size();
+  const Values rstd = rstd_f64(x, static_cast<int64_t>(D));
+  Values y(x);
+  for (size_t i = 0; i < y.size(); ++i) y[i] *= w[i % D] * rstd[i / D];
+  return y;
+}
+
+CAPSTAN_ON_EVERY_DEVICE(RmsNorm);
+
+TEST_P(RmsNorm, MatchesF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t T : {1, 33})
+      for (const int64_t D : {1, 31, 32, 33, 288, 4096}) {
+        const Buffer x = random(dtype, {T, D}, 3), w = random(DType::f32, {D});
+        const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
+        rmsnorm(q_, y, rstd, x, w, kEps);
+        EXPECT_LT(error(values(y), rmsnorm_f64(values(x), values(w))), tolerance(dtype, D))
+            << name_of(dtype) << " T=" << T << " D=" << D;
+        EXPECT_LT(error(values(rstd), rstd_f64(values(x), D)), tolerance(DType::f32, D));
+      }
+}
+
+TEST_P(RmsNorm, TakesEachTypeOnItsOwn) {
+  for (const DType y_type : kComputeTypes)
+    for (const DType x_type : kComputeTypes)
+      for (const DType w_type : kComputeTypes) {
+        const Buffer x = random(x_type, {5, 33}), w = random(w_type, {33});
+        const Buffer y = empty(y_type, {5, 33});
+        rmsnorm(q_, y, {}, x, w, kEps);
+        EXPECT_LT(error(values(y), rmsnorm_f64(values(x), values(w))), tolerance(y_type, 33));
+      }
+}
+
+TEST_P(RmsNorm, NormsEachHeadOfAStridedViewInPlace) {
+  const int64_t T = 9, H = 3, D = 20;
+  const Buffer qkv = random(DType::f32, {T, 2 * H * D}), w = random(DType::f32, {D});
+  const Tensor x = qkv->cols(D, H * D).heads(H), before = qkv->cols(0, D);
+  const Buffer rstd = empty(DType::f32, {T, H});
+  const Values x_old = values(x), before_old = values(before);
+  rmsnorm(q_, x, rstd, x, w, kEps);
+  EXPECT_LT(error(values(x), rmsnorm_f64(x_old, values(w))), tolerance(DType::f32, D));
+  EXPECT_LT(error(values(rstd), rstd_f64(x_old, D)), tolerance(DType::f32, D));
+  EXPECT_EQ(values(before), before_old) << "wrote outside of the view";
+}
+
+TEST_P(RmsNorm, AddsTheResidualAndNormsTheSumAsStored) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {1, 33, 288}) {
+      const int64_t T = 7;
+      const Buffer x = random(dtype, {T, D}), residual = random(dtype, {T, D});
+      const Buffer w = random(dtype, {D}), y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
+      Values sum = values(x);
+      const Values r = values(residual);
+      for (size_t i = 0; i < sum.size(); ++i) sum[i] += r[i];
+      add_rmsnorm(q_, y, residual, rstd, x, residual, w, kEps);  // the sum replaces the residual
+      const Values stored = values(residual);
+      EXPECT_LT(error(stored, sum), tolerance(dtype));
+      EXPECT_LT(error(values(y), rmsnorm_f64(stored, values(w))), tolerance(dtype, D));
+      EXPECT_LT(error(values(rstd), rstd_f64(stored, D)), tolerance(DType::f32, D));
+    }
+}
+
+TEST_P(RmsNorm, TheSumMayReplaceX) {
+  const Buffer x = random(DType::bf16, {5, 32}), r = random(DType::f32, {5, 32});
+  const Buffer w = random(DType::f32, {32}), y1 = empty(DType::f32, {5, 32});
+  const Buffer y2 = empty(DType::f32, {5, 32}), sum = empty(DType::bf16, {5, 32});
+  add_rmsnorm(q_, y1, sum, {}, x, r, w, kEps);
+  add_rmsnorm(q_, y2, x, {}, x, r, w, kEps);
+  EXPECT_EQ(values(x), values(sum));
+  EXPECT_EQ(values(y1), values(y2));
+}
+
+TEST_P(RmsNorm, GradientsMatchFiniteDifferences) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t T : {1, 8, 9, 600})
+      for (const int64_t D : {1, 31, 32, 33, 288}) {
+        const Buffer x = random(dtype, {T, D}), w = random(dtype, {D}), dy = random(dtype, {T, D});
+        const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
+        const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {D});
+        rmsnorm(q_, y, rstd, x, w, kEps);
+        rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
+        const Values x64 = values(x), w64 = values(w), dy64 = values(dy);
+        const auto of_x = [&](const Values& at) { return dot(dy64, rmsnorm_f64(at, w64)); };
+        const auto of_w = [&](const Values& at) { return dot(dy64, rmsnorm_f64(x64, at)); };
+        // dx is a difference of two terms, much smaller than they are when D is small.
+        const Values rstd64 = rstd_f64(x64, D);
+        Values term(dy64);
+        for (size_t i = 0; i < term.size(); ++i)
+          term[i] *= w64[i % w64.size()] * rstd64[i / idx(D)];
+        const double lost = norm(term) / norm(values(dx)) * tolerance(DType::f32, D);
+        EXPECT_LT(gradient_error(of_x, x64, values(dx)),
+                  4 * (tolerance(dtype, D) + lost) + kDifferenceError)
+            << name_of(dtype) << " T=" << T << " D=" << D;
+        EXPECT_LT(gradient_error(of_w, w64, values(dw)),
+                  4 * tolerance(DType::f32, T) + kDifferenceError)
+            << name_of(dtype) << " T=" << T << " D=" << D;
+      }
+}
+
+TEST_P(RmsNorm, GradientsAreAddedWhereAsked) {
+  for (const DType dtype : kComputeTypes) {
+    const Shape shape{7, 2, 33};
+    const Buffer x = random(dtype, shape), w = random(dtype, {33}), dy = random(dtype, shape);
+    const Buffer y = empty(dtype, shape), rstd = empty(DType::f32, {7, 2});
+    rmsnorm(q_, y, rstd, x, w, kEps);
+    const Buffer dx = empty(DType::f32, shape), dw = zeros(DType::f32, {33});
+    rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
+    const Buffer dx2 = random(dtype, shape), dw2 = random(dtype, {33});
+    Values dx_sum = values(dx2), dw_sum = values(dw2);
+    const Values dx1 = values(dx), dw1 = values(dw);
+    for (size_t i = 0; i < dx_sum.size(); ++i) dx_sum[i] += dx1[i];
+    for (size_t i = 0; i < dw_sum.size(); ++i) dw_sum[i] += dw1[i];
+    rmsnorm_backward(q_, dx2, dw2, dy, x, w, rstd, Write::add);
+    EXPECT_LT(error(values(dx2), dx_sum), tolerance(dtype));
+    EXPECT_LT(error(values(dw2), dw_sum), tolerance(dtype));
+  }
+}
+
+TEST_P(RmsNorm, BackwardMayOverwriteItsInput) {
+  for (const DType dtype : kComputeTypes) {
+    const Buffer x = random(dtype, {40, 33}), w = random(dtype, {33}), dy = random(dtype, {40, 33});
+    const Buffer y = empty(dtype, {40, 33}), rstd = empty(DType::f32, {40});
+    rmsnorm(q_, y, rstd, x, w, kEps);
+    const Buffer dx = empty(dtype, {40, 33}), dw = zeros(DType::f32, {33});
+    const Buffer dw2 = zeros(DType::f32, {33}), none = empty(dtype, {40, 33});
+    rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
+    rmsnorm_backward(q_, none, {}, dy, x, w, rstd, Write::replace);  // a frozen weight
+    rmsnorm_backward(q_, dy, dw2, dy, x, w, rstd, Write::replace);
+    EXPECT_EQ(values(dy), values(dx));
+    EXPECT_EQ(values(none), values(dx));
+    EXPECT_EQ(values(dw2), values(dw));
+  }
+}
+
+TEST_P(RmsNorm, DoesNotDependOnTheThreads) {
+  const int64_t T = 500, D = 129;
+  const Buffer x = random(DType::f32, {T, D}), w = random(DType::f32, {D});
+  const Buffer y = empty(DType::f32, {T, D}), rstd = empty(DType::f32, {T});
+  expect_same_for_any_threads([&] {
+    const Buffer dw = zeros(DType::f32, {D});
+    rmsnorm(q_, y, rstd, x, w, kEps);
+    rmsnorm_backward(q_, y, dw, y, x, w, rstd, Write::replace);
+    Values all = values(y);
+    const Values more = values(dw);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  });
+}
+
+TEST_P(RmsNorm, NothingToDo) {
+  const Buffer x = empty(DType::f32, {0, 8}), w = random(DType::f32, {8}),
+               dw = random(DType::f32, {8});
+  const Buffer rstd = empty(DType::f32, {0});
+  const Values before = values(dw);
+  rmsnorm(q_, x, rstd, x, w, kEps);
+  rmsnorm_backward(q_, x, dw, x, x, w, rstd, Write::replace);
+  EXPECT_EQ(values(dw), before);
+}
+
+TEST_P(RmsNorm, RefusesWrongOperands) {
+  const Buffer x = random(DType::f32, {4, 8}), w = random(DType::f32, {7}),
+               w8 = random(DType::f32, {8});
+  const Buffer rstd = empty(DType::f32, {5}), ids = empty(DType::i32, {4, 8});
+  expect_bug("rmsnorm", [&] { rmsnorm(q_, x, {}, x, w, kEps); });
+  expect_bug("rmsnorm", [&] { rmsnorm(q_, x, rstd, x, w8, kEps); });
+  expect_bug("rmsnorm", [&] { rmsnorm(q_, ids, {}, x, w8, kEps); });
+  expect_bug("add_rmsnorm", [&] { add_rmsnorm(q_, x, x, {}, x, w8, w8, kEps); });
+  expect_bug("rmsnorm_backward", [&] { rmsnorm_backward(q_, x, w, x, x, w8, rstd, Write::add); });
+  expect_bug("rmsnorm_backward", [&] { rmsnorm_backward(q_, x, w8, x, x, w8, {}, Write::add); });
+}
+
+TEST(RmsNormOnSim, CostsAndScratchAgree) {
+  expect_same_on_sim([](Queue& q) {
+    const auto make = [&](const Shape& s) { return buffer_of(q, DType::f32, s, Values(1000)); };
+    const Buffer x = make({20, 4, 8}), w = make({8}), rstd = make({20, 4}), x2 = make({20, 8});
+    rmsnorm(q, x, rstd, x, w, kEps);
+    add_rmsnorm(q, x2, x2, {}, x2, x2, w, kEps);
+    rmsnorm_backward(q, x, w, x, x, w, rstd, Write::add);
+    rmsnorm_backward(q, x, {}, x, x, w, rstd, Write::replace);
+  });
+}
+
+}  // namespace
+}  // namespace capstan::test
