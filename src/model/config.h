@@ -17,6 +17,8 @@ struct RopeScaling {
   double low_freq_factor = 1;      // llama3 only, as are the next two
   double high_freq_factor = 4;
   int64_t original_positions = 8192;
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 // The shape of a Llama-family model: what `config.json` says. Plain data.
@@ -46,6 +48,7 @@ struct ModelConfig {
 
   int64_t q_width() const { return heads * head_dim; }
   int64_t kv_width() const { return kv_heads * head_dim; }
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // Reads the text of a config.json. Errors (Fault::file) say `where`:line:column, what was expected
@@ -53,7 +56,9 @@ struct ModelConfig {
 // and 5 write (rope_scaling and rope_parameters; torch_dtype and dtype).
 ModelConfig parse_config(std::string_view text, std::string_view where);
 
-// The text of a config.json that transformers opens and parse_config reads back to an equal config.
+// The text of a config.json that transformers 4 and 5 open and parse_config reads back to an equal
+// config. Throws Fault::usage for a config that check_config refuses or that the architecture has no
+// keys for (an attention window in a Llama, say).
 std::string config_json(const ModelConfig& config);
 
 // Checks a config that was made by hand or read: heads divide, sizes are positive and so on.

@@ -1,0 +1,219 @@
+#include "model/block.h"
+
+#include <cmath>
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/rmsnorm.h"
+#include "ops/rope.h"
+#include "ops/swiglu.h"
+
+namespace capstan {
+
+std::string_view name_of(Recompute policy) {
+  switch (policy) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::block: return "block";
+  }
+  return "?";
+}
+
+Recompute parse_recompute(std::string_view name) {
+  for (const auto p : {Recompute::none, Recompute::selective, Recompute::block})
+    if (name == name_of(p)) return p;
+  fail(Fault::usage, "activations: '{}' is not one of none, selective, block", name);
+}
+
+void BlockActivations::drop(Recompute policy) {
+  if (policy == Recompute::none) return;
+  for (Buffer* b : {&norm1_Th, &norm2_Th, &inner_TF}) b->release();
+  if (policy == Recompute::selective) return;
+  for (Buffer* b : {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T,
+                    &gate_up_TF})
+    b->release();
+}
+
+Block::Block(Parameters& params, int layer, const RopeTensors& rope)
+    : params_(params),
+      c_(params.spec().config),
+      at_(params.spec().blocks[static_cast<size_t>(layer)]),
+      unit_(layer + 1),
+      rope_(rope),
+      eps_(static_cast<float>(c_.norm_eps)),
+      scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {}
+
+Buffer Block::make(Queue& q, int64_t tokens, int64_t width, const char* name) const {
+  return q.arena().make(Category::activations, params_.types().compute, {tokens, width}, name);
+}
+
+Buffer Block::make_f32(Queue& q, const Shape& shape, const char* name) const {
+  return q.arena().make(Category::activations, DType::f32, shape, name);
+}
+
+Tensor Block::q_heads(const BlockActivations& a) const {
+  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW).cols(0, c_.q_width()).heads(c_.heads);
+}
+
+Tensor Block::k_heads(const BlockActivations& a) const {
+  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW).cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
+}
+
+Tensor Block::v_heads(const BlockActivations& a) const {
+  return a.qkv_TW->cols(c_.q_width() + c_.kv_width(), c_.kv_width()).heads(c_.kv_heads);
+}
+
+Tensor Block::rotated(const BlockActivations& a) const {
+  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW)
+      .cols(0, c_.q_width() + c_.kv_width())
+      .heads(c_.heads + c_.kv_heads);
+}
+
+void Block::enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const {
+  const int64_t T = delta.dim(0);
+  a.x_Th = make(q, T, c_.hidden, "block input");
+  a.norm1_Th = make(q, T, c_.hidden, "input norm");
+  a.rstd1_T = make_f32(q, {T}, "input norm scale");
+  add_rmsnorm(q, a.norm1_Th, a.x_Th, a.rstd1_T, delta, residual, params_.weight(at_.input_norm),
+              eps_);
+}
+
+void Block::norm_input(Queue& q, BlockActivations& a) const {
+  const int64_t T = a.x_Th->dim(0);
+  a.norm1_Th = make(q, T, c_.hidden, "input norm");
+  if (!a.rstd1_T) a.rstd1_T = make_f32(q, {T}, "input norm scale");
+  rmsnorm(q, a.norm1_Th, a.rstd1_T, a.x_Th, params_.weight(at_.input_norm), eps_);
+}
+
+void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
+  const int64_t T = a.qkv_TW->dim(0);
+  const Tensor q_raw = a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads);
+  const Tensor k_raw = a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
+  a.qk_TW = make(q, T, c_.q_width() + c_.kv_width(), "queries and keys after norm");
+  a.qk_rstd_TH = make_f32(q, {T * (c_.heads + c_.kv_heads)}, "query and key norm scales");
+  const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
+  const Tensor k_rstd =
+      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
+  rmsnorm(q, q_heads(a), q_rstd, q_raw, params_.weight(at_.q_norm), eps_);
+  rmsnorm(q, k_heads(a), k_rstd, k_raw, params_.weight(at_.k_norm), eps_);
+}
+
+void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
+                           const LayerCache* cache) const {
+  const int64_t T = a.x_Th->dim(0);
+  a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
+  linear(q, a.qkv_TW, a.norm1_Th, params_.weight(at_.qkv), params_.weight(at_.qkv_bias));
+  if (c_.qk_norm) qk_norm_forward(q, a);
+  rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::forward);
+
+  a.attn_TW = make(q, T, c_.q_width(), "attention output");
+  const Tensor attn_THD = a.attn_TW->heads(c_.heads);
+  if (cache == nullptr) {
+    a.lse_HT = make_f32(q, {c_.heads, T}, "attention log-sums");
+    attention(q, attn_THD, a.lse_HT, q_heads(a), k_heads(a), v_heads(a), batch.mask, scale_);
+  } else {
+    const Tensor qk = a.qk_TW ? *a.qk_TW : *a.qkv_TW;
+    cast(q, cache->k_CW.rows(cache->start, T), qk.cols(c_.q_width(), c_.kv_width()));
+    cast(q, cache->v_CW.rows(cache->start, T),
+         a.qkv_TW->cols(c_.q_width() + c_.kv_width(), c_.kv_width()));
+    attention_cached(q, attn_THD, q_heads(a), cache->k_CW.heads(c_.kv_heads),
+                     cache->v_CW.heads(c_.kv_heads), cache->start, c_.sliding_window, scale_);
+  }
+
+  const Buffer delta = make(q, T, c_.hidden, "attention delta");
+  linear(q, delta, a.attn_TW, params_.weight(at_.o), params_.weight(at_.o_bias));
+  a.mid_Th = make(q, T, c_.hidden, "block middle");
+  a.norm2_Th = make(q, T, c_.hidden, "middle norm");
+  a.rstd2_T = make_f32(q, {T}, "middle norm scale");
+  add_rmsnorm(q, a.norm2_Th, a.mid_Th, a.rstd2_T, delta, a.x_Th, params_.weight(at_.post_norm),
+              eps_);
+}
+
+void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
+  const int64_t T = a.mid_Th->dim(0);
+  a.gate_up_TF = make(q, T, 2 * c_.intermediate, "gate and up");
+  linear(q, a.gate_up_TF, a.norm2_Th, params_.weight(at_.gate_up),
+         params_.weight(at_.gate_up_bias));
+  a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
+  swiglu(q, a.inner_TF, a.gate_up_TF);
+  if (delta) linear(q, delta, a.inner_TF, params_.weight(at_.down), params_.weight(at_.down_bias));
+}
+
+void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const {
+  params_.need_grads(q, unit_);
+  if (!a.mid_Th) {  // Recompute::block kept the input alone
+    norm_input(q, a);
+    attention_half(q, a, batch, nullptr);
+    mlp_half(q, a, {});
+  }
+  mlp_backward(q, a, d_residual);
+  attention_half_backward(q, a, batch, d_residual);
+}
+
+void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const {
+  const int64_t T = d_residual.dim(0);
+  if (!a.inner_TF) {
+    a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
+    swiglu(q, a.inner_TF, a.gate_up_TF);
+  }
+  linear_backward_weight(q, params_.grad(at_.down), params_.grad(at_.down_bias), d_residual,
+                         a.inner_TF);
+  // The inner activations are used up: their gradient takes their place, and theirs gate_up's.
+  linear_backward_data(q, a.inner_TF, d_residual, params_.weight(at_.down));
+  swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
+  a.inner_TF.release();
+
+  if (!a.norm2_Th) {
+    a.norm2_Th = make(q, T, c_.hidden, "middle norm");
+    rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
+  }
+  linear_backward_weight(q, params_.grad(at_.gate_up), params_.grad(at_.gate_up_bias), a.gate_up_TF,
+                         a.norm2_Th);
+  linear_backward_data(q, a.norm2_Th, a.gate_up_TF, params_.weight(at_.gate_up));
+  a.gate_up_TF.release();
+  rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
+                   params_.weight(at_.post_norm), a.rstd2_T, Write::add);
+  for (Buffer* b : {&a.norm2_Th, &a.mid_Th, &a.rstd2_T}) b->release();
+}
+
+void Block::qk_norm_backward(Queue& q, BlockActivations& a) const {
+  const int64_t T = a.qkv_TW->dim(0);
+  const Tensor q_raw = a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads);
+  const Tensor k_raw = a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
+  const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
+  const Tensor k_rstd =
+      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
+  rmsnorm_backward(q, q_raw, params_.grad(at_.q_norm), q_heads(a), q_raw,
+                   params_.weight(at_.q_norm), q_rstd, Write::replace);
+  rmsnorm_backward(q, k_raw, params_.grad(at_.k_norm), k_heads(a), k_raw,
+                   params_.weight(at_.k_norm), k_rstd, Write::replace);
+  for (Buffer* b : {&a.qk_TW, &a.qk_rstd_TH}) b->release();
+}
+
+void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
+                                    Tensor d_residual) const {
+  const int64_t T = d_residual.dim(0);
+  linear_backward_weight(q, params_.grad(at_.o), params_.grad(at_.o_bias), d_residual, a.attn_TW);
+  {
+    const Buffer d_attn = make(q, T, c_.q_width(), "attention output gradient");
+    linear_backward_data(q, d_attn, d_residual, params_.weight(at_.o));
+    // Gradients of q, k and v take their places.
+    attention_backward(q, q_heads(a), k_heads(a), v_heads(a), d_attn->heads(c_.heads),
+                       a.attn_TW->heads(c_.heads), a.lse_HT, q_heads(a), k_heads(a), v_heads(a),
+                       batch.mask, scale_);
+  }
+  for (Buffer* b : {&a.attn_TW, &a.lse_HT}) b->release();
+  rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::back);
+  if (c_.qk_norm) qk_norm_backward(q, a);
+
+  if (!a.norm1_Th) norm_input(q, a);
+  linear_backward_weight(q, params_.grad(at_.qkv), params_.grad(at_.qkv_bias), a.qkv_TW,
+                         a.norm1_Th);
+  linear_backward_data(q, a.norm1_Th, a.qkv_TW, params_.weight(at_.qkv));
+  a.qkv_TW.release();
+  rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,
+                   params_.weight(at_.input_norm), a.rstd1_T, Write::add);
+  for (Buffer* b : {&a.norm1_Th, &a.rstd1_T, &a.x_Th}) b->release();
+}
+
+}  // namespace capstan

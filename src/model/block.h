@@ -1,0 +1,90 @@
+#pragma once
+
+#include "model/batch.h"
+#include "model/parameters.h"
+
+namespace capstan {
+
+// What the backward pass computes again instead of the forward pass keeping it.
+enum class Recompute : uint8_t {
+  none,       // nothing
+  selective,  // norms and SwiGLU: cheap, and a third of the memory
+  block,      // everything but each block's input
+};
+std::string_view name_of(Recompute policy);
+Recompute parse_recompute(std::string_view name);  // throws Fault::usage, listing the names
+
+// Angles of rope on the device.
+struct RopeTensors {
+  Tensor cos_PD, sin_PD;
+};
+
+// Keys and values of one layer while decoding, and the position of the first new token.
+struct LayerCache {
+  Tensor k_CW, v_CW;  // W = key heads * head size
+  int64_t start = 0;
+};
+
+// What one block makes on its way forward. Members that are empty have been used up or dropped.
+// For T tokens, h channels, heads of d:
+struct BlockActivations {
+  Buffer x_Th;                  // the residual stream at the block's input
+  Buffer norm1_Th, rstd1_T;     // its norm
+  Buffer qkv_TW;                // queries, keys and values; after rope without qk-norm
+  Buffer qk_TW, qk_rstd_TH;     // with qk-norm: queries and keys after norm and rope
+  Buffer attn_TW, lse_HT;       // the heads' outputs
+  Buffer mid_Th;                // the residual stream between the halves
+  Buffer norm2_Th, rstd2_T;     // its norm
+  Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
+
+  void drop(Recompute policy);  // what the policy does not keep for the backward pass
+};
+
+// One transformer block, as a schedule of ops:
+//
+//   x = residual + delta;           h = x + o_proj(attention(rope(qkv_proj(norm(x)))))
+//   delta' = down_proj(swiglu(gate_up_proj(norm(h))));        the next block's input is h + delta'
+//
+// The sum at the end is left to the next norm, which is fused with it. A Block holds no state but
+// references; activations are the caller's.
+class Block {
+ public:
+  Block(Parameters& params, int layer, const RopeTensors& rope);
+
+  // x is set (by enter, or by hand) and norm1 made from it.
+  void enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const;
+  void norm_input(Queue& q, BlockActivations& a) const;
+  // From norm1 to mid; with a cache, keys come from it and the new ones are added to it.
+  void attention_half(Queue& q, BlockActivations& a, const Batch& batch,
+                      const LayerCache* cache) const;
+  // From mid to inner; `delta`, where wanted, gets the block's output.
+  void mlp_half(Queue& q, BlockActivations& a, Tensor delta) const;
+
+  // Turns the gradient at the block's output into the one at its input, in place, and adds to the
+  // parameters' gradients. Recomputes what `a` lacks; leaves `a` empty.
+  void backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const;
+
+ private:
+  void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const;
+  void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
+                               Tensor d_residual) const;
+  void qk_norm_forward(Queue& q, BlockActivations& a) const;
+  void qk_norm_backward(Queue& q, BlockActivations& a) const;
+  Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
+  Buffer make_f32(Queue& q, const Shape& shape, const char* name) const;
+
+  // Views of the fused product.
+  Tensor q_heads(const BlockActivations& a) const;
+  Tensor k_heads(const BlockActivations& a) const;
+  Tensor v_heads(const BlockActivations& a) const;
+  Tensor rotated(const BlockActivations& a) const;  // queries and keys together
+
+  Parameters& params_;
+  const ModelConfig& c_;
+  const BlockIndex& at_;
+  int unit_;
+  RopeTensors rope_;
+  float eps_, scale_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,128 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace capstan {
+namespace {
+
+int32_t most_likely(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+}  // namespace
+
+int32_t choose_token(std::span<const float> logits, const Sampling& s, double draw) {
+  if (s.temperature <= 0) return most_likely(logits);
+
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const size_t k = s.top_k > 0 ? std::min(order.size(), static_cast<size_t>(s.top_k)) : order.size();
+  const auto more_likely = [&](int32_t a, int32_t b) {
+    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+    return x > y || (x == y && a < b);
+  };
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(k), order.end(),
+                    more_likely);
+
+  std::vector<double> weight(k);
+  const double top = logits[static_cast<size_t>(order[0])];
+  for (size_t i = 0; i < k; ++i)
+    weight[i] = std::exp((logits[static_cast<size_t>(order[i])] - top) / s.temperature);
+  double total = std::accumulate(weight.begin(), weight.end(), 0.0);
+
+  // The nucleus: the shortest head of the list that holds top_p of the mass, one token at least.
+  size_t kept = k;
+  if (s.top_p < 1) {
+    double mass = 0;
+    for (kept = 0; kept < k && mass < s.top_p * total; ++kept) mass += weight[kept];
+    kept = std::max<size_t>(kept, 1);
+    total = std::accumulate(weight.begin(), weight.begin() + static_cast<int64_t>(kept), 0.0);
+  }
+  double target = draw * total;
+  for (size_t i = 0; i + 1 < kept; ++i) {
+    if (target < weight[i]) return order[i];
+    target -= weight[i];
+  }
+  return order[kept - 1];
+}
+
+Decoder::Decoder(Queue& q, Transformer& model, int64_t capacity, int64_t longest_feed)
+    : model_(model), capacity_(capacity), longest_feed_(std::min(longest_feed, capacity)) {
+  require(capacity <= model.positions(), Fault::bug, "decoder: {} positions of {}", capacity,
+          model.positions());
+  const ModelConfig& c = model.config();
+  const DType type = model.params().types().compute;
+  for (int64_t i = 0; i < c.layers; ++i) {
+    keys_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "keys"));
+    values_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "values"));
+    caches_.push_back({*keys_.back(), *values_.back(), 0});
+  }
+  ids_ = q.arena().make(Category::data, DType::i32, {longest_feed_}, "decoder ids");
+  positions_ = q.arena().make(Category::data, DType::i32, {longest_feed_}, "decoder positions");
+  host_positions_.resize(static_cast<size_t>(longest_feed_));
+  logits_.resize(static_cast<size_t>(c.vocab));
+}
+
+void Decoder::feed_piece(Queue& q, std::span<const int32_t> ids) {
+  const auto n = static_cast<int64_t>(ids.size());
+  for (const int32_t id : ids)
+    require(id >= 0 && id < model_.config().vocab, Fault::usage,
+            "token {} is not in the model's vocabulary of {}", id, model_.config().vocab);
+  std::iota(host_positions_.begin(), host_positions_.begin() + n, static_cast<int32_t>(length_));
+  Batch batch;
+  batch.ids_T = ids_->rows(0, n);
+  batch.positions_T = positions_->rows(0, n);
+  q.upload(batch.ids_T, ids.data());
+  q.upload(batch.positions_T, host_positions_.data());
+  for (LayerCache& cache : caches_) cache.start = length_;
+
+  const auto phase = q.arena().phase("decode");
+  const Buffer logits =
+      q.arena().make(Category::activations, DType::f32, {1, model_.config().vocab}, "logits");
+  model_.decode(q, batch, caches_, logits);
+  q.download(logits_.data(), logits);
+  length_ += n;
+}
+
+std::span<const float> Decoder::feed(Queue& q, std::span<const int32_t> ids) {
+  require(!ids.empty(), Fault::bug, "decoder: nothing to feed");
+  require(length_ + static_cast<int64_t>(ids.size()) <= capacity_, Fault::usage,
+          "{} tokens do not fit: the cache holds {} positions and has {}", ids.size(), capacity_,
+          length_);
+  while (!ids.empty()) {
+    const size_t n = std::min(ids.size(), static_cast<size_t>(longest_feed_));
+    feed_piece(q, ids.first(n));
+    ids = ids.subspan(n);
+  }
+  return logits_;
+}
+
+void Decoder::rehearse(Queue& q) {
+  const std::vector<int32_t> ids(static_cast<size_t>(longest_feed_));
+  feed_piece(q, ids);
+  clear();
+}
+
+std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,
+                              const GenerateOptions& options,
+                              const std::function<void(int32_t)>& on_token) {
+  const Rng rng({.seed = options.seed, .sample = options.sample, .site = site::sampling});
+  std::vector<int32_t> result;
+  decoder.clear();
+  std::span<const float> logits = decoder.feed(q, prompt);
+  while (static_cast<int64_t>(result.size()) < options.max_new_tokens) {
+    const int32_t token = choose_token(logits, options.sampling, rng.uniform(result.size()));
+    const auto& stops = options.stop_ids;
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+    result.push_back(token);
+    if (on_token) on_token(token);
+    const bool last = static_cast<int64_t>(result.size()) == options.max_new_tokens;
+    if (last || decoder.length() == decoder.capacity()) break;
+    logits = decoder.feed(q, {&token, 1});
+  }
+  return result;
+}
+
+}  // namespace capstan

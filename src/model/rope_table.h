@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include "model/config.h"
+
+namespace capstan {
+
+// The angle that pair i of a head turns per position: theta^(-2i/D), stretched as the config says.
+// D/2 values.
+std::vector<double> rope_frequencies(const ModelConfig& config);
+
+// cos and sin of position * frequency, each `positions` rows of D/2 values. Angles are computed in
+// f64 and rounded once.
+struct RopeTable {
+  std::vector<float> cos, sin;
+};
+RopeTable rope_table(const ModelConfig& config, int64_t positions);
+
+}  // namespace capstan

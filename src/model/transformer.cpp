@@ -1,0 +1,107 @@
+#include "model/transformer.h"
+
+#include "model/rope_table.h"
+#include "ops/embedding.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/rmsnorm.h"
+
+namespace capstan {
+
+Transformer::Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions)
+    : params_(params), recompute_(recompute) {
+  const ModelConfig& c = params.spec().config;
+  const Shape shape{positions, c.head_dim / 2};
+  rope_cos_ = q.arena().make(Category::data, DType::f32, shape, "rope cosines");
+  rope_sin_ = q.arena().make(Category::data, DType::f32, shape, "rope sines");
+  if (q.device() != Device::sim) {
+    const RopeTable table = rope_table(c, positions);
+    q.upload(rope_cos_, table.cos.data());
+    q.upload(rope_sin_, table.sin.data());
+  }
+  for (int layer = 0; layer < c.layers; ++layer)
+    blocks_.emplace_back(params, layer, RopeTensors{rope_cos_, rope_sin_});
+  kept_.resize(static_cast<size_t>(c.layers));
+}
+
+void Transformer::embed(Queue& q, const Batch& batch, BlockActivations& first) {
+  first.x_Th = q.arena().make(Category::activations, params_.types().compute,
+                              {batch.tokens(), config().hidden}, "block input");
+  embedding(q, first.x_Th, params_.weight(params_.spec().embedding), batch.ids_T);
+}
+
+Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
+                                      const std::vector<LayerCache>* caches, bool keep) {
+  const int64_t T = batch.tokens(), h = config().hidden;
+  const DType type = params_.types().compute;
+  Buffer delta;           // what the last block adds to the residual stream…
+  Buffer carried;         // …and that stream, where the activations are not kept
+  Tensor residual;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    BlockActivations& a = kept_[i];
+    if (i == 0) {
+      embed(q, batch, a);
+      blocks_[i].norm_input(q, a);
+    } else {
+      blocks_[i].enter(q, a, delta, residual);
+      delta.release();
+      carried.release();
+      if (keep) kept_[i - 1].drop(recompute_);
+    }
+    blocks_[i].attention_half(q, a, batch, caches == nullptr ? nullptr : &(*caches)[i]);
+    delta = q.arena().make(Category::activations, type, {T, h}, "block delta");
+    blocks_[i].mlp_half(q, a, delta);
+    residual = a.mid_Th;
+    if (!keep) {
+      carried = std::move(a.mid_Th);
+      a = BlockActivations();
+    }
+  }
+
+  Top top;
+  top.x_Th = q.arena().make(Category::activations, type, {T, h}, "final input");
+  top.norm_Th = q.arena().make(Category::activations, type, {T, h}, "final norm");
+  top.rstd_T = q.arena().make(Category::activations, DType::f32, {T}, "final norm scale");
+  add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
+              params_.weight(params_.spec().final_norm),
+              static_cast<float>(config().norm_eps));
+  if (keep) kept_.back().drop(recompute_);
+  return top;
+}
+
+void Transformer::train(Queue& q, const Batch& batch, float scale, Tensor loss) {
+  const ModelSpec& spec = params_.spec();
+  Top top = forward(q, batch, nullptr, true);
+
+  params_.need_grads(q, spec.units() - 1);
+  const Buffer d_residual = q.arena().make(Category::activations, params_.types().compute,
+                                           top.x_Th->shape(), "residual gradient");
+  head_loss_backward(q, loss, d_residual, params_.grad(spec.head), top.norm_Th,
+                     params_.weight(spec.head), batch.labels_T, scale);
+  rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Th,
+                   params_.weight(spec.final_norm), top.rstd_T, Write::replace);
+  top = Top();
+
+  for (size_t i = blocks_.size(); i-- > 0;) blocks_[i].backward(q, kept_[i], batch, d_residual);
+  params_.need_grads(q, 0);
+  embedding_backward(q, params_.grad(spec.embedding), d_residual, batch.ids_T);
+}
+
+void Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss) {
+  const Top top = forward(q, batch, nullptr, false);
+  head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T);
+}
+
+void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {
+  const Top top = forward(q, batch, nullptr, false);
+  linear(q, logits_TV, top.norm_Th, params_.weight(params_.spec().head), {});
+}
+
+void Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
+                         Tensor logits_1V) {
+  const Top top = forward(q, batch, &caches, false);
+  linear(q, logits_1V, top.norm_Th->rows(batch.tokens() - 1, 1),
+         params_.weight(params_.spec().head), {});
+}
+
+}  // namespace capstan

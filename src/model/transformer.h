@@ -1,0 +1,53 @@
+#pragma once
+
+#include <vector>
+
+#include "model/block.h"
+
+namespace capstan {
+
+// A Llama-family model: embedding, blocks, norm, head. Forward and backward are explicit schedules
+// of ops over buffers of the queue's arena; nothing is recorded while they run.
+//
+// The caller wraps calls in a phase of the arena. A Transformer belongs to one thread.
+class Transformer {
+ public:
+  // Makes rope's tables for positions below `positions`, and fills them.
+  Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions);
+
+  Parameters& params() const { return params_; }
+  const ModelConfig& config() const { return params_.spec().config; }
+  int64_t positions() const { return rope_cos_->dim(0); }
+
+  // Forward and backward of one micro-batch: adds the sum of its losses to `loss` (one f64) and the
+  // gradients of scale * loss to the parameters' gradients.
+  void train(Queue& q, const Batch& batch, float scale, Tensor loss);
+
+  // The loss alone; keeps nothing.
+  void evaluate(Queue& q, const Batch& batch, Tensor loss);
+
+  // All logits (any floating type): for tests and for comparing models.
+  void logits(Queue& q, const Batch& batch, Tensor logits_TV);
+
+  // Decoding: runs the tokens of `batch` (one document, positions from caches[…].start on) through
+  // the model, adding their keys and values to the caches, one per layer; writes the last token's
+  // logits.
+  void decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches, Tensor logits_1V);
+
+ private:
+  struct Top {  // what the last norm makes
+    Buffer x_Th, norm_Th, rstd_T;
+  };
+
+  // Runs all blocks; with `keep` their activations stay in kept_ for the backward pass.
+  Top forward(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches, bool keep);
+  void embed(Queue& q, const Batch& batch, BlockActivations& first);
+
+  Parameters& params_;
+  Recompute recompute_;
+  Buffer rope_cos_, rope_sin_;
+  std::vector<Block> blocks_;
+  std::vector<BlockActivations> kept_;
+};
+
+}  // namespace capstan
