@@ -1,0 +1,36 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "model/parameters.h"
+
+// Models as folders that any Hugging Face program opens. All errors about them are Fault::file.
+namespace capstan {
+
+// The folder's config.json.
+ModelConfig read_config(const std::filesystem::path& dir);
+
+// Fills the parameters from the folder's safetensors files, converting f32, bf16 and f16 to the
+// stored type, and refreshes the weights. Nothing is written unless every tensor that the model
+// needs is there with its shape and no other is (but for a tied head and rope's tables, which old
+// files have): one error names all that differ. On sim it checks, and reads no data.
+void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& dir);
+
+struct SaveOptions {
+  std::optional<DType> dtype;  // f32, bf16 or f16; without one, as the parameters are stored
+  int64_t max_shard_bytes = 5'000'000'000;
+};
+
+// Writes config.json, generation_config.json and the weights: model.safetensors, or shards with an
+// index when one file would exceed max_shard_bytes. The folder must exist. Needs a few MiB of host
+// memory, whatever the model's size.
+void write_model(Queue& q, const Parameters& params, const std::filesystem::path& folder,
+                 const SaveOptions& options = {});
+
+// As write_model, to a folder that appears under its name when it is complete. A checkpoint that
+// has the name is replaced by it, tokenizer and all; any other folder with files is refused.
+void save_model(Queue& q, const Parameters& params, const std::filesystem::path& dir,
+                const SaveOptions& options = {});
+
+}  // namespace capstan

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace capstan {
+
+// Copies n values between host buffers, converting among f32, bf16 and f16 with rounding to nearest
+// even. `from` need not be aligned for its type; `to` must be. Returns whether every finite value
+// is still finite: f16 ends at 65504.
+bool convert(void* to, DType to_type, const std::byte* from, DType from_type, int64_t n);
+
+bool is_weight_type(DType t);  // one of those three
+
+}  // namespace capstan

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+// Files that are whole or not there. Every failure is Fault::file and names the file and the cause.
+namespace capstan {
+
+// A file's bytes, mapped for reading. Another process that shortens the file meanwhile kills this
+// one (SIGBUS): checkpoints are replaced by renaming, which leaves mapped files alone.
+class MappedFile {
+ public:
+  explicit MappedFile(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// The text of a small file.
+std::string read_text(const std::filesystem::path& path, int64_t max_bytes = 64 << 20);
+
+// A file that appears under its name once it is complete. Until then it is "NAME.part" in the same
+// folder, which is removed if commit is not reached.
+class NewFile {
+ public:
+  // Reserves the bytes at once where the file system can, so that a full disk is known at the
+  // start.
+  NewFile(std::filesystem::path path, int64_t expected_bytes);
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+  ~NewFile();
+
+  void append(std::span<const std::byte> bytes);
+  // Brings the bytes to the disk and gives the file its name, replacing one that had it.
+  void commit();
+
+  int64_t written() const { return written_; }
+
+ private:
+  [[noreturn]] void fail_with_errno(const char* doing) const;
+
+  std::filesystem::path path_, part_;
+  int64_t expected_;
+  int64_t written_ = 0;
+  int fd_ = -1;
+  bool done_ = false;
+};
+
+void write_text(const std::filesystem::path& path, std::string_view text);
+
+// A folder that appears under its name once it is complete. It grows as "NAME.part" beside it,
+// which is removed if commit is not reached.
+class NewFolder {
+ public:
+  // Refuses a name that a file has, or a folder with something in it that is no checkpoint (that
+  // has neither config.json nor adapter_config.json): commit would delete it.
+  explicit NewFolder(const std::filesystem::path& path);
+  NewFolder(const NewFolder&) = delete;
+  NewFolder& operator=(const NewFolder&) = delete;
+  ~NewFolder();
+
+  // Where to write meanwhile.
+  const std::filesystem::path& path() const { return part_; }
+  // Replaces a folder of the name, which is deleted only once the new one is in its place.
+  void commit();
+
+ private:
+  std::filesystem::path path_, part_;
+  bool done_ = false;
+};
+
+// Throws unless the file system that holds `folder` has that much space left.
+void require_space(const std::filesystem::path& folder, int64_t bytes);
+
+}  // namespace capstan

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "checkpoint/files.h"
+
+// The safetensors format: 8 bytes with the length N of the header (little endian), N bytes of JSON
+//   {"__metadata__": {"key": "text", …}, "NAME": {"dtype": "BF16", "shape": [2, 3],
+//    "data_offsets": [0, 12]}, …}
+// padded with spaces, then the data. Offsets count from the start of the data.
+namespace capstan {
+
+// A type of the format, and ours for it where there is one.
+struct StoredType {
+  std::string_view name;
+  int64_t size = 0;
+  std::optional<DType> dtype;
+};
+
+struct StoredTensor {
+  std::string name;
+  StoredType type;
+  std::vector<int64_t> shape;  // empty for a single value
+  int64_t begin = 0, end = 0;  // its bytes, counted from the start of the data
+
+  int64_t nbytes() const { return end - begin; }
+};
+
+struct SafetensorsHeader {
+  int64_t data_begin = 0;             // in the file
+  std::vector<StoredTensor> tensors;  // in the order of their data
+  std::map<std::string, std::string> metadata;
+
+  const StoredTensor* find(std::string_view name) const;  // null if there is none
+};
+
+// Reads the header of a whole file's bytes and proves it right: the header lies within the file and
+// is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that does not
+// overflow and as many bytes as that; together the tensors cover the data from its first byte to
+// its last, without gap or overlap. Throws Fault::file, naming `where` and the tensor.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view where);
+
+// A file open for reading. The data is read as it is used, not before.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path);
+
+  const std::filesystem::path& path() const { return path_; }
+  const SafetensorsHeader& header() const { return header_; }
+  // The bytes of a tensor of this file. Not aligned. They live as long as the file is open.
+  std::span<const std::byte> bytes(const StoredTensor& tensor) const;
+  // Throws, naming the tensor, for a type of the format that we have none for.
+  DType dtype(const StoredTensor& tensor) const;
+
+ private:
+  std::filesystem::path path_;
+  MappedFile file_;
+  SafetensorsHeader header_;
+};
+
+// Writes a file whose tensors are known beforehand and whose data comes in pieces, in their order.
+class SafetensorsWriter {
+ public:
+  struct Item {
+    std::string name;
+    DType dtype{};
+    std::vector<int64_t> shape;
+  };
+  SafetensorsWriter(const std::filesystem::path& path, const std::vector<Item>& items,
+                    const std::map<std::string, std::string>& metadata);
+
+  void append(std::span<const std::byte> data) { file_.append(data); }
+  // The file appears now. Throws Fault::bug unless exactly the bytes of all items were appended.
+  void commit();
+
+ private:
+  SafetensorsWriter(const std::filesystem::path& path, const std::string& header,
+                    int64_t data_bytes);
+
+  int64_t expected_;
+  NewFile file_;
+};
+
+std::string to_string(const std::vector<int64_t>& shape);  // "[2, 3]"
+
+}  // namespace capstan

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace capstan::cli {
+
+using Arguments = std::vector<std::string>;  // what follows the command's name
+
+// Each command returns the exit code, or throws Error.
+int pretrain(const Arguments& arguments);
+int generate(const Arguments& arguments);
+int demo(const Arguments& arguments);
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+std::span<const Command> commands();
+
+}  // namespace capstan::cli

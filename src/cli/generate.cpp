@@ -1,0 +1,138 @@
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/files.h"
+#include "cli/commands.h"
+#include "data/tokenizer.h"
+#include "data/tokenizer_json.h"
+#include "model/decoder.h"
+#include "tensor/queue.h"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string folder;
+  std::string prompt = "What food do llamas eat?";
+  int64_t num_samples = 1;
+  std::string precision;
+  GenerateOptions generate;
+};
+
+void check_tokenizer(const fs::path& folder) {
+  const fs::path file = folder / "tokenizer.json";
+  require(is_byte_tokenizer(read_text(file, 64 << 20), file.string()), Fault::file,
+          "{}: expected capstan's byte-level tokenizer; other tokenizers are not read yet",
+          file.string());
+}
+
+// As LitGPT: the folder as given, else under checkpoints/.
+fs::path find_folder(const std::string& given) {
+  for (const fs::path& p : {fs::path(given), fs::path("checkpoints") / given})
+    if (fs::is_directory(p)) return p;
+  fail(Fault::file, "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint",
+       given, given);
+}
+
+// The model and its decoder on one device. Made twice: on sim for the plan, then for real.
+struct Session {
+  Session(Queue& q, const ModelConfig& config, Precision precision, int64_t capacity)
+      : params(q.arena(), make_spec(config), precision, Gradients::none),
+        model(q, params, Recompute::none, capacity),
+        decoder(q, model, capacity, std::min<int64_t>(capacity, 512)) {}
+
+  Parameters params;
+  Transformer model;
+  Decoder decoder;
+};
+
+MemoryPlan plan(const ModelConfig& config, Precision precision, int64_t capacity) {
+  Arena arena;
+  Queue q(Device::sim, arena);
+  Session session(q, config, precision, capacity);
+  session.decoder.rehearse(q);
+  return arena.plan();
+}
+
+void run(Options o) {
+  const fs::path folder = find_folder(o.folder);
+  const ModelConfig config = read_config(folder);
+  check_tokenizer(folder);
+  const ByteTokenizer tokenizer;
+  std::vector<int32_t> prompt = tokenizer.encode(o.prompt);
+  prompt.insert(prompt.begin(), ByteTokenizer::kBos);
+  o.generate.stop_ids = config.eos_ids;
+
+  const auto precision = o.precision.empty()
+                             ? (config.dtype == DType::f32 ? Precision::f32_true : Precision::bf16_true)
+                             : parse_precision(o.precision);
+  require(precision != Precision::bf16_mixed, Fault::usage,
+          "precision: bf16-mixed is for training; use bf16-true or 32-true");
+  const int64_t capacity = static_cast<int64_t>(prompt.size()) + o.generate.max_new_tokens;
+  Arena arena(plan(config, precision, capacity));
+  Queue q(Device::cpu, arena);
+  Session session(q, config, precision, capacity);
+  load_parameters(q, session.params, folder);
+
+  for (int64_t i = 0; i < o.num_samples; ++i) {
+    o.generate.sample = static_cast<uint64_t>(i);
+    const auto start = std::chrono::steady_clock::now();
+    fmt::print("{}", o.prompt);
+    const auto tokens = capstan::generate(q, session.decoder, prompt, o.generate, [&](int32_t t) {
+      fmt::print("{}", tokenizer.decode({&t, 1}));
+      std::fflush(stdout);
+    });
+    fmt::print("\n");
+    std::fflush(stdout);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    log::info("{} tokens in {:.2f} s, {:.1f} tok/s", tokens.size(), took.count(),
+              static_cast<double>(tokens.size()) / took.count());
+  }
+}
+
+}  // namespace
+
+int generate(const Arguments& arguments) {
+  CLI::App app("Continues a prompt with a trained model; text on stdout, timings on stderr.",
+               "capstan generate");
+  Options o;
+  auto& g = o.generate;
+  app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
+  app.add_option("--prompt", o.prompt, "text to continue")->capture_default_str();
+  app.add_option("--num_samples", o.num_samples, "continuations")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--max_new_tokens", g.max_new_tokens, "length of each")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--top_k", g.sampling.top_k, "among the k most likely; 0: all")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top_p", g.sampling.top_p, "among the likeliest that reach this probability")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--temperature", g.sampling.temperature, "0: always the most likely")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--seed", g.seed, "of the draws")->capture_default_str();
+  app.add_option("--precision", o.precision, "32-true or bf16-true; as the checkpoint is stored");
+  try {
+    app.parse(Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    fail(Fault::usage, "{}; 'capstan generate --help' tells the options", e.what());
+  }
+  run(o);
+  return 0;
+}
+
+}  // namespace capstan::cli

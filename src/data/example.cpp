@@ -1,0 +1,51 @@
+#include "data/example.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/error.h"
+#include "data/utf8.h"
+
+namespace capstan {
+
+void add_example(Dataset& dataset, const Tokenizer& tokenizer, const Example& example,
+                 bool mask_prompt) {
+  require(!example.prompt.empty() || !example.response.empty(), Fault::file,
+          "sample {}: prompt and response are both empty. Remove it", dataset.size());
+  const auto tokens = encode_document(tokenizer, example.prompt + example.response);
+  size_t first_target = 0;
+  if (mask_prompt) {
+    first_target = (tokenizer.bos() ? 1 : 0) + tokenizer.encode(example.prompt).size();
+    // A tokenizer may need more tokens for a part than for the whole; eos always counts.
+    first_target = std::min(first_target, tokens.size() - 1);
+  }
+  dataset.add(tokens, static_cast<int64_t>(first_target));
+}
+
+Dataset make_dataset(std::span<const Example> examples, const Tokenizer& tokenizer,
+                     bool mask_prompt) {
+  Dataset dataset;
+  for (const Example& example : examples) add_example(dataset, tokenizer, example, mask_prompt);
+  return dataset;
+}
+
+void write_jsonl(const std::filesystem::path& path, std::span<const Example> examples) {
+  std::ofstream out(path);
+  require(out.is_open(), Fault::file, "{}: cannot write: {}", path.string(), std::strerror(errno));
+  for (size_t i = 0; i < examples.size(); ++i) {
+    const auto& [prompt, response] = examples[i];
+    require(!invalid_utf8(prompt) && !invalid_utf8(response), Fault::file,
+            "{}:{}: this example is not UTF-8, which JSON must be", path.string(), i + 1);
+    // Ordered, so that the fields come in the order that people read them.
+    const nlohmann::ordered_json record = {{"instruction", prompt}, {"output", response}};
+    out << record.dump() << '\n';
+  }
+  out.close();
+  require(out.good(), Fault::file, "{}: cannot write: {}", path.string(), std::strerror(errno));
+}
+
+}  // namespace capstan

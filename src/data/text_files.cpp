@@ -1,0 +1,80 @@
+#include "data/text_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+
+#include "base/error.h"
+#include "data/utf8.h"
+
+namespace capstan {
+namespace fs = std::filesystem;
+namespace {
+
+std::vector<fs::path> text_files_in(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  require(!error, Fault::file, "{}: cannot list the folder: {}", folder.string(), error.message());
+  for (const fs::directory_entry& entry : entries)
+    if (entry.path().extension() == ".txt" && entry.is_regular_file()) files.push_back(entry);
+  // The order of a folder is the file system's whim; sample numbers must not depend on it.
+  std::sort(files.begin(), files.end());
+  require(!files.empty(), Fault::file,
+          "{}: no .txt files in this folder. Name a folder that holds them (not in folders below "
+          "it), or one file",
+          folder.string());
+  return files;
+}
+
+}  // namespace
+
+std::vector<fs::path> text_files(const fs::path& path) {
+  std::error_code error;
+  require(fs::exists(path, error), Fault::file,
+          "{}: no such file or folder. Name a text file, or a folder of .txt files", path.string());
+  if (fs::is_directory(path, error)) return text_files_in(path);
+  return {path};
+}
+
+std::string read_text(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  require(in.is_open(), Fault::file, "{}: cannot open: {}", file.string(), std::strerror(errno));
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (in.read(piece.data(), piece.size()) || in.gcount() > 0)
+    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+  require(!in.bad(), Fault::file, "{}: cannot read: {}", file.string(), std::strerror(errno));
+  if (const auto bad = invalid_utf8(text)) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(*bad), '\n');
+    fail(
+        Fault::file,
+        "{}:{}: not UTF-8: byte 0x{:02x} at offset {}. Convert the file (iconv -t UTF-8) or remove "
+        "it",
+        file.string(), line, static_cast<unsigned char>(text[*bad]), *bad);
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length) {
+  require(max_seq_length > 0, Fault::usage, "max_seq_length must be 1 or more, not {}",
+          max_seq_length);
+  const auto block = static_cast<size_t>(max_seq_length);
+  for (size_t begin = 0; begin + 1 < tokens.size(); begin += block)
+    dataset.add(tokens.subspan(begin, std::min(block + 1, tokens.size() - begin)), 0);
+}
+
+Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_t max_seq_length) {
+  Dataset dataset;
+  for (const fs::path& file : text_files(path)) {
+    const std::string text = read_text(file);
+    if (!text.empty()) add_document(dataset, encode_document(tokenizer, text), max_seq_length);
+  }
+  require(dataset.size() > 0, Fault::file, "{}: holds no text: every file is empty", path.string());
+  return dataset;
+}
+
+}  // namespace capstan

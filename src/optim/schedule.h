@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace capstan {
+
+// The learning rate over a run: a linear warm-up from 0, then a decay to `min_lr` at the last step.
+struct Schedule {
+  enum class Decay : uint8_t { constant, linear, cosine };
+
+  double lr = 1e-3;  // the peak
+  double min_lr = 0;
+  int64_t warmup_steps = 0;
+  int64_t total_steps = 1;
+  Decay decay = Decay::cosine;
+
+  // For step 0, 1, …: warm-up step s has lr * s / warmup_steps, as LitGPT has it; past the end the
+  // rate stays where it is. A warm-up longer than the run is allowed and never left.
+  double at(int64_t step) const;
+};
+
+std::string_view name_of(Schedule::Decay decay);
+Schedule::Decay parse_decay(std::string_view name);  // throws Fault::usage, listing the names
+
+}  // namespace capstan

@@ -1,0 +1,143 @@
+#include "recipe/recipe.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool within(Check check, double value) {
+  switch (check) {
+    case Check::positive: return value > 0;
+    case Check::not_negative: return value >= 0;
+    case Check::fraction: return value >= 0 && value < 1;
+    default: return true;
+  }
+}
+
+std::string expectation(Check check, std::string_view kind) {
+  switch (check) {
+    case Check::positive: return fmt::format("{} above 0", kind);
+    case Check::not_negative: return fmt::format("{}, 0 or more", kind);
+    case Check::fraction: return fmt::format("{} from 0 to below 1", kind);
+    default: return std::string(kind);
+  }
+}
+
+template <class T>
+void set_number(Recipe& recipe, T Recipe::*member, const Option& o, std::string_view text,
+                std::string_view kind) {
+  T value{};
+  require(parse_number(text, value) && std::isfinite(static_cast<double>(value)) &&
+              within(o.check, static_cast<double>(value)),
+          Fault::usage, "{}: expected {}, found '{}'", o.key, expectation(o.check, kind), text);
+  recipe.*member = value;
+}
+
+// Edits (insert, delete, replace) from one word to another.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+std::span<const Option> options() {
+  using R = Recipe;
+  using enum Check;
+  static const std::vector<Option> table = {
+      {"model_config", &R::model_config, any, "config.json of the model; else the sizes below"},
+      {"initial_checkpoint_dir", &R::initial_checkpoint_dir, any, "go on from these weights"},
+      {"model.hidden_size", &R::hidden_size, positive, "channels of the residual stream"},
+      {"model.intermediate_size", &R::intermediate_size, positive, "channels inside the MLP"},
+      {"model.num_hidden_layers", &R::num_hidden_layers, positive, "blocks"},
+      {"model.num_attention_heads", &R::num_attention_heads, positive, "query heads"},
+      {"model.num_key_value_heads", &R::num_key_value_heads, positive, "key and value heads"},
+      {"train.tie_embeddings", &R::tie_embeddings, any, "use the embedding as the output head"},
+      {"data.train_data_path", &R::train_data_path, any, "a .txt file, or a folder of them"},
+      {"data.val_split_fraction", &R::val_split_fraction, fraction, "samples held out"},
+      {"data.packed", &R::packed, any, "documents one after the other, without padding"},
+      {"out_dir", &R::out_dir, any, "where the trained model goes"},
+      {"precision", &R::precision, oneof, "types to compute with",
+       {"32-true", "bf16-true", "bf16-mixed"}},
+      {"activations", &R::activations, oneof, "what the backward pass recomputes",
+       {"none", "selective", "block"}},
+      {"seed", &R::seed, not_negative, "of initial weights, sample order and sampling"},
+      {"train.global_batch_size", &R::global_batch_size, positive, "samples per optimizer step"},
+      {"train.micro_batch_size", &R::micro_batch_size, positive, "samples per pass"},
+      {"train.max_steps", &R::max_steps, positive, "optimizer steps"},
+      {"train.max_seq_length", &R::max_seq_length, positive, "tokens of a sample at most"},
+      {"train.lr_warmup_steps", &R::lr_warmup_steps, not_negative, "steps of linear warm-up"},
+      {"train.schedule", &R::schedule, oneof, "learning rate after the warm-up",
+       {"constant", "linear", "cosine"}},
+      {"train.min_lr", &R::min_lr, not_negative, "learning rate at the end"},
+      {"train.max_norm", &R::max_norm, not_negative, "clip the gradient's norm; 0: never"},
+      {"train.log_interval", &R::log_interval, positive, "steps between lines of progress"},
+      {"eval.interval", &R::eval_interval, positive, "steps between validations"},
+      {"eval.max_iters", &R::eval_max_iters, positive, "micro-batches per validation"},
+      {"optimizer", &R::optimizer, oneof, "method",
+       {"AdamW", "SGD", "torch.optim.AdamW", "torch.optim.SGD"}},
+      {"optimizer.lr", &R::lr, positive, "peak learning rate"},
+      {"optimizer.weight_decay", &R::weight_decay, not_negative, "decay"},
+      {"optimizer.beta1", &R::beta1, fraction, "AdamW's first moment"},
+      {"optimizer.beta2", &R::beta2, fraction, "AdamW's second moment"},
+      {"optimizer.eps", &R::eps, not_negative, "AdamW's epsilon"},
+      {"optimizer.momentum", &R::momentum, fraction, "SGD's momentum"},
+  };
+  return table;
+}
+
+void set_option(Recipe& recipe, const Option& o, std::string_view text) {
+  if (const auto* f = std::get_if<int64_t Recipe::*>(&o.field))
+    return set_number(recipe, *f, o, text, "a whole number");
+  if (const auto* f = std::get_if<double Recipe::*>(&o.field))
+    return set_number(recipe, *f, o, text, "a number");
+  if (const auto* f = std::get_if<bool Recipe::*>(&o.field)) {
+    require(text == "true" || text == "false", Fault::usage,
+            "{}: expected true or false, found '{}'", o.key, text);
+    recipe.*(*f) = text == "true";
+    return;
+  }
+  require(o.check != Check::oneof ||
+              std::find(o.choices.begin(), o.choices.end(), text) != o.choices.end(),
+          Fault::usage, "{}: expected one of {}, found '{}'", o.key, fmt::join(o.choices, ", "),
+          text);
+  recipe.*std::get<std::string Recipe::*>(o.field) = text;
+}
+
+std::string value_of(const Recipe& recipe, const Option& o) {
+  return std::visit([&](auto member) { return fmt::format("{}", recipe.*member); }, o.field);
+}
+
+const Option& find_option(std::string_view key) {
+  const Option* nearest = nullptr;
+  for (const Option& o : options()) {
+    if (key == o.key) return o;
+    if (nearest == nullptr || distance(key, o.key) < distance(key, nearest->key)) nearest = &o;
+  }
+  fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest->key);
+}
+
+}  // namespace capstan

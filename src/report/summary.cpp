@@ -1,0 +1,71 @@
+#include "report/summary.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/units.h"
+
+namespace capstan {
+namespace {
+
+std::string bytes(int64_t n) { return format_bytes(static_cast<double>(n)); }
+
+}  // namespace
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} * 1024 : 0;
+}
+
+std::string plan_table(const MemoryPlan& plan) {
+  std::string s = fmt::format("  {:<14}{:>12}\n", "memory", "planned");
+  for (int i = 0; i < kCategories; ++i) {
+    const int64_t n = plan.at_peak[static_cast<size_t>(i)];
+    if (n > 0) s += fmt::format("  {:<14}{:>12}\n", name_of(static_cast<Category>(i)), bytes(n));
+  }
+  const int64_t lost = plan.total_bytes - plan.peak_bytes;
+  if (lost > 0) s += fmt::format("  {:<14}{:>12}\n", "packing", bytes(lost));
+  s += fmt::format("  {:<14}{:>12}   (most at '{}' in the phase '{}')\n", "total",
+                   bytes(plan.total_bytes), plan.peak_buffer, plan.peak_phase);
+  return s;
+}
+
+std::string memory_table(const MemoryPlan& plan, const Arena& arena) {
+  std::string s =
+      fmt::format("  {:<14}{:>12}{:>12}\n", "memory", "planned", "measured");
+  for (int i = 0; i < kCategories; ++i) {
+    const auto c = static_cast<size_t>(i);
+    if (plan.highest[c] > 0 || arena.highest()[c] > 0)
+      s += fmt::format("  {:<14}{:>12}{:>12}\n", name_of(static_cast<Category>(i)),
+                       bytes(plan.highest[c]), bytes(arena.highest()[c]));
+  }
+  s += fmt::format("  {:<14}{:>12}{:>12}   (one allocation; categories peak at different times)\n",
+                   "total", bytes(plan.total_bytes), bytes(arena.allocated_bytes()));
+  s += fmt::format("  {:<14}{:>12}{:>12}   (with the program, its libraries and the data)\n",
+                   "process", "", bytes(peak_resident_bytes()));
+  return s;
+}
+
+std::string op_table(const Queue& q, int rows) {
+  std::vector<OpTotal> totals;
+  for (const OpTotal& t : q.totals())
+    if (t.op != nullptr) totals.push_back(t);
+  std::sort(totals.begin(), totals.end(),
+            [](const OpTotal& a, const OpTotal& b) { return a.seconds > b.seconds; });
+  totals.resize(std::min(totals.size(), static_cast<size_t>(rows)));
+  const double all = std::max(q.seconds(), 1e-12);
+  std::string s = fmt::format("  {:<24}{:>8}{:>9}{:>10}{:>11}{:>9}\n", "op", "calls", "share",
+                              "time", "GFLOP/s", "GB/s");
+  for (const OpTotal& t : totals) {
+    const double seconds = std::max(t.seconds, 1e-12);
+    s += fmt::format("  {:<24}{:>8}{:>8.1f}%{:>10}{:>11.1f}{:>9.1f}\n", t.op, t.calls,
+                     100 * t.seconds / all, format_duration(t.seconds),
+                     t.cost.flops / seconds / 1e9, t.cost.bytes / seconds / 1e9);
+  }
+  return s;
+}
+
+}  // namespace capstan

@@ -1,0 +1,106 @@
+#include "data/example.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "data/errors.h"
+#include "data/temp_folder.h"
+#include "data/text_files.h"
+
+namespace capstan {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+TEST(Example, IsBosPromptResponseEos) {
+  Dataset data;
+  add_example(data, ByteTokenizer(), {"p:", "ok"}, false);
+  const auto tokens = data.tokens_of(0);
+  EXPECT_EQ(Ids(tokens.begin(), tokens.end()), (Ids{256, 'p', ':', 'o', 'k', 257}));
+  EXPECT_EQ(data.targets_of(0, 100), 5) << "nothing is masked";
+}
+
+TEST(Example, AMaskedPromptLeavesResponseAndEos) {
+  Dataset data;
+  add_example(data, ByteTokenizer(), {"p:", "ok"}, true);
+  EXPECT_EQ(data.first_target_of(0), 3);
+  EXPECT_EQ(data.targets_of(0, 100), 3) << "o, k, eos";
+}
+
+TEST(Example, AnEmptyResponseTeachesToStop) {
+  Dataset data;
+  add_example(data, ByteTokenizer(), {"p:", ""}, true);
+  EXPECT_EQ(data.targets_of(0, 100), 1);
+}
+
+// Two equal letters are one token, and there is no bos.
+class PairTokenizer final : public Tokenizer {
+ public:
+  std::vector<int32_t> encode(std::string_view text) const override {
+    Ids ids;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const bool pair = i + 1 < text.size() && text[i] == text[i + 1];
+      ids.push_back(text[i] + (pair ? 128 : 0));
+      i += pair;
+    }
+    return ids;
+  }
+  std::string decode(std::span<const int32_t>) const override { return ""; }
+  int32_t vocab_size() const override { return 257; }
+  std::optional<int32_t> bos() const override { return std::nullopt; }
+  int32_t eos() const override { return 256; }
+};
+
+TEST(Example, IsEncodedAsOneText) {
+  Dataset data;
+  add_example(data, PairTokenizer(), {"ab", "bc"}, true);
+  const auto tokens = data.tokens_of(0);
+  EXPECT_EQ(Ids(tokens.begin(), tokens.end()), (Ids{'a', 'b' + 128, 'c', 256}));
+  EXPECT_EQ(data.first_target_of(0), 2) << "the length of \"ab\" on its own";
+}
+
+TEST(Example, EosCountsEvenWhereTheBorderVanishes) {
+  Dataset data;
+  add_example(data, PairTokenizer(), {"b", "b"}, true);
+  EXPECT_EQ(data.first_target_of(0), 1);
+  EXPECT_EQ(data.targets_of(0, 100), 1);
+}
+
+TEST(Example, RefusesOneWithoutText) {
+  const std::vector<Example> examples = {{"a", "b"}, {"", ""}};
+  expect_error(Fault::file, {"sample 1", "both empty"},
+               [&] { make_dataset(examples, ByteTokenizer(), true); });
+}
+
+TEST(Jsonl, HoldsOneRecordPerLine) {
+  const TempFolder folder;
+  const std::vector<Example> examples = {{"Say \"hi\"\n", "hi"}, {"\u00e9\t", ""}};
+  write_jsonl(folder.path() / "x.jsonl", examples);
+  const std::string text = read_text(folder.path() / "x.jsonl");
+  EXPECT_TRUE(text.starts_with(R"({"instruction":"Say \"hi\"\n","output":"hi"})"
+                               "\n"))
+      << text;
+  std::istringstream lines(text);
+  std::string line;
+  for (const Example& example : examples) {
+    ASSERT_TRUE(std::getline(lines, line));
+    const auto record = nlohmann::json::parse(line);
+    EXPECT_EQ(record.at("instruction"), example.prompt);
+    EXPECT_EQ(record.at("output"), example.response);
+  }
+  EXPECT_FALSE(std::getline(lines, line));
+}
+
+TEST(Jsonl, SaysWhereItCannotWrite) {
+  const std::vector<Example> good = {{"a", "b"}}, bad = {{"a", "b"}, {"a", "\xff"}};
+  expect_error(Fault::file, {"/nowhere/x.jsonl: cannot write: No such file"},
+               [&] { write_jsonl("/nowhere/x.jsonl", good); });
+  const TempFolder folder;
+  expect_error(Fault::file, {"x.jsonl:2", "not UTF-8"},
+               [&] { write_jsonl(folder.path() / "x.jsonl", bad); });
+}
+
+}  // namespace
+}  // namespace capstan

@@ -1,0 +1,102 @@
+#include "data/text_files.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "data/errors.h"
+#include "data/temp_folder.h"
+
+namespace capstan {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+TEST(TextFiles, EveryTokenButTheFirstIsATargetOnce) {
+  for (const int64_t length : {1, 2, 3, 7, 10, 11, 12, 100}) {
+    for (const size_t n : {2u, 3u, 10u, 11u, 12u, 21u}) {
+      Ids document(n);
+      std::iota(document.begin(), document.end(), 0);
+      Dataset data;
+      add_document(data, document, length);
+      Ids targets;
+      for (int64_t i = 0; i < data.size(); ++i) {
+        const auto sample = data.tokens_of(i);
+        ASSERT_LE(std::ssize(sample), length + 1);
+        EXPECT_EQ(data.first_target_of(i), 0);
+        targets.insert(targets.end(), sample.begin() + 1, sample.end());
+      }
+      EXPECT_EQ(targets, Ids(document.begin() + 1, document.end())) << n << " in " << length;
+    }
+  }
+}
+
+TEST(TextFiles, AFileIsADocumentBetweenBosAndEos) {
+  const TempFolder folder;
+  const Dataset data = load_text_files(folder.write("a.md", "h\u00e9"), ByteTokenizer(), 100);
+  ASSERT_EQ(data.size(), 1);
+  const auto tokens = data.tokens_of(0);
+  EXPECT_EQ(Ids(tokens.begin(), tokens.end()), (Ids{256, 'h', 0xC3, 0xA9, 257}));
+}
+
+TEST(TextFiles, AFolderIsItsTxtFilesByName) {
+  const TempFolder folder;
+  folder.write("b.txt", "2");
+  folder.write("a.txt",
+               "\xEF\xBB\xBF"
+               "1");  // a byte order mark is not text
+  folder.write("c.txt", "");
+  folder.write("notes.md", "x");
+  std::filesystem::create_directory(folder.path() / "deeper.txt");
+  const Dataset data = load_text_files(folder.path(), ByteTokenizer(), 8);
+  ASSERT_EQ(data.size(), 2);
+  EXPECT_EQ(data.tokens_of(0)[1], '1');
+  EXPECT_EQ(data.tokens_of(1)[1], '2');
+}
+
+TEST(TextFiles, NoDocumentRunsIntoAnother) {
+  const TempFolder folder;
+  folder.write("a.txt", "aaaaa");
+  folder.write("b.txt", "bbbbb");
+  const Dataset data = load_text_files(folder.path(), ByteTokenizer(), 4);
+  ASSERT_EQ(data.size(), 4) << "seven tokens each: five and three";
+  for (int64_t i = 0; i < data.size(); ++i)
+    for (const int32_t id : data.tokens_of(i)) EXPECT_NE(id, i < 2 ? 'b' : 'a');
+}
+
+TEST(TextFiles, SaysWhatIsMissing) {
+  const TempFolder folder;
+  const ByteTokenizer tokenizer;
+  const auto load = [&](const std::filesystem::path& path) { load_text_files(path, tokenizer, 8); };
+  expect_error(Fault::file, {"nowhere: no such file or folder", "folder of .txt files"},
+               [&] { load(folder.path() / "nowhere"); });
+  expect_error(Fault::file, {folder.path().string() + ": no .txt files"},
+               [&] { load(folder.path()); });
+  expect_error(Fault::file, {": cannot read: Is a directory"}, [&] { read_text(folder.path()); });
+  folder.write("a.txt", "");
+  expect_error(Fault::file, {"holds no text"}, [&] { load(folder.path()); });
+}
+
+TEST(TextFiles, ReadsLongFilesWhole) {
+  const TempFolder folder;
+  std::string text;
+  while (text.size() < 200'000) text += std::to_string(text.size()) + '\n';
+  EXPECT_EQ(read_text(folder.write("long.txt", text)), text);
+}
+
+TEST(TextFiles, NamesTheLineThatIsNotUtf8) {
+  const TempFolder folder;
+  const auto file = folder.write("bad.txt",
+                                 "one\ntwo\nthr\xE9"
+                                 "e\n");
+  expect_error(Fault::file, {file.string() + ":3: not UTF-8: byte 0xe9 at offset 11", "iconv"},
+               [&] { read_text(file); });
+}
+
+TEST(TextFiles, RefusesALengthOfZero) {
+  Dataset data;
+  expect_error(Fault::usage, {"max_seq_length", "0"}, [&] { add_document(data, Ids{1, 2}, 0); });
+}
+
+}  // namespace
+}  // namespace capstan
