@@ -73,12 +73,10 @@ DType SafetensorsFile::dtype(const StoredTensor& tensor) const {
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<Item>& items,
                                      const std::map<std::string, std::string>& metadata)
-    : SafetensorsWriter(path, make_header(items, metadata), nbytes(items)) {}
-
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, const std::string& header,
-                                     int64_t data_bytes)
-    : expected_(static_cast<int64_t>(header.size()) + data_bytes), file_(path, expected_) {
-  file_.append(std::as_bytes(std::span(header)));
+    : header_(make_header(items, metadata)),
+      expected_(static_cast<int64_t>(header_.size()) + nbytes(items)),
+      file_(path, expected_) {
+  file_.append(std::as_bytes(std::span(header_)));
 }
 
 void SafetensorsWriter::commit() {

@@ -82,9 +82,7 @@ class SafetensorsWriter {
   void commit();
 
  private:
-  SafetensorsWriter(const std::filesystem::path& path, const std::string& header,
-                    int64_t data_bytes);
-
+  std::string header_;
   int64_t expected_;
   NewFile file_;
 };

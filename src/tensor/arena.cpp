@@ -67,7 +67,7 @@ Arena::~Arena() {
 }
 
 Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {
-  const int64_t bytes = aligned(shape.numel() * size_of(dtype));
+  int64_t bytes = aligned(shape.numel() * size_of(dtype));
   Buffer buffer;
   void* address = nullptr;
   switch (mode_) {
@@ -87,6 +87,8 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
       [[fallthrough]];
     case Mode::replay:
       buffer.index_ = next_planned(category, bytes, name);
+      // A smaller request has its whole place all the same.
+      bytes = plan_.phases[phase_].buffers[buffer.index_].bytes;
       if (memory_ != nullptr)
         address = memory_ + plan_.phases[phase_].buffers[buffer.index_].offset;
       break;

@@ -1,0 +1,230 @@
+#!/usr/bin/env bash
+# Builds, tests and runs Capstan. `./do help` lists the commands.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly FUZZ_SECONDS=${FUZZ_SECONDS:-60}
+# Formatting differs between versions, so one is chosen; Debian 12 and Ubuntu 24.04 both have it.
+readonly CLANG_FORMAT=clang-format-14
+
+# Debian's and Ubuntu's names of what each part needs.
+readonly BUILD_PACKAGES=(g++ cmake ninja-build libopenblas-dev libfmt-dev libspdlog-dev
+  nlohmann-json3-dev libcli11-dev libyaml-cpp-dev)
+readonly TEST_PACKAGES=(libgtest-dev python3)
+readonly BENCH_PACKAGES=(libbenchmark-dev)
+# The sanitizers' libraries carry Clang's version, which is the release's.
+# shellcheck source=/dev/null
+case $([[ -r /etc/os-release ]] && . /etc/os-release && echo "$ID $VERSION_ID") in
+  "debian 12") clang_runtime=libclang-rt-14-dev ;;
+  "ubuntu 24.04") clang_runtime=libclang-rt-18-dev ;;
+  *) clang_runtime=libclang-rt-dev ;;
+esac
+readonly CLANG_PACKAGES=(clang "$clang_runtime" libomp-dev)
+readonly FORMAT_PACKAGES=("$CLANG_FORMAT")
+
+usage() {
+  cat <<'END'
+usage: ./do COMMAND
+
+  demo             build the program and let it show what it does
+  test             check format and layers, build, run every test, sanitizers and fuzzers
+  build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
+  bench            build and run the benchmarks
+  format [--check] format the sources, or say which ones are not formatted
+  clean            remove what was built
+  help             print this
+
+Missing packages are installed with apt-get. FUZZ_SECONDS (60) is the time of each fuzzer in `test`.
+END
+}
+
+say() { printf '\n== %s\n' "$*"; }
+die() { printf 'do: %s\n' "$*" >&2; exit 1; }
+
+# need PACKAGE…: installs those that are missing. Touches no network when none is.
+need() {
+  local missing=() package
+  if ! command -v apt-get >/dev/null; then
+    [[ -n ${CAPSTAN_NO_APT:-} ]] && return
+    die "no apt-get here. Install the equivalents of: $* - then set CAPSTAN_NO_APT=1"
+  fi
+  for package in "$@"; do
+    if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
+      missing+=("$package")
+    fi
+  done
+  ((${#missing[@]})) || return 0
+  say "installing ${missing[*]}"
+  local apt=(env DEBIAN_FRONTEND=noninteractive apt-get)
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || die "not root and no sudo. As root, run: apt-get install ${missing[*]}"
+    apt=(sudo "${apt[@]}")
+  fi
+  if ! { "${apt[@]}" update -qq &&
+         "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}"; }; then
+    die "could not install ${missing[*]}. Is the network up, and do the package lists have them?"
+  fi
+}
+
+# build PRESET [TARGET…]: configures and builds.
+build() {
+  local preset=$1; shift
+  local targets=()
+  (($#)) && targets=(--target "$@")
+  [[ -f bench/CMakeLists.txt ]] || CONFIGURE+=(-DCAPSTAN_BENCH=OFF)
+  cmake --preset "$preset" --log-level=WARNING "${CONFIGURE[@]}"
+  cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}"
+}
+CONFIGURE=()  # further arguments of the configuration
+
+# The targets of a preset whose names match, one per line.
+targets_of() {
+  cmake --preset "$1" --log-level=ERROR >/dev/null
+  cmake --build --preset "$1" --target help | sed -nE "s/^($2): .*/\1/p" | sort -u
+}
+
+sources() {
+  find src tests bench tools -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \)
+}
+
+check_format() {
+  local file unformatted=0
+  while read -r file; do
+    "$CLANG_FORMAT" "$file" | cmp -s "$file" - && continue
+    echo "$file: not formatted"
+    unformatted=1
+  done < <(sources)
+  if ((unformatted)); then echo "format: run ./do format"; return 1; fi
+  echo "format: in order"
+}
+
+do_format() {
+  need "${FORMAT_PACKAGES[@]}"
+  case ${1:-} in
+    --check) check_format ;;
+    '') sources | xargs -r "$CLANG_FORMAT" -i ;;
+    *) die "format: '$1'? Only --check can follow" ;;
+  esac
+}
+
+do_build() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  case ${1:-cpu} in
+    cpu) need "${BENCH_PACKAGES[@]}" ;;
+    tsan | fuzz) need "${CLANG_PACKAGES[@]}" ;;
+  esac
+  build "${1:-cpu}"
+}
+
+do_demo() {
+  need "${BUILD_PACKAGES[@]}"
+  # The tests would need packages of their own; a tree that has them already keeps them.
+  [[ -f build/cpu/CMakeCache.txt ]] || CONFIGURE=(-DCAPSTAN_TESTS=OFF -DCAPSTAN_BENCH=OFF)
+  say "building capstan (once; a few minutes)"
+  build cpu capstan
+  say "capstan demo"
+  build/cpu/capstan demo
+}
+
+do_bench() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"
+  say "building the benchmarks"
+  build cpu
+  [[ -x bench/run.sh ]] || die "bench/run.sh is not there"
+  bench/run.sh
+}
+
+# The stages of `test`.
+check_layers() { python3 tools/check_layers.py --self-test && python3 tools/check_layers.py; }
+run_ctest() { ctest --preset cpu --parallel "$(nproc)"; }
+
+# Everything that reads what others wrote: the test programs of those layers, where they exist.
+run_asan() {
+  local programs
+  mapfile -t programs < <(targets_of asan 'test_(base|checkpoint|data|model)')
+  build asan "${programs[@]}"
+  local program filter
+  for program in "${programs[@]}"; do
+    filter='*'
+    [[ $program == test_model ]] && filter='*Config*'
+    "build/asan/tests/$program" --gtest_brief=1 --gtest_filter="$filter"
+  done
+}
+
+# All fuzzers side by side, each on the seeds and on what it found earlier.
+run_fuzzers() {
+  local fuzzers fuzzer pids=() failed=0 corpus
+  mapfile -t fuzzers < <(targets_of fuzz '[a-z0-9_]+_fuzz')
+  ((${#fuzzers[@]})) || { echo "skipped: no fuzzers"; return; }
+  build fuzz "${fuzzers[@]}"
+  python3 tests/fuzz/make_seeds.py build/fuzz
+  echo "running ${fuzzers[*]} for $FUZZ_SECONDS s"
+  for fuzzer in "${fuzzers[@]}"; do
+    corpus=build/fuzz/corpus/${fuzzer%_fuzz}
+    mkdir -p "$corpus"
+    "build/fuzz/tests/fuzz/$fuzzer" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=2048 \
+      -print_final_stats=1 -artifact_prefix="build/fuzz/$fuzzer-" "$corpus" &>"build/log/$fuzzer.txt" &
+    pids+=($!)
+  done
+  for fuzzer in "${!fuzzers[@]}"; do
+    wait "${pids[fuzzer]}" || failed=1
+    echo "--- ${fuzzers[fuzzer]}"
+    tail -n 15 "build/log/${fuzzers[fuzzer]}.txt"
+  done
+  return "$failed"
+}
+
+run_cuda() {
+  command -v nvcc >/dev/null || { echo "skipped: no nvcc"; return; }
+  build cuda capstan_tensor capstan_ops
+}
+
+# stage NAME COMMAND…: runs it in a subshell of its own, notes time and outcome, and goes on.
+stage() {
+  local name=$1 begin=$SECONDS status log=build/log/$1.txt
+  shift
+  say "$name"
+  mkdir -p build/log
+  set +e
+  (set -e; "$@") 2>&1 | tee "$log"
+  status=${PIPESTATUS[0]}
+  set -e
+  local outcome=ok
+  if ((status)); then outcome=FAILED; stages_failed=$((stages_failed + 1)); fi
+  grep -q '^skipped: ' "$log" && outcome=$(grep -m1 '^skipped: ' "$log")
+  summary+=$(printf '  %-10s %5d s  %s' "$name" $((SECONDS - begin)) "$outcome")$'\n'
+}
+
+do_test() {
+  stages_failed=0 summary=
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}" "${FORMAT_PACKAGES[@]}" \
+    "${CLANG_PACKAGES[@]}"
+  rm -rf build/log
+  stage format do_format --check
+  stage layers check_layers
+  stage build build cpu
+  stage tests run_ctest
+  stage asan run_asan
+  stage fuzz run_fuzzers
+  stage cuda run_cuda
+  printf '\n%s  %-10s %5d s\n' "$summary" total "$SECONDS"
+  # ctest says "…, F tests failed out of N"; GoogleTest "[  PASSED  ] N tests." and "N FAILED TEST".
+  awk -v stages="$stages_failed" '
+    /tests failed out of/ { sub(/.*passed, /, ""); failed += $1; passed += $NF - $1 }
+    /^\[  PASSED  \]/ { passed += $4 }
+    /^ *[0-9]+ FAILED TEST/ { failed += $1 }
+    END {
+      printf "\n%d passed, %d failed", passed, failed
+      print stages ? sprintf("; %d stage(s) failed", stages) : ""
+    }' build/log/*.txt
+  ((stages_failed == 0))
+}
+
+command=${1:-help}
+(($#)) && shift
+case $command in
+  build | test | demo | bench | format) "do_$command" "$@" ;;
+  clean) rm -rf build ;;
+  help | -h | --help) usage ;;
+  *) usage >&2; die "'$command' is not a command" ;;
+esac

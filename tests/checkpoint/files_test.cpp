@@ -1,0 +1,144 @@
+#include "checkpoint/files.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Makes writes beyond `bytes` fail, as a full disk or a quota does.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    handler_ = ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  sighandler_t handler_;
+};
+
+std::string write_failure(const fs::path& path, size_t bytes, int64_t expected) {
+  std::string message;
+  const FileSizeLimit limit(1000);
+  try {
+    NewFile file(path, expected);
+    const std::string data(bytes, 'x');
+    file.append(std::as_bytes(std::span(data)));
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::file);
+    message = e.what();
+  }
+  return message;
+}
+
+TEST(NewFile, AFailedWriteNamesFileCauseAndSpaceAndKeepsTheOldFile) {
+  TempFolder folder;
+  const fs::path path = folder / "a";
+  write_text(path, "old");
+  // 0: nothing is reserved, so that the write itself fails.
+  for (const int64_t expected : {2048, 0}) {
+    const std::string message = write_failure(path, 2048, expected);
+    EXPECT_TRUE(message.starts_with(path.string() + ": cannot ")) << message;
+    EXPECT_NE(message.find("File too large; it needs " +
+                           std::string(expected > 0 ? "2.00 KiB" : "0 B") + ", and "),
+              std::string::npos)
+        << message;
+    EXPECT_EQ(read_text(path), "old");
+    EXPECT_FALSE(fs::exists(folder / "a.part"));
+  }
+}
+
+TEST(NewFile, InAFolderThatIsNotThere) {
+  TempFolder folder;
+  const fs::path path = folder / "none" / "a";
+  const auto message = message_of(Fault::file, [&] { write_text(path, "x"); });
+  EXPECT_TRUE(message.starts_with(path.string() + ": cannot create the file: No such file"))
+      << message;
+}
+
+TEST(NewFile, ReplacesAFileOfItsName) {
+  TempFolder folder;
+  write_text(folder / "a", "old and longer");
+  write_text(folder / "a", "new");
+  EXPECT_EQ(read_text(folder / "a"), "new");
+}
+
+TEST(ReadText, RefusesAFileThatIsTooLarge) {
+  TempFolder folder;
+  write_text(folder / "a", std::string(11, 'x'));
+  EXPECT_EQ(read_text(folder / "a", 11).size(), 11u);
+  EXPECT_NE(message_of(Fault::file, [&] { read_text(folder / "a", 10); })
+                .find("expected at most 10 B, found 11 B"),
+            std::string::npos);
+}
+
+TEST(NewFolder, AppearsWhole) {
+  TempFolder folder;
+  const fs::path out = folder / "deep" / "out";
+  {
+    NewFolder abandoned(out);
+    write_text(abandoned.path() / "config.json", "{}");
+  }
+  EXPECT_TRUE(fs::is_empty(out.parent_path())) << "nothing of it is left";
+  NewFolder made(fs::path(out) += "/");  // a slash at the end is no other name
+  write_text(made.path() / "config.json", "{}");
+  EXPECT_FALSE(fs::exists(out));
+  made.commit();
+  EXPECT_TRUE(fs::exists(out / "config.json"));
+  EXPECT_FALSE(fs::exists(folder / "deep" / "out.part"));
+}
+
+TEST(NewFolder, ReplacesACheckpointOnceTheNewOneIsComplete) {
+  TempFolder folder;
+  const fs::path out = folder / "out";
+  fs::create_directory(out);
+  write_text(out / "config.json", "old");
+  fs::create_directory(folder / "out.part");  // what a crash left
+  write_text(folder / "out.part" / "rest", "");
+  NewFolder made(out);
+  write_text(made.path() / "config.json", "new");
+  EXPECT_EQ(read_text(out / "config.json"), "old");
+  made.commit();
+  EXPECT_EQ(read_text(out / "config.json"), "new");
+  EXPECT_FALSE(fs::exists(out / "rest"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing else is left";
+}
+
+TEST(NewFolder, DoesNotDeleteWhatIsNoCheckpoint) {
+  TempFolder folder;
+  const fs::path out = folder / "out";
+  fs::create_directory(out);
+  EXPECT_NO_THROW(NewFolder made(out)) << "empty";
+  write_text(out / "thesis.tex", "years of work");
+  EXPECT_NE(message_of(Fault::file, [&] { NewFolder made(out); }).find("choose another folder"),
+            std::string::npos);
+  EXPECT_EQ(read_text(out / "thesis.tex"), "years of work");
+  EXPECT_NE(message_of(Fault::file, [&] { NewFolder made(out / "thesis.tex"); })
+                .find("expected a folder or nothing, found a file"),
+            std::string::npos);
+}
+
+TEST(RequireSpace, NamesTheFolderAndBothSizes) {
+  TempFolder folder;
+  EXPECT_NO_THROW(require_space(folder.path(), 1));
+  const auto message =
+      message_of(Fault::file, [&] { require_space(folder.path(), int64_t{1} << 60); });
+  EXPECT_TRUE(message.starts_with(folder.path().string() + ": needs 1024 PiB, and ")) << message;
+}
+
+}  // namespace
+}  // namespace capstan

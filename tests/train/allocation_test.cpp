@@ -1,0 +1,98 @@
+// No step after the first takes memory from the heap. This file replaces the allocator of its test
+// program by one that counts; sanitizers bring their own, so they build without it.
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "data/micro_batches.h"
+#include "data/sampler.h"
+#include "train/trainer.h"
+
+namespace {
+std::atomic<int64_t> g_allocations{0};
+}
+
+extern "C" {
+void* __libc_malloc(size_t size);
+void* __libc_calloc(size_t count, size_t size);
+void* __libc_realloc(void* old, size_t size);
+void* __libc_memalign(size_t alignment, size_t size);
+
+// operator new calls malloc, so everything passes here.
+void* malloc(size_t size) {
+  ++g_allocations;
+  return __libc_malloc(size);
+}
+void* calloc(size_t count, size_t size) {
+  ++g_allocations;
+  return __libc_calloc(count, size);
+}
+void* realloc(void* old, size_t size) {
+  ++g_allocations;
+  return __libc_realloc(old, size);
+}
+void* aligned_alloc(size_t alignment, size_t size) {
+  ++g_allocations;
+  return __libc_memalign(alignment, size);
+}
+}
+
+namespace capstan::test {
+namespace {
+
+TEST(Allocation, TheCounterCounts) {
+  const int64_t before = g_allocations;
+  auto* p = new std::vector<int>(1000);
+  EXPECT_GE(g_allocations - before, 2);
+  delete p;
+}
+
+TEST(Allocation, NoneInsideAStep) {
+  ModelConfig config;
+  config.vocab = 300;
+  config.hidden = 64;
+  config.intermediate = 96;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 16;
+  config.qk_norm = true;
+  config.architecture = "Qwen3ForCausalLM";
+  Dataset data;
+  for (int s = 0; s < 8; ++s) data.add(std::vector<int32_t>(static_cast<size_t>(20 + s), s + 1), 1);
+
+  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+    for (const auto policy : {Recompute::none, Recompute::block})
+      for (const int64_t micro_batch : {4, 2}) {
+        const BatchOptions batches{.max_seq_length = 32, .vocab = config.vocab};
+        TrainOptions o;
+        o.model = config;
+        o.precision = precision;
+        o.recompute = policy;
+        o.limits = limits_of(data, micro_batch, batches);
+        o.single_micro_batch = micro_batch == 4;
+        o.max_norm = 1;
+        Arena arena(Trainer::plan(o));
+        Queue q(Device::cpu, arena);
+        Trainer trainer(q, o);
+        trainer.params().initialize(q, 1);
+        Sampler sampler(data.size(), 4, 1);
+        MicroBatches micro(data, micro_batch, batches);
+        const auto step = [&](int64_t i) {
+          micro.start(sampler.ids(i));
+          trainer.step(micro);
+        };
+        step(0);
+        const int64_t before = g_allocations;
+        for (int64_t i = 1; i < 6; ++i) step(i);
+        EXPECT_EQ(g_allocations - before, 0) << name_of(precision) << " " << name_of(policy);
+      }
+}
+
+}  // namespace
+}  // namespace capstan::test
+
+#endif

@@ -1,0 +1,267 @@
+// The contracts of docs/architecture.md that hold for a whole model and its trainer.
+
+#include <chrono>
+#include <cstring>
+
+#include "data/micro_batches.h"
+#include "data/sampler.h"
+#include "engine.h"
+#include "train/trainer.h"
+
+namespace capstan::test {
+namespace {
+
+ModelConfig small_config() {
+  ModelConfig c;
+  c.vocab = 67;
+  c.hidden = 24;
+  c.intermediate = 37;
+  c.layers = 3;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 6;
+  c.init_std = 0.15;
+  return c;
+}
+
+ModelConfig all_features() {
+  ModelConfig c = small_config();
+  c.architecture = "Qwen3ForCausalLM";
+  c.qk_norm = c.tied = c.qkv_bias = c.o_bias = true;
+  return c;
+}
+
+// Samples of 2 to 20 tokens, some with masked prompts.
+Dataset ragged(int64_t samples, int64_t vocab) {
+  Dataset data;
+  const Rng rng({.seed = 5});
+  uint64_t draw = 0;
+  for (int64_t s = 0; s < samples; ++s) {
+    std::vector<int32_t> tokens(2 + rng.below(draw++, 19));
+    for (auto& t : tokens) t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(vocab)));
+    data.add(tokens, static_cast<int64_t>(rng.below(draw++, tokens.size())));
+  }
+  return data;
+}
+
+struct LossAndGradients {
+  double loss = 0;
+  std::map<std::string, Values> gradients;
+};
+
+LossAndGradients compute(const ModelConfig& config, const Dataset& data, int64_t micro_batch,
+                         bool packed, Recompute policy, Precision precision) {
+  Engine e(config, precision, policy);
+  e.params.initialize(e.q, 7);
+  MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = config.vocab, .packed = packed});
+  std::vector<int64_t> ids(static_cast<size_t>(data.size()));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
+  micro.start(ids);
+  const float scale = 1.0f / static_cast<float>(micro.targets());
+  while (const HostBatch* host = micro.next()) {
+    PlainBatch b(host->ids, host->labels, host->starts);
+    EXPECT_EQ(b.positions, host->positions);
+    e.model.train(e.q, b.view(config.sliding_window), scale, e.loss);
+  }
+  return {e.loss_sum() * scale, e.by_name(true)};
+}
+
+TEST(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
+  for (const ModelConfig& config : {small_config(), all_features()}) {
+    const Dataset data = ragged(8, config.vocab);
+    const LossAndGradients expected =
+        compute(config, data, 8, true, Recompute::none, Precision::f32_true);
+    for (const int64_t micro : {8, 4, 1})
+      for (const bool packed : {true, false})
+        for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
+          SCOPED_TRACE(fmt::format("micro-batches of {}, {}, {}", micro,
+                                   packed ? "packed" : "padded", name_of(policy)));
+          const auto found = compute(config, data, micro, packed, policy, Precision::f32_true);
+          EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
+          for (const auto& [name, v] : expected.gradients)
+            EXPECT_LT(error(found.gradients.at(name), v), 1e-5) << name;
+        }
+  }
+}
+
+// In bf16 the same values are recomputed bit for bit.
+TEST(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
+  const ModelConfig config = all_features();
+  const Dataset data = ragged(5, config.vocab);
+  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
+    const auto expected = compute(config, data, 5, true, Recompute::none, precision);
+    for (const auto policy : {Recompute::selective, Recompute::block}) {
+      const auto found = compute(config, data, 5, true, policy, precision);
+      EXPECT_EQ(found.loss, expected.loss);
+      EXPECT_EQ(found.gradients, expected.gradients) << name_of(precision) << name_of(policy);
+    }
+  }
+}
+
+TrainOptions options_for(const ModelConfig& config, const Dataset& data, Precision precision,
+                         Recompute policy, int64_t micro_batch, bool single) {
+  TrainOptions o;
+  o.model = config;
+  o.precision = precision;
+  o.recompute = policy;
+  o.limits = limits_of(data, micro_batch, {.max_seq_length = 32, .vocab = config.vocab});
+  o.single_micro_batch = single;
+  o.schedule = {.lr = 1e-2, .total_steps = 10};
+  o.max_norm = 1;
+  o.sample_positions = 40;
+  return o;
+}
+
+struct RunResult {
+  std::vector<double> losses;
+  std::vector<std::vector<std::byte>> weights;
+  MemoryPlan plan;
+  ByCategory highest{};
+  int64_t allocated = 0;
+  bool operator==(const RunResult& other) const {
+    return losses == other.losses && weights == other.weights;
+  }
+};
+
+// Plans, allocates once, trains `steps` steps, evaluates, generates.
+RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_t micro_batch,
+              int steps) {
+  RunResult result;
+  result.plan = Trainer::plan(o);
+  Arena arena(result.plan);
+  Queue q(Device::cpu, arena);
+  Trainer trainer(q, o);
+  trainer.params().initialize(q, 3);
+  Sampler sampler(data.size(), global, 11);
+  MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = o.model.vocab});
+  for (int step = 0; step < steps; ++step) {
+    micro.start(sampler.ids(step));
+    result.losses.push_back(trainer.step(micro).loss);
+  }
+  micro.start(sampler.ids(0));
+  result.losses.push_back(trainer.evaluate(micro).mean());
+  const std::vector<int32_t> prompt = {1, 2, 3};
+  GenerateOptions generation;
+  generation.max_new_tokens = 20;
+  for (const int32_t t : generate(q, *trainer.decoder(), prompt, generation))
+    result.losses.push_back(t);
+  for (int i = 0; i < trainer.params().count(); ++i) {
+    const Tensor w = trainer.params().stored(i);
+    const auto* bytes = static_cast<const std::byte*>(w.raw());
+    result.weights.emplace_back(bytes, bytes + w.nbytes());
+  }
+  result.highest = arena.highest();
+  result.allocated = arena.allocated_bytes();
+  return result;
+}
+
+TEST(Determinism, TwoRunsAreBitwiseEqual) {
+  const ModelConfig config = all_features();
+  const Dataset data = ragged(12, config.vocab);
+  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
+    const auto o = options_for(config, data, precision, Recompute::selective, 2, false);
+    EXPECT_EQ(run(o, data, 6, 2, 4), run(o, data, 6, 2, 4)) << name_of(precision);
+  }
+}
+
+TEST(Determinism, GradientsThatLiveInTheStepChangeNothing) {
+  const ModelConfig config = all_features();
+  const Dataset data = ragged(12, config.vocab);
+  const auto kept = options_for(config, data, Precision::f32_true, Recompute::none, 6, false);
+  auto in_step = kept;
+  in_step.single_micro_batch = true;
+  EXPECT_EQ(run(kept, data, 6, 6, 4), run(in_step, data, 6, 6, 4));
+  EXPECT_LT(Trainer::plan(in_step).total_bytes, Trainer::plan(kept).total_bytes);
+}
+
+TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
+  for (const ModelConfig& config : {small_config(), all_features()}) {
+    const Dataset data = ragged(6, config.vocab);
+    for (const auto precision :
+         {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+      for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block})
+        for (const bool single : {true, false}) {
+          SCOPED_TRACE(fmt::format("{} {} {}", name_of(precision), name_of(policy), single));
+          const int64_t micro = single ? 6 : 2;
+          // Every request of the run is matched with the plan's as it is made: one that is larger,
+          // of another category, or in another place throws.
+          const auto o = options_for(config, data, precision, policy, micro, single);
+          const RunResult r = run(o, data, 6, micro, 2);
+          EXPECT_EQ(r.allocated, r.plan.total_bytes);
+          EXPECT_EQ(r.highest, r.plan.highest);
+        }
+  }
+}
+
+TEST(Plan, RecomputationAndBf16NeedLess) {
+  // Large enough that the panels of bf16's products do not outweigh what bf16 saves.
+  ModelConfig config = small_config();
+  config.layers = 12;
+  config.hidden = 240;
+  config.intermediate = 512;
+  const Dataset data = ragged(20, config.vocab);
+  const auto total = [&](Precision p, Recompute r) {
+    return Trainer::plan(options_for(config, data, p, r, 20, false)).total_bytes;
+  };
+  const auto f32 = Precision::f32_true;
+  EXPECT_GT(total(f32, Recompute::none), total(f32, Recompute::selective));
+  EXPECT_GT(total(f32, Recompute::selective), total(f32, Recompute::block));
+  EXPECT_GT(total(f32, Recompute::none), total(Precision::bf16_true, Recompute::none));
+}
+
+TEST(Plan, Llama70BOnOneImaginaryDeviceInUnderASecond) {
+  TrainOptions o;
+  o.model.vocab = 32000;
+  o.model.hidden = 8192;
+  o.model.intermediate = 28672;
+  o.model.layers = 80;
+  o.model.heads = 64;
+  o.model.kv_heads = 8;
+  o.model.head_dim = 128;
+  o.precision = Precision::bf16_mixed;
+  o.limits = {.tokens = 4 * 4096, .documents = 4, .longest = 4096};
+  const auto start = std::chrono::steady_clock::now();
+  const MemoryPlan plan = Trainer::plan(o);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(took.count(), 1.0);
+
+  // The formulas of the literature: 18 bytes per parameter (f32 master and gradient, two moments,
+  // bf16 copy) and, per token and layer in bf16, 12h + 4h kv/heads + 6f + 4 heads, to which the
+  // two f32 norm scales are added.
+  const int64_t parameters = make_spec(o.model).parameter_count();
+  EXPECT_EQ(parameters, 68976648192);
+  const int64_t states = at(plan.highest, Category::weights) +
+                         at(plan.highest, Category::gradients) +
+                         at(plan.highest, Category::optimizer);
+  EXPECT_NEAR(static_cast<double>(states) / static_cast<double>(parameters), 18, 1e-4);
+  const double per_layer = 12 * 8192 + 4 * 8192 * 8 / 64 + 6 * 28672 + 4 * 64 + 2 * 4;
+  const double activations = static_cast<double>(at(plan.highest, Category::activations));
+  EXPECT_NEAR(activations / (4.0 * 4096 * 80 * per_layer), 1, 0.03);
+}
+
+TEST(Trainer, StopsBeforeANanReachesTheWeights) {
+  const ModelConfig config = small_config();
+  const Dataset data = ragged(4, config.vocab);
+  auto o = options_for(config, data, Precision::f32_true, Recompute::none, 4, true);
+  Arena arena(Trainer::plan(o));
+  Queue q(Device::cpu, arena);
+  Trainer trainer(q, o);
+  trainer.params().initialize(q, 3);
+  const Tensor norm = trainer.params().weight(trainer.params().spec().final_norm);
+  norm.as<float>()[0] = NAN;
+  const Values before = values(trainer.params().weight(0));
+  Sampler sampler(data.size(), 4, 11);
+  MicroBatches micro(data, 4, {.max_seq_length = 32, .vocab = config.vocab});
+  micro.start(sampler.ids(0));
+  try {
+    trainer.step(micro);
+    FAIL() << "a NaN went through";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("the loss is nan"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("samples"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(values(trainer.params().weight(0)), before);
+}
+
+}  // namespace
+}  // namespace capstan::test
