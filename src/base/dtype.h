@@ -39,9 +39,9 @@ struct bf16 {
   bf16() = default;
   explicit bf16(float value) {
     const auto u = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
-    const uint32_t quiet_nan = (u >> 16) | 0x40;
-    bits = static_cast<uint16_t>((u & 0x7fffffff) > 0x7f800000 ? quiet_nan : rounded);
+    const uint32_t rounded = u + 0x7fff + ((u >> 16) & 1);
+    const uint32_t quiet_nan = u | 0x400000;
+    bits = static_cast<uint16_t>((value != value ? quiet_nan : rounded) >> 16);
   }
   explicit operator float() const {
     return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

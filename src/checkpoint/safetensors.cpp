@@ -1,6 +1,5 @@
 #include "checkpoint/safetensors.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"

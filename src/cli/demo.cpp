@@ -43,6 +43,7 @@ ModelConfig demo_model(const Recipe& r, const Tokenizer& tokenizer) {
   c.kv_heads = r.num_key_value_heads;
   c.head_dim = c.hidden / c.heads;
   c.max_positions = kPositions;
+  c.tied = r.tie_embeddings;
   c.bos_id = tokenizer.bos().value_or(-1);
   c.eos_ids = {tokenizer.eos()};
   check_config(c);
@@ -56,8 +57,7 @@ std::string answer(TrainingRun& run, const Tokenizer& tokenizer, const std::stri
   options.max_new_tokens = 16;
   options.sampling.temperature = 0;
   options.stop_ids = {tokenizer.eos()};
-  return tokenizer.decode(
-      capstan::generate(run.queue(), *run.trainer().decoder(), ids, options));
+  return tokenizer.decode(capstan::generate(run.queue(), *run.trainer().decoder(), ids, options));
 }
 
 // Of the first kAsked tasks, how many are answered exactly.
@@ -83,10 +83,9 @@ int demo(const Arguments& arguments) {
   const auto recipe = recipe_from(arguments, "demo", "watch a small model learn", demo_recipe());
   if (!recipe) return 0;
   const ByteTokenizer tokenizer;
-  ExampleSplit examples =
-      split(make_examples(static_cast<uint64_t>(recipe->seed), kExamples));
-  const auto asked = std::span(examples.held_out).first(
-      std::min<size_t>(examples.held_out.size(), kAsked));
+  ExampleSplit examples = split(make_examples(static_cast<uint64_t>(recipe->seed), kExamples));
+  const auto asked =
+      std::span(examples.held_out).first(std::min<size_t>(examples.held_out.size(), kAsked));
   const ModelConfig model = demo_model(*recipe, tokenizer);
 
   fmt::print("A model of {} parameters learns {} small tasks. {} others are held out.\n\n",
@@ -95,6 +94,8 @@ int demo(const Arguments& arguments) {
   TrainingRun run(*recipe, model, make_dataset(examples.train, tokenizer, true),
                   make_dataset(asked, tokenizer, true), kPositions);
   fmt::print("{}\n", plan_table(run.plan()));
+  const std::filesystem::path folder = std::filesystem::path(recipe->out_dir) / "final";
+  run.check_save(folder);
   run.initialize();
   const auto percent = [&](int64_t right) {
     return 100.0 * static_cast<double>(right) / static_cast<double>(asked.size());
@@ -108,7 +109,6 @@ int demo(const Arguments& arguments) {
              asked.size(), percent(after));
   show_samples(run, tokenizer, asked.first(std::min<size_t>(asked.size(), 8)));
 
-  const std::filesystem::path folder = std::filesystem::path(recipe->out_dir) / "final";
   run.save(folder);
   fmt::print("\n{}\n  saved to {}; try\n  capstan generate {} --temperature 0 --prompt $'{}\\n'\n",
              run.report(), folder.string(), folder.string(),

@@ -2,16 +2,19 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/files.h"
 #include "cli/commands.h"
+#include "cli/model_files.h"
 #include "data/tokenizer.h"
-#include "data/tokenizer_json.h"
 #include "model/decoder.h"
-#include "tensor/queue.h"
+#include "recipe/recipe.h"
+#include "train/run.h"
 
 namespace capstan::cli {
 namespace {
@@ -26,17 +29,11 @@ struct Options {
   GenerateOptions generate;
 };
 
-void check_tokenizer(const fs::path& folder) {
-  const fs::path file = folder / "tokenizer.json";
-  require(is_byte_tokenizer(read_text(file, 64 << 20), file.string()), Fault::file,
-          "{}: expected capstan's byte-level tokenizer; other tokenizers are not read yet",
-          file.string());
-}
-
 // As LitGPT: the folder as given, else under checkpoints/.
 fs::path find_folder(const std::string& given) {
+  std::error_code error;
   for (const fs::path& p : {fs::path(given), fs::path("checkpoints") / given})
-    if (fs::is_directory(p)) return p;
+    if (fs::is_directory(p, error)) return p;
   fail(Fault::file, "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint",
        given, given);
 }
@@ -64,19 +61,35 @@ MemoryPlan plan(const ModelConfig& config, Precision precision, int64_t capacity
 void run(Options o) {
   const fs::path folder = find_folder(o.folder);
   const ModelConfig config = read_config(folder);
-  check_tokenizer(folder);
+  require_byte_tokenizer(folder);
   const ByteTokenizer tokenizer;
   std::vector<int32_t> prompt = tokenizer.encode(o.prompt);
   prompt.insert(prompt.begin(), ByteTokenizer::kBos);
   o.generate.stop_ids = config.eos_ids;
 
-  const auto precision = o.precision.empty()
-                             ? (config.dtype == DType::f32 ? Precision::f32_true : Precision::bf16_true)
-                             : parse_precision(o.precision);
+  const auto precision = o.precision.empty() ? (config.dtype == DType::f32 ? Precision::f32_true
+                                                                           : Precision::bf16_true)
+                                             : parse_precision(o.precision);
   require(precision != Precision::bf16_mixed, Fault::usage,
           "precision: bf16-mixed is for training; use bf16-true or 32-true");
-  const int64_t capacity = static_cast<int64_t>(prompt.size()) + o.generate.max_new_tokens;
-  Arena arena(plan(config, precision, capacity));
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  const int64_t room = config.max_positions - prompt_tokens;
+  require(room > 0, Fault::usage,
+          "--prompt: {} tokens leave no room in the model's {} positions; give a shorter one",
+          prompt_tokens, config.max_positions);
+  if (o.generate.max_new_tokens > room) {
+    log::warn("the model has {} positions: at most {} new tokens", config.max_positions, room);
+    o.generate.max_new_tokens = room;
+  }
+  const int64_t capacity = prompt_tokens + o.generate.max_new_tokens;
+  const MemoryPlan memory = plan(config, precision, capacity);
+  const int64_t available = available_memory();
+  require(memory.total_bytes <= available, Fault::does_not_fit,
+          "does not fit: needs {}, {} free. --precision bf16-true and fewer --max_new_tokens need "
+          "less",
+          format_bytes(static_cast<double>(memory.total_bytes)),
+          format_bytes(static_cast<double>(available)));
+  Arena arena(memory);
   Queue q(Device::cpu, arena);
   Session session(q, config, precision, capacity);
   load_parameters(q, session.params, folder);
@@ -97,31 +110,62 @@ void run(Options o) {
   }
 }
 
+// Numbers from `least` to `most`; infinity and NaN are none.
+CLI::Validator number(double least, double most = INFINITY) {
+  return {
+      [=](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double value = std::strtod(text.c_str(), &end);
+        if (!text.empty() && *end == 0 && std::isfinite(value) && value >= least && value <= most)
+          return "";
+        const std::string range = std::isfinite(most) ? fmt::format("from {} to {}", least, most)
+                                                      : fmt::format("of {} or more", least);
+        return fmt::format("expected a number {}, found '{}'", range, text);
+      },
+      ""};
+}
+
+// What CLI11 could not place.
+void refuse(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.empty()) return;
+  const std::string& word = words.front();
+  if (!word.starts_with("-"))
+    fail(Fault::usage, "'{}': not expected; a prompt of several words needs quotes", word);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string given = word.substr(0, word.find('='));
+  fail(Fault::usage, "{}: no such option (did you mean {}?); 'capstan generate --help' tells them",
+       given, nearest(given, views));
+}
+
 }  // namespace
 
 int generate(const Arguments& arguments) {
   CLI::App app("Continues a prompt with a trained model; text on stdout, timings on stderr.",
                "capstan generate");
+  app.allow_extras();
   Options o;
   auto& g = o.generate;
   app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
   app.add_option("--prompt", o.prompt, "text to continue")->capture_default_str();
   app.add_option("--num_samples", o.num_samples, "continuations")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number(1));
   app.add_option("--max_new_tokens", g.max_new_tokens, "length of each")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(number(1));
   app.add_option("--top_k", g.sampling.top_k, "among the k most likely; 0: all")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(number(0));
   app.add_option("--top_p", g.sampling.top_p, "among the likeliest that reach this probability")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number(0, 1));
   app.add_option("--temperature", g.sampling.temperature, "0: always the most likely")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--seed", g.seed, "of the draws")->capture_default_str();
+      ->check(number(0));
+  app.add_option("--seed", g.seed, "of the draws")->capture_default_str()->check(number(0));
   app.add_option("--precision", o.precision, "32-true or bf16-true; as the checkpoint is stored");
   try {
     app.parse(Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
@@ -131,6 +175,7 @@ int generate(const Arguments& arguments) {
   } catch (const CLI::ParseError& e) {
     fail(Fault::usage, "{}; 'capstan generate --help' tells the options", e.what());
   }
+  refuse(app, app.remaining());
   run(o);
   return 0;
 }

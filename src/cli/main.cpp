@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "base/error.h"
 #include "cli/commands.h"
@@ -34,6 +37,13 @@ std::string help() {
   return s + kExamples;
 }
 
+// Of several lines, those after the first begin below it.
+void print_error(std::string_view who, std::string message) {
+  for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
+    message.insert(i + 1, "       ");
+  fmt::print(stderr, "{}{}\n", who, message);
+}
+
 int run(int argc, char** argv) {
   const Arguments words(argv + 1, argv + argc);
   if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
@@ -53,24 +63,42 @@ int run(int argc, char** argv) {
        names);
 }
 
+// What was printed but could not be written (a full disk) must not look like success.
+int run_and_flush(int argc, char** argv) {
+  const int code = run(argc, argv);
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  require(written, Fault::file, "standard output: cannot write: {}",
+          errno != 0 ? std::strerror(errno) : "some of it was lost");
+  return code;
+}
+
+int guarded(int argc, char** argv) {
+  try {
+    return run_and_flush(argc, argv);
+  } catch (const Error& e) {
+    print_error(e.fault() == Fault::bug ? "bug in capstan: " : "error: ", e.what());
+    return e.exit_code();
+  } catch (const std::bad_alloc&) {
+    print_error("error: ", "the system has no memory left");
+    return static_cast<int>(Fault::does_not_fit);
+  } catch (const std::system_error& e) {  // of std::filesystem, and of writing to a closed stdout
+    print_error("error: ", e.what());
+    return static_cast<int>(Fault::file);
+  } catch (const std::exception& e) {
+    print_error("bug in capstan: ", e.what());
+    return static_cast<int>(Fault::bug);
+  }
+}
+
 }  // namespace
 
-std::span<const Command> commands() { return kCommands; }
+std::span<const Command> commands() {
+  return kCommands;
+}
 
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
-  try {
-    return capstan::cli::run(argc, argv);
-  } catch (const capstan::Error& e) {
-    fmt::print(stderr, "{}{}\n", e.fault() == capstan::Fault::bug ? "bug in capstan: " : "error: ",
-               e.what());
-    return e.exit_code();
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "error: the system has no memory left\n");
-    return static_cast<int>(capstan::Fault::does_not_fit);
-  } catch (const std::exception& e) {
-    fmt::print(stderr, "bug in capstan: {}\n", e.what());
-    return static_cast<int>(capstan::Fault::bug);
-  }
+  return capstan::cli::guarded(argc, argv);
 }

@@ -67,7 +67,7 @@ std::optional<Recipe> recipe_from(const Arguments& arguments, const char* comman
   for (const auto& [key, value] : pairs)
     if (key != "config")
       attempt([&, &k = key, &v = value] { set_option(recipe, find_option(k), v); });
-  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n       "));
+  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
   return recipe;
 }
 

@@ -7,9 +7,9 @@
 
 namespace capstan::cli {
 
-// Reads `--config FILE` and `--key value` (or `--key=value`) into a recipe: defaults, then the file,
-// then the command line. All errors are reported together (Fault::usage). Nothing comes back when
-// help was asked for and printed.
+// Reads `--config FILE` and `--key value` (or `--key=value`) into a recipe: defaults, then the
+// file, then the command line. All errors are reported together (Fault::usage). Nothing comes back
+// when help was asked for and printed.
 std::optional<Recipe> recipe_from(const Arguments& arguments, const char* command,
                                   const char* summary, const Recipe& defaults = {});
 

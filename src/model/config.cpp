@@ -1,6 +1,5 @@
 #include "model/config.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <cmath>

@@ -8,7 +8,7 @@ namespace {
 void check(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD) {
   require(q_THD.rank() == 3 && k_TKD.rank() == 3 && v_TKD.shape() == k_TKD.shape(), Fault::bug,
           "{}: q is {}, k {}, v {}; expected [T, H, D], [T, K, D], [T, K, D]", op,
-          to_string(q_THD.shape()), to_string(k_TKD.shape()), to_string(v_TKD.shape()));
+          q_THD.shape(), k_TKD.shape(), v_TKD.shape());
   require(q_THD.dim(2) == k_TKD.dim(2) && k_TKD.dim(1) > 0 && q_THD.dim(1) % k_TKD.dim(1) == 0,
           Fault::bug, "{}: {} query heads of {} do not share {} key heads of {}", op, q_THD.dim(1),
           q_THD.dim(2), k_TKD.dim(1), k_TKD.dim(2));
@@ -20,8 +20,8 @@ void check(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tenso
 
 void check_like(const char* op, const char* name, const Tensor& x, const Tensor& like) {
   require(x.shape() == like.shape() && x.dtype() == like.dtype(), Fault::bug,
-          "{}: {} is {} of {}, expected {} of {}", op, name, to_string(x.shape()),
-          name_of(x.dtype()), to_string(like.shape()), name_of(like.dtype()));
+          "{}: {} is {} of {}, expected {} of {}", op, name, x.shape(),
+          name_of(x.dtype()), like.shape(), name_of(like.dtype()));
 }
 
 void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, const Tensor& k_TKD,

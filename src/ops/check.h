@@ -16,7 +16,7 @@ inline void shape(const char* op, const char* name, const Tensor& t, const Shape
 inline void contiguous(const char* op, const char* name, const Tensor& t) {
   if (t.contiguous()) [[likely]]
     return;
-  fail(Fault::bug, "{}: {} {} must be contiguous, but has strides", op, name, to_string(t.shape()));
+  fail(Fault::bug, "{}: {} {} must be contiguous, but has strides", op, name, t.shape());
 }
 
 inline void rank(const char* op, const char* name, const Tensor& t, int lowest, int highest) {

@@ -11,11 +11,11 @@ namespace {
 void check(const char* op, const Tensor& loss, const Tensor& x_TD, const Tensor& w_VD,
            const Tensor& labels_T) {
   require(loss.dtype() == DType::f64 && loss.numel() == 1, Fault::bug,
-          "{}: the loss is {} of {}, expected one f64", op, to_string(loss.shape()),
+          "{}: the loss is {} of {}, expected one f64", op, loss.shape(),
           name_of(loss.dtype()));
   require(x_TD.rank() == 2 && w_VD.rank() == 2 && x_TD.dim(1) == w_VD.dim(1), Fault::bug,
-          "{}: x {} does not fit the head {}", op, to_string(x_TD.shape()),
-          to_string(w_VD.shape()));
+          "{}: x {} does not fit the head {}", op, x_TD.shape(),
+          w_VD.shape());
   require(labels_T.dtype() == DType::i32 && labels_T.numel() == x_TD.dim(0), Fault::bug,
           "{}: {} labels of {} for {} tokens", op, labels_T.numel(), name_of(labels_T.dtype()),
           x_TD.dim(0));
@@ -64,8 +64,8 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
   check("head_loss_backward", loss, x, w, labels);
   require(dx.shape() == x.shape() && dx.contiguous() && dw.shape() == w.shape() && dw.contiguous(),
           Fault::bug, "head_loss_backward: dx {} and dw {} do not fit x {} and w {}",
-          to_string(dx.shape()), to_string(dw.shape()), to_string(x.shape()),
-          to_string(w.shape()));
+          dx.shape(), dw.shape(), x.shape(),
+          w.shape());
   const auto span =
       q.account("head_loss_backward",
                 {.flops = 3 * product_flops(x, w),

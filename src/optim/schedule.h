@@ -5,7 +5,8 @@
 
 namespace capstan {
 
-// The learning rate over a run: a linear warm-up from 0, then a decay to `min_lr` at the last step.
+// The learning rate over a run: a linear warm-up from 0, then a decay that would
+// reach `min_lr` one step after the last.
 struct Schedule {
   enum class Decay : uint8_t { constant, linear, cosine };
 

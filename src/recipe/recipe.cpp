@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
+#include <utility>
 
 #include "base/error.h"
 
@@ -80,9 +80,15 @@ std::span<const Option> options() {
       {"data.val_split_fraction", &R::val_split_fraction, fraction, "samples held out"},
       {"data.packed", &R::packed, any, "documents one after the other, without padding"},
       {"out_dir", &R::out_dir, any, "where the trained model goes"},
-      {"precision", &R::precision, oneof, "types to compute with",
+      {"precision",
+       &R::precision,
+       oneof,
+       "types to compute with",
        {"32-true", "bf16-true", "bf16-mixed"}},
-      {"activations", &R::activations, oneof, "what the backward pass recomputes",
+      {"activations",
+       &R::activations,
+       oneof,
+       "what the backward pass recomputes",
        {"none", "selective", "block"}},
       {"seed", &R::seed, not_negative, "of initial weights, sample order and sampling"},
       {"train.global_batch_size", &R::global_batch_size, positive, "samples per optimizer step"},
@@ -90,14 +96,20 @@ std::span<const Option> options() {
       {"train.max_steps", &R::max_steps, positive, "optimizer steps"},
       {"train.max_seq_length", &R::max_seq_length, positive, "tokens of a sample at most"},
       {"train.lr_warmup_steps", &R::lr_warmup_steps, not_negative, "steps of linear warm-up"},
-      {"train.schedule", &R::schedule, oneof, "learning rate after the warm-up",
+      {"train.schedule",
+       &R::schedule,
+       oneof,
+       "learning rate after the warm-up",
        {"constant", "linear", "cosine"}},
       {"train.min_lr", &R::min_lr, not_negative, "learning rate at the end"},
       {"train.max_norm", &R::max_norm, not_negative, "clip the gradient's norm; 0: never"},
       {"train.log_interval", &R::log_interval, positive, "steps between lines of progress"},
       {"eval.interval", &R::eval_interval, positive, "steps between validations"},
       {"eval.max_iters", &R::eval_max_iters, positive, "micro-batches per validation"},
-      {"optimizer", &R::optimizer, oneof, "method",
+      {"optimizer",
+       &R::optimizer,
+       oneof,
+       "method",
        {"AdamW", "SGD", "torch.optim.AdamW", "torch.optim.SGD"}},
       {"optimizer.lr", &R::lr, positive, "peak learning rate"},
       {"optimizer.weight_decay", &R::weight_decay, not_negative, "decay"},
@@ -132,12 +144,22 @@ std::string value_of(const Recipe& recipe, const Option& o) {
 }
 
 const Option& find_option(std::string_view key) {
-  const Option* nearest = nullptr;
+  std::vector<std::string_view> keys;
   for (const Option& o : options()) {
     if (key == o.key) return o;
-    if (nearest == nullptr || distance(key, o.key) < distance(key, nearest->key)) nearest = &o;
+    keys.emplace_back(o.key);
   }
-  fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest->key);
+  fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest(key, keys));
+}
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> words) {
+  // A prefix that was left out ("lr" for "optimizer.lr") costs less than a wrong letter.
+  const auto cost = [&](std::string_view candidate) {
+    const std::string_view end = candidate.substr(candidate.rfind('.') + 1);
+    return std::min(2 * distance(word, candidate), 2 * distance(word, end) + 1);
+  };
+  return *std::min_element(words.begin(), words.end(),
+                           [&](auto a, auto b) { return cost(a) < cost(b); });
 }
 
 }  // namespace capstan

@@ -74,9 +74,12 @@ std::string value_of(const Recipe& recipe, const Option& option);
 
 // The option of that key; throws Fault::usage with the nearest key there is.
 const Option& find_option(std::string_view key);
+// The word that `word` was most likely meant to be. There must be one at least.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> words);
 
-// Sets everything that a YAML file says. All errors are reported together (Fault::usage), each with
-// file:line:column.
+// Sets everything that a YAML file says: "train.max_steps: 5" or max_steps under train. A key
+// without a value leaves the default. All errors are reported together (Fault::usage), one per
+// line, each with file:line:column; a file that cannot be read is Fault::file.
 void read_recipe(Recipe& recipe, const std::string& path);
 
 // The recipe as YAML that read_recipe takes back.

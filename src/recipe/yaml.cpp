@@ -2,7 +2,9 @@
 #include <fmt/ranges.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "base/error.h"
 #include "recipe/recipe.h"
@@ -21,47 +23,60 @@ class YamlReader {
       root = YAML::LoadFile(path_);
     } catch (const YAML::BadFile&) {
       fail(Fault::file, "{}: cannot be opened", path_);
-    } catch (const YAML::ParserException& e) {
+    } catch (const YAML::Exception& e) {
       fail(Fault::usage, "{}:{}:{}: {}", path_, e.mark.line + 1, e.mark.column + 1, e.msg);
     }
     require(root.IsMap() || root.IsNull(), Fault::usage, "{}: expected keys and values", path_);
-    walk(root, "");
+    walk(root, "", 1);
     require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
   }
 
  private:
-  void walk(const YAML::Node& node, const std::string& prefix) {
+  // No key has more parts than this. An alias can put a map inside itself, so there must be an end.
+  static constexpr int kDeepest = 4;
+
+  void walk(const YAML::Node& node, const std::string& prefix, int depth) {
     for (const auto& entry : node) {
-      const std::string key = prefix + entry.first.Scalar();
-      if (entry.second.IsMap())
-        walk(entry.second, key + ".");
-      else if (!entry.second.IsNull())  // null: the default
-        set(key, entry);
+      const YAML::Mark at = entry.first.Mark();
+      try {
+        require(entry.first.IsScalar(), Fault::usage, "expected a key, found a list or a map");
+        const std::string key = prefix + entry.first.Scalar();
+        if (entry.second.IsMap() && depth < kDeepest)
+          walk(entry.second, key + ".", depth + 1);
+        else if (!(entry.second.IsNull() && is_section(key)))
+          set(key, entry.second);
+      } catch (const Error& e) {
+        errors_.push_back(fmt::format("{}:{}:{}: {}", path_, at.line + 1, at.column + 1, e.what()));
+      }
     }
   }
 
-  template <class Entry>
-  void set(const std::string& key, const Entry& entry) {
-    const YAML::Mark at = entry.first.Mark();
-    try {
-      const Option& option = find_option(key);
-      require(entry.second.IsScalar(), Fault::usage, "{}: expected one value, found a list", key);
-      set_option(recipe_, option, entry.second.Scalar());
-    } catch (const Error& e) {
-      errors_.push_back(
-          fmt::format("{}:{}:{}: {}", path_, at.line + 1, at.column + 1, e.what()));
-    }
+  void set(const std::string& key, const YAML::Node& value) {
+    const Option& option = find_option(key);
+    require(given_.insert(key).second, Fault::usage, "{}: given twice", key);
+    if (value.IsNull()) return;
+    require(value.IsScalar(), Fault::usage, "{}: expected one value, found a list", key);
+    set_option(recipe_, option, value.Scalar());
+  }
+
+  static bool is_section(const std::string& key) {
+    const auto all = options();
+    return std::any_of(all.begin(), all.end(), [&](const Option& o) {
+      return std::string_view(o.key).starts_with(key + ".");
+    });
   }
 
   Recipe& recipe_;
   std::string path_;
+  std::set<std::string> given_;
   std::vector<std::string> errors_;
 };
 
 }  // namespace
 
 void read_recipe(Recipe& recipe, const std::string& path) {
-  require(!std::filesystem::is_directory(path), Fault::file,
+  std::error_code error;
+  require(!std::filesystem::is_directory(path, error), Fault::file,
           "{}: is a folder; give a YAML file", path);
   YamlReader(recipe, path).read();
 }

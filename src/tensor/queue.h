@@ -84,7 +84,7 @@ class Queue {
   template <class T>
   T value(const Tensor& scalar) {
     T result{};
-    require(scalar.numel() == 1, Fault::bug, "value of tensor {}", to_string(scalar.shape()));
+    require(scalar.numel() == 1, Fault::bug, "value of tensor {}", scalar.shape());
     scalar.as<T>();  // checks the type
     download(&result, scalar);
     return result;

@@ -45,7 +45,7 @@ bool Tensor::contiguous() const {
 }
 
 void Tensor::wrong_type(DType wanted) const {
-  fail(Fault::bug, "tensor {} of {} used as {}", to_string(shape_), name_of(dtype_),
+  fail(Fault::bug, "tensor {} of {} used as {}", shape_, name_of(dtype_),
        name_of(wanted));
 }
 
@@ -57,7 +57,7 @@ Tensor Tensor::view_at(int64_t element) const {
 
 Tensor Tensor::rows(int64_t begin, int64_t count) const {
   require(rank() > 0 && begin >= 0 && count >= 0 && count <= dim(0) - begin, Fault::bug,
-          "rows {}+{} of tensor {}", begin, count, to_string(shape_));
+          "rows {}+{} of tensor {}", begin, count, shape_);
   Tensor t = view_at(begin * stride(0));
   t.shape_[0] = count;
   return t;
@@ -65,7 +65,7 @@ Tensor Tensor::rows(int64_t begin, int64_t count) const {
 
 Tensor Tensor::cols(int64_t begin, int64_t count) const {
   require(rank() > 0 && begin >= 0 && count >= 0 && count <= dim(-1) - begin, Fault::bug,
-          "columns {}+{} of tensor {}", begin, count, to_string(shape_));
+          "columns {}+{} of tensor {}", begin, count, shape_);
   Tensor t = view_at(begin);
   t.shape_[rank() - 1] = count;
   return t;
@@ -73,7 +73,7 @@ Tensor Tensor::cols(int64_t begin, int64_t count) const {
 
 Tensor Tensor::heads(int64_t count) const {
   require(rank() == 2 && count > 0 && dim(1) % count == 0, Fault::bug,
-          "tensor {} does not split into {} heads", to_string(shape_), count);
+          "tensor {} does not split into {} heads", shape_, count);
   Tensor t = *this;
   t.shape_ = {dim(0), count, dim(1) / count};
   t.stride_ = {stride(0), dim(1) / count, 1, 0};
@@ -82,7 +82,7 @@ Tensor Tensor::heads(int64_t count) const {
 
 Tensor Tensor::reshape(const Shape& shape) const {
   require(contiguous() && shape.numel() == numel(), Fault::bug, "tensor {} reshaped to {}",
-          to_string(shape_), to_string(shape));
+          shape_, shape);
   return {data_, dtype_, shape};
 }
 

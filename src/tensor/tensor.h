@@ -29,7 +29,7 @@ class Shape {
   std::array<int64_t, 4> extent_{};
 };
 
-std::string to_string(const Shape& shape);  // "[2, 3]"
+std::string to_string(const Shape& shape);  // "[2, 3]"; messages take the Shape itself
 
 // A typed view of memory that somebody else (a Buffer, a mapped file) owns. Copying copies the
 // view. The last dimension is always dense; the others may have strides, so that q, k and v can be
@@ -77,3 +77,12 @@ class Tensor {
 };
 
 }  // namespace capstan
+
+// Formats when the message is made, not when it is prepared: checks cost no heap.
+template <>
+struct fmt::formatter<capstan::Shape> : fmt::formatter<std::string> {
+  template <class Context>
+  auto format(const capstan::Shape& shape, Context& context) const {
+    return fmt::formatter<std::string>::format(capstan::to_string(shape), context);
+  }
+};

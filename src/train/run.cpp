@@ -1,9 +1,12 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
+#include <numeric>
+#include <vector>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -20,9 +23,51 @@ BatchOptions batch_options(const Recipe& recipe, const ModelConfig& model) {
   return {.max_seq_length = recipe.max_seq_length, .vocab = model.vocab, .packed = recipe.packed};
 }
 
-// The plan's total under a change of options, for the list of what would fit.
-std::string try_change(TrainOptions options, int64_t available, const char* words) {
-  return Trainer::plan(options).total_bytes <= available ? words : "";
+bool fits(const TrainOptions& options, int64_t available) {
+  return Trainer::plan(options).total_bytes <= available;
+}
+
+// With at most `micro_batch` documents at a time.
+TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
+  BatchLimits& l = options.limits;
+  l.documents = std::min(l.documents, micro_batch);
+  l.tokens = std::min(l.tokens, l.documents * l.longest);
+  options.single_micro_batch = false;
+  return options;
+}
+
+// The largest smaller micro-batch that fits and divides `micro_batch`; 0 if none does.
+int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, int64_t available) {
+  std::vector<int64_t> divisors;
+  for (int64_t m = 1; m < options.limits.documents; ++m)
+    if (micro_batch % m == 0) divisors.push_back(m);
+  // More documents never need less, so those that fit come first.
+  const auto end = std::partition_point(divisors.begin(), divisors.end(), [&](int64_t m) {
+    return fits(in_micro_batches(options, m), available);
+  });
+  return end == divisors.begin() ? 0 : end[-1];
+}
+
+// Single changes that make the run fit, as "key: value".
+std::vector<std::string> what_fits(const TrainOptions& options, int64_t micro_batch,
+                                   const MemoryPlan& plan, int64_t available) {
+  std::vector<std::string> changes;
+  const int64_t kept = at(plan.highest, Category::weights) + at(plan.highest, Category::optimizer);
+  if (kept <= available) {  // else no saving of activations is enough
+    for (const auto policy : {Recompute::selective, Recompute::block}) {
+      TrainOptions o = options;
+      o.recompute = policy;
+      if (policy > options.recompute && fits(o, available))
+        changes.push_back(fmt::format("activations: {}", name_of(policy)));
+    }
+    if (const int64_t m = fitting_micro_batch(options, micro_batch, available); m > 0)
+      changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  }
+  TrainOptions o = options;
+  o.precision = Precision::bf16_true;
+  if (options.precision != o.precision && fits(o, available))
+    changes.emplace_back("precision: bf16-true");
+  return changes;
 }
 
 }  // namespace
@@ -48,13 +93,23 @@ TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
   return o;
 }
 
-void check_batch_sizes(const Recipe& r) {
+void check_recipe(const Recipe& r) {
+  std::vector<std::string> errors;
   const int64_t global = r.global_batch_size, micro = r.micro_batch_size;
-  if (global % micro == 0) return;
-  const int64_t lower = global / micro * micro, upper = lower + micro;
-  fail(Fault::usage,
-       "train.global_batch_size {} is not a whole number of micro-batches of {}; {}{} would be",
-       global, micro, lower > 0 ? fmt::format("{} or ", lower) : "", upper);
+  if (global % micro != 0) {
+    const int64_t lower = global / micro * micro, common = std::gcd(global, micro);
+    const auto upper = static_cast<uint64_t>(lower) + static_cast<uint64_t>(micro);
+    errors.push_back(fmt::format(
+        "train.global_batch_size {} is not a whole number of micro-batches of {}; {}{} would be{}",
+        global, micro, lower > 0 ? fmt::format("{} or ", lower) : "", upper,
+        common > 1 ? fmt::format(", or train.micro_batch_size {}", common) : ""));
+  }
+  if (parse_decay(r.schedule) != Schedule::Decay::constant && r.min_lr > r.lr)
+    errors.push_back(fmt::format(
+        "train.min_lr {} is above optimizer.lr {}: the rate would rise; give a train.min_lr of at "
+        "most {}, or train.schedule constant",
+        r.min_lr, r.lr, r.lr));
+  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
 }
 
 int64_t available_memory() {
@@ -68,46 +123,23 @@ int64_t available_memory() {
   return INT64_MAX;  // a system that does not say: let the allocation decide
 }
 
-void require_fit(const TrainOptions& options, const MemoryPlan& plan, int64_t available) {
+void require_fit(const TrainOptions& options, int64_t micro_batch, const MemoryPlan& plan,
+                 int64_t available) {
   if (plan.total_bytes <= available) return;
-  std::string fits;
-  const auto add = [&](std::string words) {
-    if (!words.empty()) fits += (fits.empty() ? "" : " · ") + words;
-  };
-  for (const auto policy : {Recompute::selective, Recompute::block}) {
-    TrainOptions o = options;
-    o.recompute = policy;
-    if (policy > options.recompute)
-      add(try_change(o, available, fmt::format("activations: {}", name_of(policy)).c_str()));
-  }
-  if (options.precision != Precision::bf16_true) {
-    TrainOptions o = options;
-    o.precision = Precision::bf16_true;
-    add(try_change(o, available, "precision: bf16-true"));
-  }
-  for (int64_t divisor = 2; divisor <= options.limits.documents; divisor *= 2) {
-    TrainOptions o = options;
-    o.limits.documents = options.limits.documents / divisor;
-    o.limits.tokens = std::max(options.limits.longest, options.limits.tokens / divisor);
-    o.single_micro_batch = false;
-    const std::string words =
-        try_change(o, available, fmt::format("micro_batch_size {}", o.limits.documents).c_str());
-    add(words);
-    if (!words.empty()) break;
-  }
+  const std::vector<std::string> changes = what_fits(options, micro_batch, plan, available);
   fail(Fault::does_not_fit, "does not fit: needs {}, {} free. {}{}",
        format_bytes(static_cast<double>(plan.total_bytes)),
        format_bytes(static_cast<double>(available)),
-       fits.empty() ? "No single change of activations, precision or micro-batch is enough: use a "
-                      "smaller model or a shorter max_seq_length"
-                    : "Fits with: ",
-       fits);
+       changes.empty() ? "No single change of activations, precision or micro-batch is enough: use "
+                         "a smaller model or a shorter max_seq_length"
+                       : "Fits with: ",
+       fmt::join(changes, " · "));
 }
 
 TrainOptions TrainingRun::with_limits(const Recipe& recipe, const ModelConfig& model,
                                       const Dataset& train, const Dataset& validation,
                                       int64_t sample_positions) {
-  check_batch_sizes(recipe);
+  check_recipe(recipe);
   TrainOptions o = train_options(recipe, model);
   o.sample_positions = sample_positions;
   const BatchOptions batches = batch_options(recipe, model);
@@ -125,7 +157,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, const ModelConfig& model, Dataset
       options_(with_limits(recipe, model, train_, validation_, sample_positions)),
       plan_([&] {
         MemoryPlan plan = Trainer::plan(options_);
-        require_fit(options_, plan, available_memory());
+        require_fit(options_, recipe.micro_batch_size, plan, available_memory());
         return plan;
       }()),
       arena_(plan_),
@@ -145,8 +177,10 @@ void TrainingRun::initialize() {
 
 double TrainingRun::validate() {
   if (validation_.size() == 0) return -1;
+  // Compared before they are multiplied: both may be as large as the user likes.
+  const int64_t all = validation_.size(), micro = std::min(all, recipe_.micro_batch_size);
   const int64_t samples =
-      std::min(validation_.size(), recipe_.eval_max_iters * recipe_.micro_batch_size);
+      recipe_.eval_max_iters < all / micro ? recipe_.eval_max_iters * micro : all;
   Sampler in_order(validation_.size(), samples, 0, false);
   MicroBatches data = micro_batches(validation_);
   data.start(in_order.ids(0));
@@ -171,6 +205,14 @@ void TrainingRun::train() {
     progress.step({.loss = r.loss, .lr = r.lr, .val_loss = val_loss_, .tokens = r.tokens});
   }
   seconds_ = progress.seconds();
+}
+
+void TrainingRun::check_save(const std::filesystem::path& dir) {
+  const NewFolder probe(dir);
+  int64_t bytes = 0;
+  for (int i = 0; i < trainer_->params().count(); ++i)
+    bytes += trainer_->params().stored(i).nbytes();
+  require_space(probe.path(), bytes);
 }
 
 void TrainingRun::save(const std::filesystem::path& dir) {

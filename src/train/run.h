@@ -13,17 +13,21 @@ namespace capstan {
 // What a recipe makes of a model: the options of its trainer, without the batch limits.
 TrainOptions train_options(const Recipe& recipe, const ModelConfig& model);
 
-// Throws Fault::usage unless the global batch is a whole number of micro-batches, naming the nearest
-// that is.
-void check_batch_sizes(const Recipe& recipe);
+// Checks what no single key shows: the global batch is a whole number of micro-batches, and the
+// learning rate decays to no more than its peak. Throws Fault::usage with all that is wrong, one
+// per line, and what would be right.
+void check_recipe(const Recipe& recipe);
 
 // Memory that this machine could give to a run now, in bytes.
 int64_t available_memory();
 
 // Throws Fault::does_not_fit, with what would fit, unless the plan's total is at most `available`.
-void require_fit(const TrainOptions& options, const MemoryPlan& plan, int64_t available);
+// Smaller micro-batches that it names divide `micro_batch`, and so the global batch.
+void require_fit(const TrainOptions& options, int64_t micro_batch, const MemoryPlan& plan,
+                 int64_t available);
 
-// One training run on the CPU, from datasets to a folder with the model: plan, check, train, report.
+// One training run on the CPU, from datasets to a folder with the model: plan, check, train,
+// report.
 class TrainingRun {
  public:
   // Makes the plan, refuses what does not fit, takes the memory. `sample_positions`: room to
@@ -43,6 +47,9 @@ class TrainingRun {
   double validate();
   // The model as a Hugging Face folder with the byte-level tokenizer and the recipe.
   void save(const std::filesystem::path& dir);
+  // Throws what save would for a folder that cannot be made or a full disk (Fault::file): to be
+  // known before the training, not after.
+  void check_save(const std::filesystem::path& dir);
 
   // Time, tokens per second, memory, ops.
   std::string report() const;

@@ -2,13 +2,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/files.h"
 #include "checkpoint/model_folder.h"
-#include "support/message_of.h"
+#include "checkpoint/small_model.h"
 #include "support/temp_folder.h"
 
 namespace capstan {
@@ -16,80 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-ModelConfig small(const char* architecture, bool tied = false) {
-  ModelConfig c;
-  c.architecture = architecture;
-  c.vocab = 50;
-  c.hidden = 24;
-  c.intermediate = 37;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 6;
-  c.tied = tied;
-  c.qk_norm = c.architecture == "Qwen3ForCausalLM";
-  c.qkv_bias = c.architecture == "Qwen2ForCausalLM";
-  c.bos_id = 1;
-  c.eos_ids = {2};
-  return c;
-}
-
-// A model in memory of its own.
-struct Model {
-  explicit Model(const ModelConfig& config, Precision precision = Precision::f32_true)
-      : params(arena, make_spec(config), precision, Gradients::none) {
-    // Biases and norms, too, must differ from place to place, or a mix-up would not show.
-    int64_t n = 0;
-    for (int i = 0; i < params.count(); ++i) {
-      std::vector<float> x(static_cast<size_t>(params.stored(i).numel()));
-      for (float& v : x) v = std::sin(static_cast<float>(++n));
-      set(i, x);
-    }
-    params.refresh_weights(queue);
-  }
-
-  void set(int i, const std::vector<float>& x) {
-    const Tensor t = params.stored(i);
-    if (t.dtype() == DType::f32) return queue.upload(t, x.data());
-    std::vector<bf16> y;
-    for (const float v : x) y.emplace_back(v);
-    queue.upload(t, y.data());
-  }
-  std::vector<float> values(const Tensor& t) {
-    std::vector<float> x(static_cast<size_t>(t.numel()));
-    if (t.dtype() == DType::f32) {
-      queue.download(x.data(), t);
-    } else {
-      std::vector<bf16> y(x.size());
-      queue.download(y.data(), t);
-      for (size_t i = 0; i < y.size(); ++i) x[i] = static_cast<float>(y[i]);
-    }
-    return x;
-  }
-  std::vector<std::vector<float>> all() {
-    std::vector<std::vector<float>> x;
-    for (int i = 0; i < params.count(); ++i) x.push_back(values(params.stored(i)));
-    return x;
-  }
-  void clear() {
-    for (int i = 0; i < params.count(); ++i)
-      set(i, std::vector<float>(static_cast<size_t>(params.stored(i).numel()), -1));
-  }
-
-  Arena arena{Arena::Heap{}};
-  Queue queue{Device::cpu, arena};
-  Parameters params;
-};
-
 template <class T>
 std::vector<std::vector<float>> rounded_to(std::vector<std::vector<float>> all) {
   for (auto& x : all)
     for (float& v : x) v = static_cast<float>(T(v));
   return all;
-}
-
-std::string load_failure(Model& model, const fs::path& dir) {
-  return message_of(Fault::file, [&] { load_parameters(model.queue, model.params, dir); });
 }
 
 TEST(SaveModel, IsLoadedBackBitForBit) {
@@ -292,94 +221,6 @@ TEST(LoadParameters, ReadsWhatTransformersWrote) {
     Model model(read_config(golden / name));
     EXPECT_NO_THROW(load_parameters(model.queue, model.params, golden / name)) << name;
   }
-}
-
-class Index : public testing::Test {
- protected:
-  Index() {
-    save_model(model_.queue, model_.params, dir_, {.dtype = {}, .max_shard_bytes = 10000});
-    index_ = nlohmann::json::parse(read_text(path_));
-  }
-  std::string failure() {
-    write_text(path_, index_.dump(2));
-    return load_failure(model_, dir_);
-  }
-  std::string failure_with(const nlohmann::json& file) {
-    index_["weight_map"]["model.norm.weight"] = file;
-    return failure();
-  }
-
-  TempFolder folder_;
-  fs::path dir_ = folder_ / "out";
-  fs::path path_ = dir_ / "model.safetensors.index.json";
-  Model model_{small("LlamaForCausalLM")};
-  nlohmann::json index_;
-};
-
-TEST_F(Index, NamesMustStayInTheFolder) {
-  for (const char* bad : {"../x.safetensors", "/etc/x.safetensors", "a/b.safetensors", "..",
-                          "a\\b.safetensors", "", "model.bin", "x..safetensors"}) {
-    const std::string message = failure_with(bad);
-    EXPECT_NE(message.find("\"model.norm.weight\": expected the name of a .safetensors file in "
-                           "this folder, found \""),
-              std::string::npos)
-        << message;
-    EXPECT_NE(message.find("index.json:"), std::string::npos);
-  }
-  EXPECT_NE(failure_with(3).find("found 3"), std::string::npos);
-  EXPECT_NE(failure_with(std::string("a\0.safetensors", 14)).find("in this folder"),
-            std::string::npos);
-}
-
-TEST_F(Index, FilesAndTensorsMustBeThere) {
-  EXPECT_NE(
-      failure_with("gone.safetensors").find("expected the file \"gone.safetensors\", found none"),
-      std::string::npos);
-  EXPECT_NE(failure_with(index_["weight_map"]["model.embed_tokens.weight"])
-                .find("which has no such tensor"),
-            std::string::npos);
-}
-
-TEST_F(Index, MustBeAMap) {
-  index_["weight_map"] = {1, 2};
-  EXPECT_NE(failure().find(":5:3: weight_map: expected an object, found a list"),
-            std::string::npos);
-  index_.erase("weight_map");
-  EXPECT_NE(failure().find(":1:1: weight_map: expected an object, found none"), std::string::npos);
-  index_ = 3;
-  EXPECT_NE(failure().find(":1:1: expected an object, found 3"), std::string::npos);
-}
-
-TEST_F(Index, ATensorOfAShardCountsThoughUnlisted) {
-  index_["weight_map"].erase("model.norm.weight");
-  write_text(path_, index_.dump());
-  EXPECT_NO_THROW(load_parameters(model_.queue, model_.params, dir_));
-}
-
-TEST_F(Index, AnotherTotalIsWarnedOf) {
-  index_["metadata"]["total_size"] = 1;
-  write_text(path_, index_.dump());
-  testing::internal::CaptureStderr();
-  load_parameters(model_.queue, model_.params, dir_);
-  EXPECT_NE(
-      testing::internal::GetCapturedStderr().find("total_size says 1 bytes, the tensors have"),
-      std::string::npos);
-}
-
-TEST(ModelFolder, SaysWhatItFoundInstead) {
-  TempFolder folder;
-  EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
-                .find("expected model.safetensors or model.safetensors.index.json, found neither"),
-            std::string::npos);
-  write_text(folder / "pytorch_model.bin", "");
-  EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
-                .find("found the pickle pytorch_model.bin, which could run any code"),
-            std::string::npos);
-  EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder / "none"); }).find("found nothing"),
-            std::string::npos);
-  EXPECT_NE(message_of(Fault::file, [&] { read_config(folder / "none"); })
-                .find("none/config.json: cannot open"),
-            std::string::npos);
 }
 
 }  // namespace

@@ -43,13 +43,13 @@ MatrixF32 load(const Head& h, int64_t row, int64_t rows, float* panel) {
   return {panel, dim};
 }
 
-void store(const Head& h, int64_t row, int64_t rows, const float* values) {
+void store_rows(const Head& h, int64_t row, int64_t rows, const float* values) {
   const int64_t dim = h.dim();
   with_type(h.tensor.dtype(), [&]<class T>() {
     for (int64_t r = 0; r < rows; ++r) {
       T* out = h.tensor.as<T>() + h.offset(row + r);
 #pragma omp simd
-      for (int64_t i = 0; i < dim; ++i) out[i] = T(values[r * dim + i]);
+      for (int64_t i = 0; i < dim; ++i) store(out[i], values[r * dim + i]);
     }
   });
 }
@@ -129,7 +129,7 @@ void attend(const Head& o, float* lse, const Head& q, const Head& k, const Head&
       if (lse != nullptr) lse[row + r] = log_sum;
     }
     sgemm(strip.rows, dim, n, 1, {p.scores, n}, v_seen, 0, p.out, dim);
-    store(o, row, strip.rows, p.out);
+    store_rows(o, row, strip.rows, p.out);
   }
 }
 
@@ -197,7 +197,7 @@ void attend_backward(const Head& dq, const Head& d_o, const Head& o, const float
     sgemm(n, dim, rows, 1, {w.p, n, true}, do_rows, 1, w.dv + strip.first * dim, dim);
     sgemm(n, dim, rows, 1, {w.dp, n, true}, q_rows, 1, w.dk + strip.first * dim, dim);
     sgemm(rows, dim, n, 1, {w.dp, n}, k_seen, 0, w.dq, dim);
-    store(dq, row, rows, w.dq);  // last: dq may be q
+    store_rows(dq, row, rows, w.dq);  // last: dq may be q
   }
 }
 
@@ -250,8 +250,8 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, T
       attend_backward({dq, first, h}, {d_o, first, h}, {o, first, h},
                       lse.as<float>() + h * tokens + first, {q, first, h}, k_all, v_all,
                       {length, 0, mask.window}, scale, w);
-    store({dk, first, kv}, 0, length, w.dk);
-    store({dv, first, kv}, 0, length, w.dv);
+    store_rows({dk, first, kv}, 0, length, w.dk);
+    store_rows({dv, first, kv}, 0, length, w.dv);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "ops/cpu/blas.h"
+#include "ops/cpu/types.h"
 
 namespace capstan::cpu {
 namespace {
@@ -96,10 +97,10 @@ void store_block(const Problem& p, int64_t m0, int64_t rows, int64_t n0, int64_t
     const float* in = sums + r * cols;
     if (p.add) {
 #pragma omp simd
-      for (int64_t i = 0; i < cols; ++i) out[i] = bf16(static_cast<float>(out[i]) + in[i]);
+      for (int64_t i = 0; i < cols; ++i) store(out[i], static_cast<float>(out[i]) + in[i]);
     } else {
 #pragma omp simd
-      for (int64_t i = 0; i < cols; ++i) out[i] = bf16(in[i]);
+      for (int64_t i = 0; i < cols; ++i) store(out[i], in[i]);
     }
   }
 }

@@ -36,7 +36,7 @@ int64_t gather(const HeadScratch& s, const Tensor& x, const int32_t* labels, int
   return rows;
 }
 
-// Writes the gradients back to their tokens, and zeros to the tokens before and between them.
+// Writes the gradients back to their tokens.
 void scatter(const HeadScratch& s, const Tensor& dx, int64_t rows) {
   const int32_t* tokens = s.tokens_R.as<int32_t>();
   const int64_t dim = dx.dim(1);
@@ -46,7 +46,7 @@ void scatter(const HeadScratch& s, const Tensor& dx, int64_t rows) {
         const float* in = s.dx_RD.as<float>() + r * dim;
         T* out = dx.as<T>() + tokens[r] * dim;
 #pragma omp simd
-        for (int64_t i = 0; i < dim; ++i) out[i] = T(in[i]);
+        for (int64_t i = 0; i < dim; ++i) store(out[i], in[i]);
       }
     });
   });

@@ -20,10 +20,10 @@ void put_bias(Tensor y, Tensor b, Write mode) {
         if (mode == Write::add) {
 #pragma omp simd
           for (int64_t i = 0; i < n; ++i)
-            row[i] = Y(static_cast<float>(row[i]) + static_cast<float>(bias[i]));
+            store(row[i], static_cast<float>(row[i]) + static_cast<float>(bias[i]));
         } else {
 #pragma omp simd
-          for (int64_t i = 0; i < n; ++i) row[i] = Y(static_cast<float>(bias[i]));
+          for (int64_t i = 0; i < n; ++i) store(row[i], static_cast<float>(bias[i]));
         }
       }
     });

@@ -1,0 +1,264 @@
+#include "ops/linear.h"
+
+#include <ostream>
+
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(Linear);
+
+struct Size {
+  int64_t T, O, I;
+};
+
+std::ostream& operator<<(std::ostream& to, const Size& s) {
+  return to << "T=" << s.T << " O=" << s.O << " I=" << s.I;
+}
+
+const std::vector<Size> kSizes = {{1, 1, 1},    {1, 257, 100}, {3, 31, 33},  {4, 100, 257},
+                                  {5, 33, 600}, {31, 100, 3},  {33, 257, 1}, {100, 33, 257},
+                                  {257, 3, 31}, {64, 1, 100}};
+
+// An empty b is absent.
+Values linear_f64(const Size& s, const Values& x, const Values& w, const Values& b = {}) {
+  Values y;
+  for (int64_t t = 0; t < s.T; ++t)
+    for (int64_t o = 0; o < s.O; ++o) {
+      const auto row = x.begin() + t * s.I;
+      y.push_back(
+          std::inner_product(row, row + s.I, w.begin() + o * s.I, b.empty() ? 0 : b[idx(o)]));
+    }
+  return y;
+}
+
+void add(Values& to, const Values& more) {
+  ASSERT_EQ(to.size(), more.size());
+  for (size_t i = 0; i < to.size(); ++i) to[i] += more[i];
+}
+
+TEST_P(Linear, MatchesF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes)
+      for (const bool bias : {false, true})
+        for (const Write mode : {Write::replace, Write::add}) {
+          const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+          const Buffer b = random(dtype, {s.O});
+          const Buffer y =
+              mode == Write::add ? random(dtype, {s.T, s.O}) : empty(dtype, {s.T, s.O});
+          Values expected = linear_f64(s, values(x), values(w), bias ? values(b) : Values());
+          if (mode == Write::add) add(expected, values(y));
+          linear(q_, y, x, w, bias ? *b : Tensor(), mode);
+          // bf16: what is there plus the bias is rounded, and the sum with the product again.
+          const double roundings = bias && mode == Write::add ? 2 : 1;
+          EXPECT_LT(error(values(y), expected), roundings * tolerance(dtype, s.I))
+              << name_of(dtype) << ' ' << s << " bias " << bias << " add " << (mode == Write::add);
+        }
+}
+
+TEST_P(Linear, TakesEachTypeOnItsOwn) {
+  const Size s{33, 20, 31};
+  for (const int64_t T : {2, 33})  // few rows go another way
+    for (const DType y_type : kComputeTypes)
+      for (const DType x_type : kComputeTypes)
+        for (const DType w_type : kComputeTypes)
+          for (const DType b_type : kComputeTypes) {
+            const Buffer x = random(x_type, {T, s.I}), w = random(w_type, {s.O, s.I});
+            const Buffer b = random(b_type, {s.O}), y = empty(y_type, {T, s.O});
+            linear(q_, y, x, w, b);
+            EXPECT_LT(error(values(y), linear_f64({T, s.O, s.I}, values(x), values(w), values(b))),
+                      2 * tolerance(y_type, s.I));  // the bias may be rounded on its own
+          }
+}
+
+TEST_P(Linear, RowsMayHaveStrides) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t T : {3, 33}) {
+      const Size s{T, 20, 31};
+      const Buffer x = random(dtype, {T, 2 * s.I + 1}), w = random(dtype, {s.O, s.I});
+      const Buffer y = random(dtype, {T, s.O + 7}), b = random(dtype, {s.O});
+      const Tensor x_view = x->cols(s.I, s.I), y_view = y->cols(4, s.O);
+      const Values left = values(y->cols(0, 4)), right = values(y->cols(4 + s.O, 3));
+      linear(q_, y_view, x_view, w, b);
+      const Values expected = linear_f64(s, values(x_view), values(w), values(b));
+      EXPECT_LT(error(values(y_view), expected), tolerance(dtype, s.I));
+      EXPECT_EQ(values(y->cols(0, 4)), left) << "wrote outside of the view";
+      EXPECT_EQ(values(y->cols(4 + s.O, 3)), right) << "wrote outside of the view";
+    }
+}
+
+TEST_P(Linear, GradientsMatchFiniteDifferences) {
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes) {
+      const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+      const Buffer dy = random(dtype, {s.T, s.O}), dx = empty(dtype, {s.T, s.I});
+      const Buffer dw = zeros(DType::f32, {s.O, s.I}), db = zeros(DType::f32, {s.O});
+      linear_backward_data(q_, dx, dy, w);
+      linear_backward_weight(q_, dw, db, dy, x);
+      const Values x64 = values(x), w64 = values(w), dy64 = values(dy);
+      const auto of_x = [&](const Values& at) { return dot(dy64, linear_f64(s, at, w64)); };
+      const auto of_w = [&](const Values& at) { return dot(dy64, linear_f64(s, x64, at)); };
+      const auto of_b = [&](const Values& at) { return dot(dy64, linear_f64(s, x64, w64, at)); };
+      EXPECT_LT(gradient_error(of_x, x64, values(dx), 2),
+                4 * tolerance(dtype, s.O) + kDifferenceError)
+          << name_of(dtype) << ' ' << s;
+      EXPECT_LT(gradient_error(of_w, w64, values(dw), 2),
+                4 * tolerance(DType::f32, s.T) + kDifferenceError)
+          << name_of(dtype) << ' ' << s;
+      EXPECT_LT(gradient_error(of_b, Values(idx(s.O), 0.5), values(db), 2),
+                4 * tolerance(DType::f32, s.T) + kDifferenceError)
+          << name_of(dtype) << ' ' << s;
+    }
+}
+
+TEST_P(Linear, GradientsTakeEachTypeOnItsOwn) {
+  const int64_t T = 33, O = 20, I = 31;
+  for (const DType to : kComputeTypes)
+    for (const DType dy_type : kComputeTypes)
+      for (const DType other : kComputeTypes) {
+        const Buffer dy = random(dy_type, {T, O}), w = random(other, {O, I}),
+                     x = random(other, {T, I});
+        const Buffer dx = empty(to, {T, I}), dw = zeros(to, {O, I}), db = zeros(to, {O});
+        const Buffer dy32 = of(DType::f32, {T, O}, values(dy));
+        const Buffer dx32 = empty(DType::f32, {T, I}), dw32 = zeros(DType::f32, {O, I});
+        const Buffer db32 = zeros(DType::f32, {O});
+        linear_backward_data(q_, dx, dy, w);
+        linear_backward_weight(q_, dw, db, dy, x);
+        linear_backward_data(q_, dx32, dy32, of(DType::f32, {O, I}, values(w)));
+        linear_backward_weight(q_, dw32, db32, dy32, of(DType::f32, {T, I}, values(x)));
+        EXPECT_LT(error(values(dx), values(dx32)), 2 * tolerance(to, O));
+        EXPECT_LT(error(values(dw), values(dw32)), 2 * tolerance(to, T));
+        EXPECT_LT(error(values(db), values(db32)), 2 * tolerance(to, T));
+      }
+}
+
+TEST_P(Linear, GradientsAreAdded) {
+  const int64_t T = 33, O = 100, I = 31;
+  for (const DType dtype : kComputeTypes) {
+    const Buffer x = random(dtype, {T, I}), w = random(dtype, {O, I}), dy = random(dtype, {T, O});
+    const Buffer dx = random(dtype, {T, I}), dw = random(dtype, {O, I}), db = random(dtype, {O});
+    const Buffer dx1 = empty(DType::f32, {T, I}), dw1 = zeros(DType::f32, {O, I});
+    const Buffer db1 = zeros(DType::f32, {O});
+    linear_backward_data(q_, dx1, dy, w);
+    linear_backward_weight(q_, dw1, db1, dy, x);
+    Values dx_sum = values(dx), dw_sum = values(dw), db_sum = values(db);
+    add(dx_sum, values(dx1));
+    add(dw_sum, values(dw1));
+    add(db_sum, values(db1));
+    linear_backward_data(q_, dx, dy, w, Write::add);
+    linear_backward_weight(q_, dw, db, dy, x);
+    EXPECT_LT(error(values(dx), dx_sum), 2 * tolerance(dtype, O));
+    EXPECT_LT(error(values(dw), dw_sum), 2 * tolerance(dtype, T));
+    EXPECT_LT(error(values(db), db_sum), 2 * tolerance(dtype, T));
+  }
+}
+
+// As for q, k and v: dy and x are columns of something wider, dx too.
+TEST_P(Linear, GradientsOfStridedRows) {
+  const int64_t T = 33, O = 20, I = 31;
+  for (const DType dtype : kComputeTypes) {
+    const Buffer dy = random(dtype, {T, 3 * O}), x = random(dtype, {T, I + 5}),
+                 w = random(dtype, {O, I});
+    const Buffer dx = random(dtype, {T, I + 9});
+    const Tensor dy_view = dy->cols(O, O), x_view = x->cols(5, I), dx_view = dx->cols(3, I);
+    const Buffer dy_dense = of(dtype, {T, O}, values(dy_view));
+    const Buffer x_dense = of(dtype, {T, I}, values(x_view)), dx_dense = empty(dtype, {T, I});
+    const Buffer dw = zeros(DType::f32, {O, I}), dw_dense = zeros(DType::f32, {O, I});
+    const Buffer db = zeros(DType::f32, {O}), db_dense = zeros(DType::f32, {O});
+    const Values left = values(dx->cols(0, 3)), right = values(dx->cols(3 + I, 6));
+    linear_backward_data(q_, dx_view, dy_view, w);
+    linear_backward_weight(q_, dw, db, dy_view, x_view);
+    linear_backward_data(q_, dx_dense, dy_dense, w);
+    linear_backward_weight(q_, dw_dense, db_dense, dy_dense, x_dense);
+    EXPECT_LT(error(values(dx_view), values(dx_dense)), 2 * tolerance(dtype, O));
+    EXPECT_LT(error(values(dw), values(dw_dense)), 2 * tolerance(DType::f32, T));
+    EXPECT_EQ(values(db), values(db_dense));
+    EXPECT_EQ(values(dx->cols(0, 3)), left) << "wrote outside of the view";
+    EXPECT_EQ(values(dx->cols(3 + I, 6)), right) << "wrote outside of the view";
+  }
+}
+
+TEST_P(Linear, ABiasGradientIsNotNeeded) {
+  const Buffer dy = random(DType::f32, {33, 20}), x = random(DType::f32, {33, 31});
+  const Buffer with = zeros(DType::f32, {20, 31}), without = zeros(DType::f32, {20, 31});
+  linear_backward_weight(q_, with, zeros(DType::f32, {20}), dy, x);
+  linear_backward_weight(q_, without, {}, dy, x);
+  EXPECT_EQ(values(with), values(without));
+}
+
+// The tiles of the product follow the threads, so rounding may differ; sums of columns do not.
+TEST_P(Linear, AnyNumberOfThreads) {
+  const Size s{100, 257, 129};
+  const Buffer x = random(DType::f32, {s.T, s.I}), w = random(DType::f32, {s.O, s.I});
+  const Buffer y = empty(DType::f32, {s.T, s.O}), b = random(DType::f32, {s.O});
+  const Values expected = linear_f64(s, values(x), values(w), values(b));
+  const int usual = omp_get_max_threads();
+  for (const int threads : {1, 2, 3}) {
+    omp_set_num_threads(threads);
+    linear(q_, y, x, w, b);
+    EXPECT_LT(error(values(y), expected), tolerance(DType::f32, s.I)) << threads << " threads";
+  }
+  omp_set_num_threads(usual);
+  expect_same_for_any_threads([&] {
+    const Buffer db = zeros(DType::f32, {s.O}), dw = zeros(DType::f32, {s.O, s.I});
+    linear_backward_weight(q_, dw, db, y, x);
+    return values(db);
+  });
+}
+
+TEST_P(Linear, NothingToDo) {
+  for (const DType dtype : kComputeTypes) {
+    const Buffer x = empty(dtype, {0, 8}), y = empty(dtype, {0, 6}), w = random(dtype, {6, 8});
+    const Buffer b = random(dtype, {6}), dw = random(dtype, {6, 8}), db = random(dtype, {6});
+    const Values dw_old = values(dw), db_old = values(db);
+    linear(q_, y, x, w, b);
+    linear_backward_data(q_, x, y, w);
+    linear_backward_weight(q_, dw, db, y, x);
+    EXPECT_EQ(values(dw), dw_old);
+    EXPECT_EQ(values(db), db_old);
+  }
+}
+
+TEST_P(Linear, NanIsNotHidden) {
+  const Buffer x = of(DType::f32, {2, 2}, {1, NAN, 1, 2}), w = zeros(DType::f32, {1, 2});
+  const Buffer y = zeros(DType::f32, {2, 1});
+  linear(q_, y, x, w, {});
+  EXPECT_TRUE(std::isnan(values(y)[0]));
+  EXPECT_EQ(values(y)[1], 0);
+}
+
+TEST_P(Linear, RefusesWrongOperands) {
+  const Buffer x = random(DType::f32, {3, 8}), w = random(DType::f32, {6, 8});
+  const Buffer y = random(DType::f32, {3, 6}), b = random(DType::f32, {6});
+  const Buffer half = random(DType::f16, {6}), wide = random(DType::f32, {6, 16});
+  const Buffer ids = empty(DType::i32, {3, 8});
+  expect_bug("linear", [&] { linear(q_, y, x, x, b); });
+  expect_bug("linear", [&] { linear(q_, y->rows(0, 2), x, w, b); });
+  expect_bug("linear", [&] { linear(q_, y, x->reshape({3, 2, 4}), w, b); });
+  expect_bug("linear", [&] { linear(q_, y, x, w, x); });
+  expect_bug("linear", [&] { linear(q_, y, x, w, b->cols(0, 5)); });
+  expect_bug("linear", [&] { linear(q_, y, x, w, half); });
+  expect_bug("linear", [&] { linear(q_, y, ids, w, b); });
+  expect_bug("linear", [&] { linear(q_, y, x, wide->cols(0, 8), b); });
+  expect_bug("linear_backward_data", [&] { linear_backward_data(q_, y, x, w); });
+  expect_bug("linear_backward_data", [&] { linear_backward_data(q_, ids, y, w); });
+  expect_bug("linear_backward_weight", [&] { linear_backward_weight(q_, w, {}, x, y); });
+  expect_bug("linear_backward_weight", [&] { linear_backward_weight(q_, w, x, y, x); });
+  expect_bug("linear_backward_weight", [&] { linear_backward_weight(q_, w, half, y, x); });
+}
+
+TEST(LinearOnSim, CostsAndScratchAgree) {
+  for (const DType dtype : kComputeTypes)
+    expect_same_on_sim([&](Queue& q) {
+      const auto make = [&](const Shape& s) { return buffer_of(q, dtype, s, Values(1000)); };
+      const Buffer x = make({7, 9}), w = make({5, 9}), y = make({7, 5}), b = make({5});
+      linear(q, y, x, w, b, Write::add);
+      linear(q, y, x, w, {});
+      linear_backward_data(q, x, y, w);
+      linear_backward_weight(q, w, b, y, x);
+    });
+}
+
+}  // namespace
+}  // namespace capstan::test
