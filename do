@@ -72,7 +72,8 @@ build() {
   local targets=()
   (($#)) && targets=(--target "$@")
   cmake --preset "$preset" --log-level=WARNING "${CONFIGURE[@]}"
-  cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}"
+  # After an error it goes on with the rest, so that one broken file does not hide the other tests.
+  cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- -k 0
 }
 CONFIGURE=()  # further arguments of the configuration
 
@@ -142,12 +143,13 @@ run_asan() {
   local programs
   mapfile -t programs < <(targets_of asan 'test_(base|checkpoint|model)')
   build asan "${programs[@]}"
-  local program filter
+  local program filter failed=0
   for program in "${programs[@]}"; do
     filter='*'
     [[ $program == test_model ]] && filter='*Config*'
-    "build/asan/tests/$program" --gtest_brief=1 --gtest_filter="$filter"
+    "build/asan/tests/$program" --gtest_brief=1 --gtest_filter="$filter" || failed=1
   done
+  return "$failed"
 }
 
 # All fuzzers side by side, each on the seeds and on what it found earlier.

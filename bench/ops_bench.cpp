@@ -124,9 +124,8 @@ struct AttentionOperands {
 void op_attention(benchmark::State& state) {
   Bench b(state);
   const AttentionOperands a(b);
-  b.run([&](Queue& q) {
-    attention(q, a.o, a.lse, a.part(0), a.part(1), a.part(2), a.mask, 0.125f);
-  });
+  b.run(
+      [&](Queue& q) { attention(q, a.o, a.lse, a.part(0), a.part(1), a.part(2), a.mask, 0.125f); });
 }
 
 void op_attention_backward(benchmark::State& state) {
@@ -151,13 +150,13 @@ void op_head_loss_backward(benchmark::State& state) {
 void op_adamw(benchmark::State& state) {
   Bench b(state);
   const Shape shape{kInner, kHidden};
-  const OptimizerOperands p{b.make(shape), {}, b.make(shape), b.make(shape), b.make(shape),
-                      b.make(DType::f32, {1})};
+  const OptimizerOperands p{b.make(shape),          {}, b.make(shape), b.make(shape), b.make(shape),
+                            b.make(DType::f32, {1})};
   std::fill_n(static_cast<std::byte*>(p.v.raw()), p.v.nbytes(), std::byte{0});
   b.run([&](Queue& q) { adamw(q, p, {.lr = 1e-6f}); });
 }
 
-#define CAPSTAN_BENCH(op)                                                                   \
+#define CAPSTAN_BENCH(op) \
   BENCHMARK(op)->ArgName("bf16")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()
 CAPSTAN_BENCH(op_linear);
 CAPSTAN_BENCH(op_linear_one_token);

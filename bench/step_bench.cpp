@@ -1,8 +1,9 @@
 // One training step (forward, backward, AdamW) of a model of random weights on random tokens, timed
 // like bench/torch_step.py does for PyTorch: three steps to warm up, then the median of seven.
 //
-// usage: bench_step CASE...     (a case is model:precision:micro_batch:seq:accumulation[:activations])
-// Prints one JSON line per case; the time by op on stderr.
+// usage: bench_step CASE...     (a case is
+// model:precision:micro_batch:seq:accumulation[:activations]) Prints one JSON line per case; the
+// time by op on stderr.
 
 #include <fmt/format.h>
 
@@ -41,10 +42,11 @@ Case parse(const std::string& text) {
   std::vector<std::string> words;
   std::stringstream in(text);
   for (std::string word; std::getline(in, word, ':');) words.push_back(word);
-  require(words.size() >= 5 && kModels.contains(words[0]), Fault::usage,
-          "'{}' is not a case: expected model:precision:micro_batch:seq:accumulation[:activations], "
-          "with one of the models 1m, 15m, 110m",
-          text);
+  require(
+      words.size() >= 5 && kModels.contains(words[0]), Fault::usage,
+      "'{}' is not a case: expected model:precision:micro_batch:seq:accumulation[:activations], "
+      "with one of the models 1m, 15m, 110m",
+      text);
   Case c{text,
          kModels.at(words[0]),
          parse_precision(words[1]),

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace capstan {
@@ -23,15 +24,18 @@ inline constexpr uint32_t sampling = 4 << 20;  // decoding
 inline constexpr uint32_t tasks = 5 << 20;     // the demo's examples
 }  // namespace site
 
+inline constexpr uint32_t kPhiloxA = 0xD2511F53, kPhiloxB = 0xCD9E8D57;
+inline constexpr uint32_t kPhiloxKeyA = 0x9E3779B9, kPhiloxKeyB = 0xBB67AE85;
+
 // Philox4x32-10 (Salmon et al., 2011): four 32-bit words that depend on key and counter alone.
 inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * c[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * c[2];
+    const uint64_t a = uint64_t{kPhiloxA} * c[0];
+    const uint64_t b = uint64_t{kPhiloxB} * c[2];
     c = {static_cast<uint32_t>(b >> 32) ^ c[1] ^ k[0], static_cast<uint32_t>(b),
          static_cast<uint32_t>(a >> 32) ^ c[3] ^ k[1], static_cast<uint32_t>(a)};
-    k[0] += 0x9E3779B9;
-    k[1] += 0xBB67AE85;
+    k[0] += kPhiloxKeyA;
+    k[1] += kPhiloxKeyB;
   }
   return c;
 }
@@ -48,12 +52,20 @@ class Rng {
         {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), base_[0], base_[1]}, key_);
   }
   uint32_t word(uint64_t i) const { return draws(i / 4)[i % 4]; }
+  // N consecutive words from word 4 * first on, N a multiple of 32: as word(), many times faster.
+  template <size_t N>
+  void words(uint64_t first, uint32_t (&out)[N]) const {
+    static_assert(N % 32 == 0);
+    for (size_t i = 0; i < N; i += 32) eight_draws(first + i / 4, out + i);
+  }
   // Uniform in [0, 1), 24 bits.
   float uniform(uint64_t i) const { return static_cast<float>(word(i) >> 8) * 0x1p-24f; }
   // Uniform in [0, n), from draws(i); the bias is below n / 2^64. n > 0.
   uint64_t below(uint64_t i, uint64_t n) const;
 
  private:
+  void eight_draws(uint64_t first, uint32_t* out) const;  // side by side in vector lanes
+
   std::array<uint32_t, 2> key_;
   std::array<uint32_t, 2> base_;
 };

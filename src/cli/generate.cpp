@@ -77,10 +77,8 @@ void run(Options o) {
   require(room > 0, Fault::usage,
           "--prompt: {} tokens leave no room in the model's {} positions; give a shorter one",
           prompt_tokens, config.max_positions);
-  if (o.generate.max_new_tokens > room) {
-    log::warn("the model has {} positions: at most {} new tokens", config.max_positions, room);
-    o.generate.max_new_tokens = room;
-  }
+  const bool cut = o.generate.max_new_tokens > room;
+  if (cut) o.generate.max_new_tokens = room;
   const int64_t capacity = prompt_tokens + o.generate.max_new_tokens;
   const MemoryPlan memory = plan(config, precision, capacity);
   const int64_t available = available_memory();
@@ -105,6 +103,8 @@ void run(Options o) {
     fmt::print("\n");
     std::fflush(stdout);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    if (cut && static_cast<int64_t>(tokens.size()) == room)
+      log::warn("stopped at the last of the model's {} positions", config.max_positions);
     log::info("{} tokens in {:.2f} s, {:.1f} tok/s", tokens.size(), took.count(),
               static_cast<double>(tokens.size()) / took.count());
   }

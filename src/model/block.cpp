@@ -29,8 +29,8 @@ void BlockActivations::drop(Recompute policy) {
   if (policy == Recompute::none) return;
   for (Buffer* b : {&norm1_Th, &norm2_Th, &inner_TF}) b->release();
   if (policy == Recompute::selective) return;
-  for (Buffer* b : {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T,
-                    &gate_up_TF})
+  for (Buffer* b :
+       {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T, &gate_up_TF})
     b->release();
 }
 
@@ -92,8 +92,7 @@ void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
   a.qk_TW = make(q, T, c_.q_width() + c_.kv_width(), "queries and keys after norm");
   a.qk_rstd_TH = make_f32(q, {T * (c_.heads + c_.kv_heads)}, "query and key norm scales");
   const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
-  const Tensor k_rstd =
-      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
+  const Tensor k_rstd = a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
   rmsnorm(q, q_heads(a), q_rstd, q_raw, params_.weight(at_.q_norm), eps_);
   rmsnorm(q, k_heads(a), k_rstd, k_raw, params_.weight(at_.k_norm), eps_);
 }
@@ -181,8 +180,7 @@ void Block::qk_norm_backward(Queue& q, BlockActivations& a) const {
   const Tensor q_raw = a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads);
   const Tensor k_raw = a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
   const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
-  const Tensor k_rstd =
-      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
+  const Tensor k_rstd = a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
   rmsnorm_backward(q, q_raw, params_.grad(at_.q_norm), q_heads(a), q_raw,
                    params_.weight(at_.q_norm), q_rstd, Write::replace);
   rmsnorm_backward(q, k_raw, params_.grad(at_.k_norm), k_heads(a), k_raw,

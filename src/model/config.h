@@ -14,7 +14,7 @@ struct RopeScaling {
   enum class Kind { none, linear, llama3 };
   Kind kind = Kind::none;
   double factor = 1;
-  double low_freq_factor = 1;      // llama3 only, as are the next two
+  double low_freq_factor = 1;  // llama3 only, as are the next two
   double high_freq_factor = 4;
   int64_t original_positions = 8192;
 
@@ -35,11 +35,11 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   double rope_theta = 10000;
   RopeScaling rope_scaling;
-  bool tied = false;         // the output head is the embedding
-  bool qkv_bias = false;     // q_proj, k_proj, v_proj
-  bool o_bias = false;       // o_proj
-  bool mlp_bias = false;     // gate_proj, up_proj, down_proj
-  bool qk_norm = false;      // an rmsnorm within each query and key head, before rope
+  bool tied = false;           // the output head is the embedding
+  bool qkv_bias = false;       // q_proj, k_proj, v_proj
+  bool o_bias = false;         // o_proj
+  bool mlp_bias = false;       // gate_proj, up_proj, down_proj
+  bool qk_norm = false;        // an rmsnorm within each query and key head, before rope
   int64_t sliding_window = 0;  // 0: none
   double init_std = 0.02;
   DType dtype = DType::f32;  // what the checkpoint is stored in
@@ -57,8 +57,8 @@ struct ModelConfig {
 ModelConfig parse_config(std::string_view text, std::string_view where);
 
 // The text of a config.json that transformers 4 and 5 open and parse_config reads back to an equal
-// config. Throws Fault::usage for a config that check_config refuses or that the architecture has no
-// keys for (an attention window in a Llama, say).
+// config. Throws Fault::usage for a config that check_config refuses or that the architecture has
+// no keys for (an attention window in a Llama, say).
 std::string config_json(const ModelConfig& config);
 
 // Checks a config that was made by hand or read: heads divide, sizes are positive and so on.

@@ -18,7 +18,8 @@ int32_t choose_token(std::span<const float> logits, const Sampling& s, double dr
 
   std::vector<int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const size_t k = s.top_k > 0 ? std::min(order.size(), static_cast<size_t>(s.top_k)) : order.size();
+  const size_t k =
+      s.top_k > 0 ? std::min(order.size(), static_cast<size_t>(s.top_k)) : order.size();
   const auto more_likely = [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x > y || (x == y && a < b);

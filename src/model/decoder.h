@@ -52,13 +52,13 @@ struct GenerateOptions {
   int64_t max_new_tokens = 50;
   Sampling sampling;
   uint64_t seed = 1234;
-  uint64_t sample = 0;              // which of several continuations of one prompt
-  std::vector<int64_t> stop_ids;    // end-of-sequence tokens; not part of the result
+  uint64_t sample = 0;            // which of several continuations of one prompt
+  std::vector<int64_t> stop_ids;  // end-of-sequence tokens; not part of the result
 };
 
 // Continues `prompt` from an empty cache until a stop id, max_new_tokens or the capacity.
-// `on_token`, where given, sees each new token at once. Token i depends on (seed, sample, i) and the
-// logits alone.
+// `on_token`, where given, sees each new token at once. Token i depends on (seed, sample, i) and
+// the logits alone.
 std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,
                               const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token = {});

@@ -76,8 +76,8 @@ void Parameters::need_grads(Queue& q, int unit) {
   for (size_t i = 0; i < grads_.size(); ++i) {
     const Param& p = spec_.params[i];
     // A tied embedding gets its first gradient from the head, in the last unit.
-    const bool here = p.unit == unit ||
-                      (static_cast<int>(i) == spec_.head && unit == spec_.units() - 1);
+    const bool here =
+        p.unit == unit || (static_cast<int>(i) == spec_.head && unit == spec_.units() - 1);
     if (!here || grads_[i]) continue;
     grads_[i] = arena_.make(Category::gradients, types().grad, p.shape, "gradient");
     fill(q, grads_[i], 0);

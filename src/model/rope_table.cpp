@@ -13,8 +13,8 @@ double llama3_frequency(double frequency, const RopeScaling& s) {
   const auto context = static_cast<double>(s.original_positions);
   if (wavelength < context / s.high_freq_factor) return frequency;
   if (wavelength > context / s.low_freq_factor) return frequency / s.factor;
-  const double smooth = (context / wavelength - s.low_freq_factor) /
-                        (s.high_freq_factor - s.low_freq_factor);
+  const double smooth =
+      (context / wavelength - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor);
   return (1 - smooth) * frequency / s.factor + smooth * frequency;
 }
 
@@ -23,8 +23,8 @@ double llama3_frequency(double frequency, const RopeScaling& s) {
 std::vector<double> rope_frequencies(const ModelConfig& config) {
   std::vector<double> frequencies;
   for (int64_t i = 0; i < config.head_dim; i += 2) {
-    const double f = std::pow(config.rope_theta,
-                              -static_cast<double>(i) / static_cast<double>(config.head_dim));
+    const double f =
+        std::pow(config.rope_theta, -static_cast<double>(i) / static_cast<double>(config.head_dim));
     switch (config.rope_scaling.kind) {
       case RopeScaling::Kind::none: frequencies.push_back(f); break;
       case RopeScaling::Kind::linear: frequencies.push_back(f / config.rope_scaling.factor); break;

@@ -35,7 +35,8 @@ class SpecBuilder {
     b.input_norm = vector(unit, prefix + "input_layernorm.weight", h, Init::ones);
     b.qkv = fused(unit, attn, "qkv_proj", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}, h);
     if (c_.qkv_bias)
-      b.qkv_bias = fused(unit, attn, "qkv_proj", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}, 0);
+      b.qkv_bias =
+          fused(unit, attn, "qkv_proj", {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}}, 0);
     if (c_.qk_norm) {
       b.q_norm = vector(unit, attn + "q_norm.weight", c_.head_dim, Init::ones);
       b.k_norm = vector(unit, attn + "k_norm.weight", c_.head_dim, Init::ones);

@@ -20,7 +20,8 @@ enum class Init : uint8_t { normal, ones, zeros };
 // One parameter as it is stored and trained. q, k and v (and gate and up) are stored as one, since
 // they are computed as one product; `parts` tells them apart.
 struct Param {
-  std::string name;  // the part's name, or a name for the whole: "model.layers.0.self_attn.qkv.weight"
+  std::string
+      name;  // the part's name, or a name for the whole: "model.layers.0.self_attn.qkv.weight"
   Shape shape;
   int unit = 0;
   Init init{};

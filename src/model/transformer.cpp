@@ -34,8 +34,8 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
                                       const std::vector<LayerCache>* caches, bool keep) {
   const int64_t T = batch.tokens(), h = config().hidden;
   const DType type = params_.types().compute;
-  Buffer delta;           // what the last block adds to the residual stream…
-  Buffer carried;         // …and that stream, where the activations are not kept
+  Buffer delta;    // what the last block adds to the residual stream…
+  Buffer carried;  // …and that stream, where the activations are not kept
   Tensor residual;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockActivations& a = kept_[i];
@@ -63,8 +63,7 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
   top.norm_Th = q.arena().make(Category::activations, type, {T, h}, "final norm");
   top.rstd_T = q.arena().make(Category::activations, DType::f32, {T}, "final norm scale");
   add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
-              params_.weight(params_.spec().final_norm),
-              static_cast<float>(config().norm_eps));
+              params_.weight(params_.spec().final_norm), static_cast<float>(config().norm_eps));
   if (keep) kept_.back().drop(recompute_);
   return top;
 }

@@ -32,7 +32,8 @@ class Transformer {
   // Decoding: runs the tokens of `batch` (one document, positions from caches[…].start on) through
   // the model, adding their keys and values to the caches, one per layer; writes the last token's
   // logits.
-  void decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches, Tensor logits_1V);
+  void decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
+              Tensor logits_1V);
 
  private:
   struct Top {  // what the last norm makes

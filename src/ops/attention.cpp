@@ -7,21 +7,20 @@ namespace {
 
 void check(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD) {
   require(q_THD.rank() == 3 && k_TKD.rank() == 3 && v_TKD.shape() == k_TKD.shape(), Fault::bug,
-          "{}: q is {}, k {}, v {}; expected [T, H, D], [T, K, D], [T, K, D]", op,
-          q_THD.shape(), k_TKD.shape(), v_TKD.shape());
+          "{}: q is {}, k {}, v {}; expected [T, H, D], [T, K, D], [T, K, D]", op, q_THD.shape(),
+          k_TKD.shape(), v_TKD.shape());
   require(q_THD.dim(2) == k_TKD.dim(2) && k_TKD.dim(1) > 0 && q_THD.dim(1) % k_TKD.dim(1) == 0,
           Fault::bug, "{}: {} query heads of {} do not share {} key heads of {}", op, q_THD.dim(1),
           q_THD.dim(2), k_TKD.dim(1), k_TKD.dim(2));
   for (const Tensor& t : {q_THD, k_TKD, v_TKD})
-    require(t.dtype() == q_THD.dtype() &&
-                (t.dtype() == DType::f32 || t.dtype() == DType::bf16),
+    require(t.dtype() == q_THD.dtype() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16),
             Fault::bug, "{}: q, k and v must all be f32 or all bf16", op);
 }
 
 void check_like(const char* op, const char* name, const Tensor& x, const Tensor& like) {
   require(x.shape() == like.shape() && x.dtype() == like.dtype(), Fault::bug,
-          "{}: {} is {} of {}, expected {} of {}", op, name, x.shape(),
-          name_of(x.dtype()), like.shape(), name_of(like.dtype()));
+          "{}: {} is {} of {}, expected {} of {}", op, name, x.shape(), name_of(x.dtype()),
+          like.shape(), name_of(like.dtype()));
 }
 
 void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, const Tensor& k_TKD,
@@ -43,6 +42,7 @@ void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, 
 // Pairs of a query and a key that it sees, at the most: documents of equal length. (How the tokens
 // are spread over documents is known on the device only.)
 double visible_pairs(const AttentionMask& mask, int64_t tokens) {
+  if (tokens == 0) return 0;
   const auto n = static_cast<double>(mask.longest);
   const double seen =
       mask.window > 0 && mask.window < mask.longest ? static_cast<double>(mask.window) : n;
@@ -84,9 +84,8 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
   check_mask("attention_backward", mask, query, k, lse);
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
   const auto span =
-      q.account("attention_backward",
-                {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
-                 .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
+      q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
+                                       .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
   const Buffer scratch = q.scratch(
       DType::u8, {cpu::attention_backward_scratch(mask.longest, query.dim(2), query.dtype())},
       "attention backward");
@@ -106,14 +105,13 @@ void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int6
           k.dim(0));
   const auto keys = static_cast<double>(start + query.dim(0));
   const auto width = static_cast<double>(k.dim(1) * k.dim(2) * size_of(k.dtype()));
-  const auto span = q.account(
-      "attention_cached", {.flops = 4 * static_cast<double>(query.numel()) * keys,
-                           .bytes = bytes_of({o, query}) + 2 * keys * width});
+  const auto span =
+      q.account("attention_cached", {.flops = 4 * static_cast<double>(query.numel()) * keys,
+                                     .bytes = bytes_of({o, query}) + 2 * keys * width});
   const Buffer scratch = q.scratch(
       DType::u8, {cpu::attention_scratch(k.dim(0), query.dim(2), query.dtype())}, "attention");
   switch (q.device()) {
-    case Device::cpu:
-      return cpu::attention_cached(o, query, k, v, start, window, scale, scratch);
+    case Device::cpu: return cpu::attention_cached(o, query, k, v, start, window, scale, scratch);
     case Device::sim: return;
   }
 }

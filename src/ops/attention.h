@@ -17,8 +17,9 @@ struct AttentionMask {
 // o[t,h,:] = Σ_s softmax_s(scale * q[t,h,:]·k[s,h/G,:]) v[s,h/G,:] over the tokens s <= t that the
 // mask shows, with G = H / K query heads per key head.
 //
-// lse[h,t] = log Σ_s exp(scale * q·k) is kept for the backward pass (f32). q, k, v and o may have
-// strides in t. Scores are made in blocks: scratch grows with `longest`, not with its square.
+// lse[h,t] = log Σ_s exp(scale * q·k) is kept for the backward pass (f32). q, k, v and o are of one
+// type and may have strides in t. Scores are made in blocks: scratch grows with `longest`, not with
+// its square.
 void attention(Queue& q, Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
                const AttentionMask& mask, float scale);
 
@@ -28,9 +29,9 @@ void attention_backward(Queue& q, Tensor dq_THD, Tensor dk_TKD, Tensor dv_TKD, T
                         Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
                         const AttentionMask& mask, float scale);
 
-// Decoding: query t stands at position start + t of one document and sees the keys [0, start + t] of
-// the cache (the last `window` of them, if not 0). The cache holds the new keys already. C is the
-// capacity; rows from start + T on are not read.
+// Decoding: query t stands at position start + t of one document and sees the keys [0, start + t]
+// of the cache (the last `window` of them, if not 0). The cache holds the new keys already. C is
+// the capacity; rows from start + T on are not read.
 void attention_cached(Queue& q, Tensor o_THD, Tensor q_THD, Tensor k_CKD, Tensor v_CKD,
                       int64_t start, int64_t window, float scale);
 

@@ -11,11 +11,9 @@ namespace {
 void check(const char* op, const Tensor& loss, const Tensor& x_TD, const Tensor& w_VD,
            const Tensor& labels_T) {
   require(loss.dtype() == DType::f64 && loss.numel() == 1, Fault::bug,
-          "{}: the loss is {} of {}, expected one f64", op, loss.shape(),
-          name_of(loss.dtype()));
+          "{}: the loss is {} of {}, expected one f64", op, loss.shape(), name_of(loss.dtype()));
   require(x_TD.rank() == 2 && w_VD.rank() == 2 && x_TD.dim(1) == w_VD.dim(1), Fault::bug,
-          "{}: x {} does not fit the head {}", op, x_TD.shape(),
-          w_VD.shape());
+          "{}: x {} does not fit the head {}", op, x_TD.shape(), w_VD.shape());
   require(labels_T.dtype() == DType::i32 && labels_T.numel() == x_TD.dim(0), Fault::bug,
           "{}: {} labels of {} for {} tokens", op, labels_T.numel(), name_of(labels_T.dtype()),
           x_TD.dim(0));
@@ -53,9 +51,8 @@ double product_flops(const Tensor& x, const Tensor& w) {
 
 void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels) {
   check("head_loss", loss, x, w, labels);
-  const auto span = q.account(
-      "head_loss",
-      {.flops = product_flops(x, w), .bytes = static_cast<double>(x.nbytes() + w.nbytes())});
+  const auto span = q.account("head_loss", {.flops = product_flops(x, w),
+                                            .bytes = static_cast<double>(x.nbytes() + w.nbytes())});
   run(q, loss, {}, {}, x, w, labels, 0);
 }
 
@@ -63,9 +60,11 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
                         Tensor labels, float scale) {
   check("head_loss_backward", loss, x, w, labels);
   require(dx.shape() == x.shape() && dx.contiguous() && dw.shape() == w.shape() && dw.contiguous(),
-          Fault::bug, "head_loss_backward: dx {} and dw {} do not fit x {} and w {}",
-          dx.shape(), dw.shape(), x.shape(),
-          w.shape());
+          Fault::bug, "head_loss_backward: dx {} and dw {} do not fit x {} and w {}", dx.shape(),
+          dw.shape(), x.shape(), w.shape());
+  for (const Tensor& t : {dx, dw})
+    require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
+            "head_loss_backward: dx and dw must be f32 or bf16, not {}", name_of(t.dtype()));
   const auto span =
       q.account("head_loss_backward",
                 {.flops = 3 * product_flops(x, w),

@@ -9,16 +9,16 @@ namespace {
 void check(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Tensor& w_OI,
            const Tensor& b_O) {
   require(y_TO.rank() == 2 && x_TI.rank() == 2 && w_OI.rank() == 2, Fault::bug,
-          "{}: operands must be matrices, but are {}, {}, {}", op, y_TO.shape(),
-          x_TI.shape(), w_OI.shape());
+          "{}: operands must be matrices, but are {}, {}, {}", op, y_TO.shape(), x_TI.shape(),
+          w_OI.shape());
   require(y_TO.dim(0) == x_TI.dim(0) && y_TO.dim(1) == w_OI.dim(0) && x_TI.dim(1) == w_OI.dim(1),
-          Fault::bug, "{}: outputs {} and inputs {} do not fit the weight {}", op,
-          y_TO.shape(), x_TI.shape(), w_OI.shape());
+          Fault::bug, "{}: outputs {} and inputs {} do not fit the weight {}", op, y_TO.shape(),
+          x_TI.shape(), w_OI.shape());
   require(w_OI.contiguous(), Fault::bug, "{}: the weight must be contiguous", op);
   if (b_O)
     require(b_O.rank() == 1 && b_O.dim(0) == w_OI.dim(0) && b_O.contiguous(), Fault::bug,
             "{}: the bias is {} for {} outputs", op, b_O.shape(), w_OI.dim(0));
-  for (const Tensor& t : {y_TO, x_TI, w_OI})
+  for (const Tensor& t : {y_TO, x_TI, w_OI, b_O ? b_O : w_OI})
     require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
             "{}: takes f32 and bf16, not {}", op, name_of(t.dtype()));
 }

@@ -8,7 +8,8 @@ enum class Write : bool { replace, add };  // y = … or y += …
 
 // y = x wᵀ + b, with w as Hugging Face stores it ([outputs, inputs]). b may be absent.
 // y and x may have row strides.
-void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O, Write mode = Write::replace);
+void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O,
+            Write mode = Write::replace);
 
 // dx = dy w.
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI,

@@ -7,10 +7,10 @@ namespace capstan {
 // One parameter's tensors. Types may differ: bf16-true has all of them bf16, bf16-mixed has an f32
 // master, gradient and moments beside a bf16 weight. Arithmetic is f32.
 struct OptimizerOperands {
-  Tensor weight;  // what the model computes with; rewritten
-  Tensor master;  // the weight in full precision, or absent: then `weight` is all there is
-  Tensor grad;    // read
-  Tensor m, v;    // moments; v is absent for SGD, m too without momentum
+  Tensor weight;      // what the model computes with; rewritten
+  Tensor master;      // the weight in full precision, or absent: then `weight` is all there is
+  Tensor grad;        // read
+  Tensor m, v;        // moments; v is absent for SGD, m too without momentum
   Tensor grad_scale;  // one f32 that every gradient is multiplied by (clipping)
 };
 

@@ -78,6 +78,8 @@ void GradientClip::measure(Queue& q, const Parameters& params) {
   clip_scale(q, scale_, sum_, max_norm_);
 }
 
-double GradientClip::norm(Queue& q) const { return std::sqrt(q.value<double>(sum_)); }
+double GradientClip::norm(Queue& q) const {
+  return std::sqrt(q.value<double>(sum_));
+}
 
 }  // namespace capstan

@@ -153,10 +153,14 @@ const Option& find_option(std::string_view key) {
 }
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> words) {
-  // A prefix that was left out ("lr" for "optimizer.lr") costs less than a wrong letter.
-  const auto cost = [&](std::string_view candidate) {
-    const std::string_view end = candidate.substr(candidate.rfind('.') + 1);
-    return std::min(2 * distance(word, candidate), 2 * distance(word, end) + 1);
+  const auto last_part = [](std::string_view key) { return key.substr(key.rfind('.') + 1); };
+  // What was left out ("lr" for "optimizer.lr", "hidden" for "hidden_size") or put under another
+  // section ("train.lr") costs less than two wrong letters.
+  const auto cost = [&](std::string_view candidate) -> size_t {
+    if (word.size() > 2 && candidate.find(word) != std::string_view::npos) return 2;
+    const size_t apart = last_part(word) == word ? 1 : 3;
+    return std::min(2 * distance(word, candidate),
+                    2 * distance(last_part(word), last_part(candidate)) + apart);
   };
   return *std::min_element(words.begin(), words.end(),
                            [&](auto a, auto b) { return cost(a) < cost(b); });

@@ -35,11 +35,10 @@ double Progress::seconds() const {
 std::string Progress::render(const Line& line) const {
   const double elapsed = seconds();
   const double eta = elapsed / static_cast<double>(done_) * static_cast<double>(total_ - done_);
-  const std::string val =
-      line.val_loss < 0 ? "" : fmt::format(" | val {:.4f}", line.val_loss);
+  const std::string val = line.val_loss < 0 ? "" : fmt::format(" | val {:.4f}", line.val_loss);
   return fmt::format("step {}/{} | loss {:.4f}{} | lr {:.2e} | {} tok/s | ETA {}", done_, total_,
-                     line.loss, val, line.lr,
-                     format_count(static_cast<double>(tokens_) / elapsed), format_duration(eta));
+                     line.loss, val, line.lr, format_count(static_cast<double>(tokens_) / elapsed),
+                     format_duration(eta));
 }
 
 void Progress::step(const Line& line) {

@@ -11,7 +11,9 @@
 namespace capstan {
 namespace {
 
-std::string bytes(int64_t n) { return format_bytes(static_cast<double>(n)); }
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
 
 }  // namespace
 
@@ -34,8 +36,7 @@ std::string plan_table(const MemoryPlan& plan) {
 }
 
 std::string memory_table(const MemoryPlan& plan, const Arena& arena) {
-  std::string s =
-      fmt::format("  {:<14}{:>12}{:>12}\n", "memory", "planned", "measured");
+  std::string s = fmt::format("  {:<14}{:>12}{:>12}\n", "memory", "planned", "measured");
   for (int i = 0; i < kCategories; ++i) {
     const auto c = static_cast<size_t>(i);
     if (plan.highest[c] > 0 || arena.highest()[c] > 0)

@@ -45,8 +45,7 @@ bool Tensor::contiguous() const {
 }
 
 void Tensor::wrong_type(DType wanted) const {
-  fail(Fault::bug, "tensor {} of {} used as {}", shape_, name_of(dtype_),
-       name_of(wanted));
+  fail(Fault::bug, "tensor {} of {} used as {}", shape_, name_of(dtype_), name_of(wanted));
 }
 
 Tensor Tensor::view_at(int64_t element) const {
@@ -81,8 +80,8 @@ Tensor Tensor::heads(int64_t count) const {
 }
 
 Tensor Tensor::reshape(const Shape& shape) const {
-  require(contiguous() && shape.numel() == numel(), Fault::bug, "tensor {} reshaped to {}",
-          shape_, shape);
+  require(contiguous() && shape.numel() == numel(), Fault::bug, "tensor {} reshaped to {}", shape_,
+          shape);
   return {data_, dtype_, shape};
 }
 

@@ -23,6 +23,11 @@ BatchOptions batch_options(const Recipe& recipe, const ModelConfig& model) {
   return {.max_seq_length = recipe.max_seq_length, .vocab = model.vocab, .packed = recipe.packed};
 }
 
+// Recipes may ask for batches of any size: sums and products of them must not overflow.
+int64_t at_most_all(int64_t batch, const Dataset& dataset) {
+  return std::min(batch, std::max<int64_t>(1, dataset.size()));
+}
+
 bool fits(const TrainOptions& options, int64_t available) {
   return Trainer::plan(options).total_bytes <= available;
 }
@@ -165,7 +170,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, const ModelConfig& model, Dataset
       trainer_(std::make_unique<Trainer>(queue_, options_)) {}
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
-  return {dataset, recipe_.micro_batch_size, batch_options(recipe_, options_.model)};
+  return {dataset, at_most_all(recipe_.micro_batch_size, dataset),
+          batch_options(recipe_, options_.model)};
 }
 
 void TrainingRun::initialize() {
@@ -177,10 +183,10 @@ void TrainingRun::initialize() {
 
 double TrainingRun::validate() {
   if (validation_.size() == 0) return -1;
-  // Compared before they are multiplied: both may be as large as the user likes.
-  const int64_t all = validation_.size(), micro = std::min(all, recipe_.micro_batch_size);
+  const int64_t all = validation_.size();
+  const int64_t micro = at_most_all(recipe_.micro_batch_size, validation_);
   const int64_t samples =
-      recipe_.eval_max_iters < all / micro ? recipe_.eval_max_iters * micro : all;
+      recipe_.eval_max_iters <= all / micro ? recipe_.eval_max_iters * micro : all;
   Sampler in_order(validation_.size(), samples, 0, false);
   MicroBatches data = micro_batches(validation_);
   data.start(in_order.ids(0));
@@ -189,7 +195,8 @@ double TrainingRun::validate() {
 }
 
 void TrainingRun::train() {
-  Sampler sampler(train_.size(), recipe_.global_batch_size, static_cast<uint64_t>(recipe_.seed));
+  Sampler sampler(train_.size(), at_most_all(recipe_.global_batch_size, train_),
+                  static_cast<uint64_t>(recipe_.seed));
   MicroBatches data = micro_batches(train_);
   queue_.reset_totals();
   Progress progress(recipe_.max_steps, recipe_.log_interval);

@@ -59,8 +59,8 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
   starts_ = tensor(DType::i32, options.limits.documents + 1, "document starts");
   loss_ = tensor(DType::f64, 1, "loss");
   if (options.sample_positions > 0)
-    decoder_ = std::make_unique<Decoder>(q, model_, options.sample_positions,
-                                         options.sample_positions);
+    decoder_ =
+        std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
 }
 
 MemoryPlan Trainer::plan(const TrainOptions& options) {
@@ -116,8 +116,7 @@ double Trainer::update(double lr, double loss_sum, const MicroBatches* data) {
   clip_.measure(q_, params_);
   const double norm = clip_.norm(q_);
   if (data != nullptr) {
-    if (!std::isfinite(loss_sum))
-      not_finite("loss", loss_sum, optimizer_.steps(), data->samples());
+    if (!std::isfinite(loss_sum)) not_finite("loss", loss_sum, optimizer_.steps(), data->samples());
     if (!std::isfinite(norm))
       not_finite("gradient's norm", norm, optimizer_.steps(), data->samples());
   }

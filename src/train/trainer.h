@@ -12,9 +12,9 @@ namespace capstan {
 
 // The largest micro-batch that can come: what memory is planned for.
 struct BatchLimits {
-  int64_t tokens = 0;     // padding included
+  int64_t tokens = 0;  // padding included
   int64_t documents = 0;
-  int64_t longest = 0;    // tokens of one document
+  int64_t longest = 0;  // tokens of one document
 
   void include(const BatchLimits& other);
 };
@@ -28,20 +28,20 @@ struct TrainOptions {
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
   OptimizerOptions optimizer;
   Schedule schedule;
-  double max_norm = 0;              // 0: no clipping
-  int64_t sample_positions = 0;     // room to generate samples during the run; 0: none
+  double max_norm = 0;           // 0: no clipping
+  int64_t sample_positions = 0;  // room to generate samples during the run; 0: none
 };
 
 struct StepResult {
   double loss = 0;       // mean over the targets of the whole global batch
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;    // with padding
+  int64_t tokens = 0;  // with padding
   int64_t targets = 0;
 };
 
-// A model being trained on one device. All memory is taken in the constructor's requests and, within
-// the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan.
+// A model being trained on one device. All memory is taken in the constructor's requests and,
+// within the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan.
 class Trainer {
  public:
   Trainer(Queue& q, const TrainOptions& options);
@@ -49,8 +49,8 @@ class Trainer {
   // The program run on `sim`: what a Trainer with these options will ask for.
   static MemoryPlan plan(const TrainOptions& options);
 
-  // One optimizer step over the micro-batches of a step that was started. A loss or gradient that is
-  // not finite throws Fault::usage before any weight is touched, naming the samples.
+  // One optimizer step over the micro-batches of a step that was started. A loss or gradient that
+  // is not finite throws Fault::usage before any weight is touched, naming the samples.
   StepResult step(MicroBatches& data);
 
   // Mean loss over the micro-batches of a step that was started; 0 if nothing counts.

@@ -32,6 +32,16 @@ TEST(Rng, IsAFunctionOfKeyAndIndex) {
   EXPECT_EQ(copy.draws(5), a.draws(5));
 }
 
+TEST(Rng, WordsInBulkAreTheWordsOneByOne) {
+  const Rng rng({.seed = 7, .step = 1, .sample = 2, .site = 3});
+  // Across the carry into the counter's upper half, too.
+  for (const uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{1} << 32) - 3}) {
+    uint32_t words[96];
+    rng.words(first, words);
+    for (uint64_t i = 0; i < 96; ++i) EXPECT_EQ(words[i], rng.word(4 * first + i)) << i;
+  }
+}
+
 // Recorded once: a change here changes the draws of every run, and runs that resume.
 TEST(Rng, KeepsItsStream) {
   const Rng rng({.seed = 1, .step = 2, .sample = 3, .site = 4});

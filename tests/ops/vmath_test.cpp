@@ -57,5 +57,28 @@ TEST(SigmoidF32, Saturates) {
   EXPECT_TRUE(std::isnan(sigmoid_f32(NAN)));
 }
 
+TEST(LogF32, IsWithinTwoUlp) {
+  double worst = 0;
+  for (float x = 0x1p-32f; x < 4.0f; x *= 1.0001f) {
+    const double exact = std::log(double{x});
+    const auto near = static_cast<float>(exact);
+    const double ulp = std::abs(double{std::nextafter(near, kInf)} - double{near});
+    worst = std::max(worst, std::abs(double{log_f32(x)} - exact) / ulp);
+  }
+  EXPECT_LT(worst, 2);
+  EXPECT_EQ(log_f32(1.0f), 0.0f);
+}
+
+TEST(SinCosF32, AreNearInEveryQuadrant) {
+  double worst = 0;
+  for (int i = 0; i <= 100000; ++i) {
+    const float t = static_cast<float>(i) / 100000;
+    const SinCos found = sincos_turns_f32(t);
+    worst = std::max(worst, std::abs(double{found.sin} - std::sin(2 * M_PI * double{t})));
+    worst = std::max(worst, std::abs(double{found.cos} - std::cos(2 * M_PI * double{t})));
+  }
+  EXPECT_LT(worst, 0x1p-22);
+}
+
 }  // namespace
 }  // namespace capstan::cpu

@@ -38,7 +38,8 @@ Dataset ragged(int64_t samples, int64_t vocab) {
   uint64_t draw = 0;
   for (int64_t s = 0; s < samples; ++s) {
     std::vector<int32_t> tokens(2 + rng.below(draw++, 19));
-    for (auto& t : tokens) t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(vocab)));
+    for (auto& t : tokens)
+      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(vocab)));
     data.add(tokens, static_cast<int64_t>(rng.below(draw++, tokens.size())));
   }
   return data;
@@ -53,7 +54,8 @@ LossAndGradients compute(const ModelConfig& config, const Dataset& data, int64_t
                          bool packed, Recompute policy, Precision precision) {
   Engine e(config, precision, policy);
   e.params.initialize(e.q, 7);
-  MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = config.vocab, .packed = packed});
+  MicroBatches micro(data, micro_batch,
+                     {.max_seq_length = 32, .vocab = config.vocab, .packed = packed});
   std::vector<int64_t> ids(static_cast<size_t>(data.size()));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
   micro.start(ids);
@@ -177,8 +179,7 @@ TEST(Determinism, GradientsThatLiveInTheStepChangeNothing) {
 TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
   for (const ModelConfig& config : {small_config(), all_features()}) {
     const Dataset data = ragged(6, config.vocab);
-    for (const auto precision :
-         {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
       for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block})
         for (const bool single : {true, false}) {
           SCOPED_TRACE(fmt::format("{} {} {}", name_of(precision), name_of(policy), single));

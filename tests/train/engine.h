@@ -50,14 +50,15 @@ struct PlainBatch {
     return n;
   }
   int64_t targets() const {
-    return static_cast<int64_t>(labels.size()) -
-           std::count(labels.begin(), labels.end(), -100);
+    return static_cast<int64_t>(labels.size()) - std::count(labels.begin(), labels.end(), -100);
   }
   Batch view(int64_t window) {
     const auto tensor = [](std::vector<int32_t>& v) {
       return Tensor(v.data(), DType::i32, {static_cast<int64_t>(v.size())});
     };
-    return {tensor(ids), tensor(labels), tensor(positions),
+    return {tensor(ids),
+            tensor(labels),
+            tensor(positions),
             {tensor(starts), static_cast<int64_t>(starts.size()) - 1, longest(), window}};
   }
 };
@@ -87,8 +88,8 @@ struct Engine {
     std::map<std::string, Values> result;
     for (int i = 0; i < params.count(); ++i)
       for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
-        result[part.name] = values(
-            (gradients ? params.grad(i) : params.stored(i)).rows(part.first_row, part.rows));
+        result[part.name] =
+            values((gradients ? params.grad(i) : params.stored(i)).rows(part.first_row, part.rows));
     return result;
   }
 };

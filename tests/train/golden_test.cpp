@@ -150,15 +150,14 @@ TEST_P(Golden, TheCacheChangesNothing) {
   const auto ids = raw<int32_t>("decode_ids");
   const auto T = static_cast<int64_t>(ids.size());
   PlainBatch b(ids, ids, {0, static_cast<int32_t>(T)});
-  const Buffer logits =
-      e.arena.make(Category::data, DType::f32, {T, config.vocab}, "logits");
+  const Buffer logits = e.arena.make(Category::data, DType::f32, {T, config.vocab}, "logits");
   e.model.logits(e.q, b.view(config.sliding_window), logits);
   for (const int64_t piece : {int64_t{1}, int64_t{3}, T}) {
     Decoder decoder(e.q, e.model, T, T);
     for (int64_t at = 0; at < T; at += piece) {
       const int64_t n = std::min(piece, T - at);
-      const auto last = decoder.feed(e.q, std::span(ids).subspan(static_cast<size_t>(at),
-                                                                 static_cast<size_t>(n)));
+      const auto last = decoder.feed(
+          e.q, std::span(ids).subspan(static_cast<size_t>(at), static_cast<size_t>(n)));
       EXPECT_LT(error(Values(last.begin(), last.end()), values(logits->rows(at + n - 1, 1))),
                 kTolerance)
           << "pieces of " << piece << ", token " << at + n - 1;

@@ -54,8 +54,8 @@ void store_rows(const Head& h, int64_t row, int64_t rows, const float* values) {
   });
 }
 
-// The keys [first, last) that at least one query of a strip sees. Query row r of the strip stands at
-// position `position` + r.
+// The keys [first, last) that at least one query of a strip sees. Query row r of the strip stands
+// at position `position` + r.
 struct Strip {
   int64_t position, rows, first, last, window;
 
@@ -71,8 +71,8 @@ struct Strip {
   int64_t end(int64_t r) const { return position + r + 1 - first; }
 };
 
-// Turns a row of scaled scores into probabilities; what the mask hides becomes 0. Returns the log of
-// the sum of exponentials.
+// Turns a row of scaled scores into probabilities; what the mask hides becomes 0. Returns the log
+// of the sum of exponentials.
 float softmax_row(float* s, int64_t begin, int64_t end, int64_t keys) {
   float top = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : top)
@@ -158,13 +158,14 @@ float dot_row(const Head& a, const Head& b, int64_t row) {
     const T* x = a.tensor.as<T>() + a.offset(row);
     const T* y = b.tensor.as<T>() + b.offset(row);
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < a.dim(); ++i) sum += static_cast<float>(x[i]) * static_cast<float>(y[i]);
+    for (int64_t i = 0; i < a.dim(); ++i)
+      sum += static_cast<float>(x[i]) * static_cast<float>(y[i]);
   });
   return sum;
 }
 
-// p: scaled scores, becomes probabilities. dp: gradient of the probabilities, becomes the gradient of
-// the unscaled scores.
+// p: scaled scores, becomes probabilities. dp: gradient of the probabilities, becomes the gradient
+// of the unscaled scores.
 void softmax_backward_row(float* p, float* dp, int64_t begin, int64_t end, int64_t keys, float lse,
                           float delta, float scale) {
 #pragma omp simd
@@ -179,9 +180,9 @@ void softmax_backward_row(float* p, float* dp, int64_t begin, int64_t end, int64
 }
 
 // One query head: writes dq, adds to the dk and dv panels.
-void attend_backward(const Head& dq, const Head& d_o, const Head& o, const float* lse, const Head& q,
-                     const MatrixF32& k_all, const MatrixF32& v_all, const Sequence& s, float scale,
-                     const BackwardPanels& w) {
+void attend_backward(const Head& dq, const Head& d_o, const Head& o, const float* lse,
+                     const Head& q, const MatrixF32& k_all, const MatrixF32& v_all,
+                     const Sequence& s, float scale, const BackwardPanels& w) {
   const int64_t dim = q.dim();
   for (int64_t row = 0; row < s.queries; row += kRows) {
     const Strip strip(row, std::min(kRows, s.queries - row), s.window);
@@ -231,7 +232,8 @@ void attention(Tensor o, Tensor lse, Tensor q, Tensor k, Tensor v, const Attenti
 }
 
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse, Tensor q,
-                        Tensor k, Tensor v, const AttentionMask& mask, float scale, Tensor scratch) {
+                        Tensor k, Tensor v, const AttentionMask& mask, float scale,
+                        Tensor scratch) {
   use_one_blas_thread();
   const int64_t kv_heads = k.dim(1), group = q.dim(1) / kv_heads, dim = q.dim(2);
   const int64_t tokens = q.dim(0);

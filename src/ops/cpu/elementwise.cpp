@@ -5,6 +5,7 @@
 
 #include "base/parallel.h"
 #include "ops/cpu/types.h"
+#include "ops/cpu/vmath.h"
 
 namespace capstan::cpu {
 namespace {
@@ -13,11 +14,12 @@ namespace {
 // alone whatever the number of threads. The two can differ in how products are fused into sums.
 constexpr int64_t kGrain = 16384;
 
+constexpr int64_t kBlock = 1024;  // random words at a time
+
 // Calls body(begin, end, base, words) on ranges that cover [first, first + n), with the random word
-// of value i in words[i - base]. `base` is even: the words of values 2j and 2j + 1 are both there.
+// of value i in words[i - base]; all kBlock words from `base` on are there.
 template <class Body>
 void with_words(const RngKey& key, int64_t first, int64_t n, const Body& body) {
-  constexpr int64_t kBlock = 1024;
   const Rng rng(key);
   const int64_t last = first + n, first_block = first / kBlock;
   const int64_t blocks = n > 0 ? (last + kBlock - 1) / kBlock - first_block : 0;
@@ -26,22 +28,23 @@ void with_words(const RngKey& key, int64_t first, int64_t n, const Body& body) {
       uint32_t words[kBlock];
       const int64_t base = b * kBlock;
       const int64_t begin = std::max(first, base), end = std::min(last, base + kBlock);
-      for (int64_t i = begin / 4; i < (end + 3) / 4; ++i) {
-        const auto four = rng.draws(static_cast<uint64_t>(i));
-        std::copy(four.begin(), four.end(), words + 4 * i - base);
-      }
+      rng.words(static_cast<uint64_t>(base / 4), words);
       body(begin, end, base, words);
     }
   });
 }
 
-// Two independent normal values from two words (Box and Muller).
-void normal_pair(float* out, uint32_t a, uint32_t b, float std) {
-  const float u = (static_cast<float>(a) + 1.0f) * 0x1p-32f;  // (0, 1]: its logarithm is finite
-  const float angle = static_cast<float>(b >> 8) * (0x1p-24f * 6.2831853f);
-  const float radius = std * std::sqrt(-2.0f * std::log(u));
-  out[0] = radius * std::cos(angle);
-  out[1] = radius * std::sin(angle);
+// kBlock normal values from as many words, two from each pair (Box and Muller).
+void normal_block(float* out, const uint32_t* words, float std) {
+#pragma omp simd
+  for (int64_t i = 0; i < kBlock; i += 2) {
+    // (0, 1]: its logarithm is finite.
+    const float u = (static_cast<float>(words[i]) + 1.0f) * 0x1p-32f;
+    const float radius = std * std::sqrt(-2.0f * log_f32(u));
+    const SinCos turn = sincos_turns_f32(static_cast<float>(words[i + 1] >> 8) * 0x1p-24f);
+    out[i] = radius * turn.cos;
+    out[i + 1] = radius * turn.sin;
+  }
 }
 
 }  // namespace
@@ -82,12 +85,10 @@ void fill_normal(const Tensor& y_, float std, const RngKey& key, int64_t first) 
     Y* const y = y_.as<Y>();
     with_words(key, first, y_.numel(),
                [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
-                 for (int64_t even = begin / 2 * 2; even < end; even += 2) {
-                   float pair[2];
-                   normal_pair(pair, words[even - base], words[even + 1 - base], std);
-                   if (even >= begin) store(y[even - first], pair[0]);
-                   if (even + 1 < end) store(y[even + 1 - first], pair[1]);
-                 }
+                 float normal[kBlock];
+                 normal_block(normal, words, std);
+#pragma omp simd
+                 for (int64_t i = begin; i < end; ++i) store(y[i - first], normal[i - base]);
                });
   });
 }

@@ -1,6 +1,8 @@
 #include "ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "base/parallel.h"
@@ -27,6 +29,7 @@ struct Problem {
   DType c_type;
   int64_t c_stride;
   bool add;
+  Tensor bias;  // n values, or absent
 };
 
 struct Tile {
@@ -65,11 +68,25 @@ const float* f32_at(const Matrix& x, int64_t row, int64_t col) {
          (x.transposed ? col * x.row_stride + row : row * x.row_stride + col);
 }
 
+// Adds the bias to f32 sums of columns n0 … n0 + cols: before they are rounded to another type.
+void add_bias(const Problem& p, float* sums, int64_t stride, int64_t rows, int64_t n0,
+              int64_t cols) {
+  if (!p.bias) return;
+  with_type(p.bias.dtype(), [&]<class B>() {
+    const B* bias = p.bias.as<B>() + n0;
+    for (int64_t r = 0; r < rows; ++r) {
+      float* row = sums + r * stride;
+#pragma omp simd
+      for (int64_t i = 0; i < cols; ++i) row[i] += static_cast<float>(bias[i]);
+    }
+  });
+}
+
 void tile_f32(const Problem& p, const Tile& t) {
-  sgemm(t.m1 - t.m0, t.n1 - t.n0, p.k, 1,
-        {f32_at(p.a, t.m0, 0), p.a.row_stride, p.a.transposed},
-        {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f,
-        static_cast<float*>(p.c) + t.m0 * p.c_stride + t.n0, p.c_stride);
+  float* c = static_cast<float*>(p.c) + t.m0 * p.c_stride + t.n0;
+  sgemm(t.m1 - t.m0, t.n1 - t.n0, p.k, 1, {f32_at(p.a, t.m0, 0), p.a.row_stride, p.a.transposed},
+        {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f, c, p.c_stride);
+  add_bias(p, c, p.c_stride, t.m1 - t.m0, t.n0, t.n1 - t.n0);
 }
 
 // A block of an operand as f32: where it is, or widened into `panel`.
@@ -122,6 +139,7 @@ void tile_mixed(const Problem& p, const Tile& t, float* panels) {
         sgemm(rows, cols, depth, 1, widen(p.a, m0, rows, k0, depth, panel_a),
               widen(p.b, k0, depth, n0, cols, panel_b), keep ? 1.0f : 0.0f, sums, stride);
       }
+      add_bias(p, sums, stride, rows, n0, cols);
       if (!direct) store_block(p, m0, rows, n0, cols, panel_c);
     }
   }
@@ -141,8 +159,10 @@ void few_rows(const Problem& p) {
   parallel_for(p.n, std::max<int64_t>(1, kSerialWork / p.k), [&](int64_t begin, int64_t end) {
     for (int64_t j = begin; j < end; ++j) {
       const B* b = static_cast<const B*>(p.b.data) + j * p.b.row_stride;
+      float bias = 0;
+      add_bias(p, &bias, 1, 1, j, 1);
       for (int64_t i = 0; i < p.m; ++i) {
-        const float sum = dot(static_cast<const A*>(p.a.data) + i * p.a.row_stride, b, p.k);
+        const float sum = dot(static_cast<const A*>(p.a.data) + i * p.a.row_stride, b, p.k) + bias;
         C& c = static_cast<C*>(p.c)[i * p.c_stride + j];
         c = C(p.add ? static_cast<float>(c) + sum : sum);
       }
@@ -162,6 +182,14 @@ void few_rows_any(const Problem& p) {
                                  : with_b.template operator()<bf16>();
 }
 
+// The sum of no products: what a batch without tokens gives.
+void product_of_nothing(const Problem& p) {
+  if (p.add) return;
+  for (int64_t r = 0; r < p.m; ++r)
+    std::memset(static_cast<std::byte*>(p.c) + r * p.c_stride * size_of(p.c_type), 0,
+                static_cast<size_t>(p.n * size_of(p.c_type)));
+}
+
 }  // namespace
 
 int64_t gemm_scratch(DType a, DType b, DType c) {
@@ -170,11 +198,12 @@ int64_t gemm_scratch(DType a, DType b, DType c) {
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
-          int64_t c_stride, bool add, void* scratch) {
+          int64_t c_stride, bool add, void* scratch, const Tensor& bias) {
   use_one_blas_thread();
   if (m == 0 || n == 0) return;
 
-  const Problem p{m, n, k, a, b, c, c_type, c_stride, add};
+  const Problem p{m, n, k, a, b, c, c_type, c_stride, add, bias};
+  if (k == 0) return product_of_nothing(p);
   if (m <= kFewRows && !a.transposed && b.transposed) return few_rows_any(p);
   const bool plain = gemm_scratch(a.dtype, b.dtype, c_type) == 0;
   const Grid grid = m * n * k <= kSerialWork ? Grid{} : choose_grid(m, n, num_threads());

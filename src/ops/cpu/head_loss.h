@@ -6,7 +6,7 @@ namespace capstan::cpu {
 
 // Scratch: logits, inputs and input gradients of one chunk of tokens, and the product's panels.
 struct HeadScratch {
-  int64_t rows = 0;  // tokens in a chunk
+  int64_t rows = 0;               // tokens in a chunk
   Tensor logits_RV, x_RD, dx_RD;  // f32
   Tensor tokens_R;                // i32: which token each row is
   Tensor losses_R;                // f64

@@ -9,27 +9,6 @@
 namespace capstan::cpu {
 namespace {
 
-// Sets or adds the bias before the product is added, so that the sum is rounded once.
-void put_bias(Tensor y, Tensor b, Write mode) {
-  with_types(y.dtype(), b.dtype(), [&]<class Y, class B>() {
-    const B* bias = b.as<B>();
-    parallel_for(y.dim(0), 16, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        Y* row = y.as<Y>() + t * y.stride(0);
-        const int64_t n = y.dim(1);
-        if (mode == Write::add) {
-#pragma omp simd
-          for (int64_t i = 0; i < n; ++i)
-            store(row[i], static_cast<float>(row[i]) + static_cast<float>(bias[i]));
-        } else {
-#pragma omp simd
-          for (int64_t i = 0; i < n; ++i) store(row[i], static_cast<float>(bias[i]));
-        }
-      }
-    });
-  });
-}
-
 // db += column sums. Each thread owns columns and walks the rows in order: the sum does not depend
 // on the number of threads.
 void add_column_sums(Tensor db, Tensor dy) {
@@ -54,9 +33,8 @@ void add_column_sums(Tensor db, Tensor dy) {
 }  // namespace
 
 void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, Tensor scratch) {
-  if (b) put_bias(y, b, mode);
   gemm(x.dim(0), w.dim(0), w.dim(1), matrix(x), matrix(w, true), y.raw(), y.dtype(), y.stride(0),
-       mode == Write::add || b, scratch.raw());
+       mode == Write::add, scratch.raw(), b);
 }
 
 void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, Tensor scratch) {

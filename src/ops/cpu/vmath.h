@@ -43,4 +43,47 @@ inline float sigmoid_f32(float x) {
   return 1.0f / (1.0f + exp_f32(-x));
 }
 
+// log(x) within 2 ulp for normal x > 0; nothing is promised for others.
+inline float log_f32(float x) {
+  // x = m 2^e with m in [sqrt(1/2), sqrt(2)): the exponent of x / sqrt(1/2).
+  constexpr uint32_t kRootHalf = 0x3f3504f3;
+  const uint32_t above = std::bit_cast<uint32_t>(x) - kRootHalf;
+  const float e = static_cast<float>(static_cast<int32_t>(above) >> 23);
+  const float f = std::bit_cast<float>((above & 0x7fffff) + kRootHalf) - 1.0f;
+
+  // The polynomial of Cephes' logf; ln 2 in two parts, so that e times the first is exact.
+  float p = 7.0376836292e-2f;
+  p = p * f - 1.1514610310e-1f;
+  p = p * f + 1.1676998740e-1f;
+  p = p * f - 1.2420140846e-1f;
+  p = p * f + 1.4249322787e-1f;
+  p = p * f - 1.6668057665e-1f;
+  p = p * f + 2.0000714765e-1f;
+  p = p * f - 2.4999993993e-1f;
+  p = p * f + 3.3333331174e-1f;
+  const float f2 = f * f;
+  return (f + (p * f * f2 - 2.12194440e-4f * e - 0.5f * f2)) + 0.693359375f * e;
+}
+
+struct SinCos {
+  float sin, cos;
+};
+
+// Sine and cosine of t turns (2 pi t radians), t in [0, 1], with an absolute error below 2^-22.
+inline SinCos sincos_turns_f32(float t) {
+  // t = q / 4 + r, |r| <= 1/8: q rounded by adding 1.5 * 2^23, as in exp_f32.
+  constexpr float kRound = 0x1.8p23f;
+  const float shifted = t * 4.0f + kRound;
+  const uint32_t q = std::bit_cast<uint32_t>(shifted);  // its two low bits are the quadrant
+  const float a = (t - (shifted - kRound) * 0.25f) * 6.28318530718f;
+  const float a2 = a * a;
+  const float s =
+      a + a * a2 * (-1.6666654611e-1f + a2 * (8.3321608736e-3f + a2 * -1.9515295891e-4f));
+  const float c = 1.0f - 0.5f * a2 +
+                  a2 * a2 * (4.1666645683e-2f + a2 * (-1.3887316255e-3f + a2 * 2.4433157118e-5f));
+  const bool odd = (q & 1) != 0;
+  const float sine = odd ? c : s, cosine = odd ? s : c;
+  return {(q & 2) != 0 ? -sine : sine, ((q + 1) & 2) != 0 ? -cosine : cosine};
+}
+
 }  // namespace capstan::cpu

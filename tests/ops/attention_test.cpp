@@ -1,0 +1,436 @@
+#include "ops/attention.h"
+
+#include <ostream>
+
+#include "ops/cpu/attention.h"
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+struct Layout {
+  int64_t H, K, D;
+  std::vector<int64_t> lengths;  // of the documents
+  int64_t window = 0;
+
+  int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  int64_t longest() const {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(D)); }
+  // An output rests on sums over a head and over the keys.
+  int64_t terms() const { return D + longest(); }
+};
+
+std::ostream& operator<<(std::ostream& to, const Layout& l) {
+  to << "H=" << l.H << " K=" << l.K << " D=" << l.D << " window=" << l.window << " documents of";
+  for (const int64_t length : l.lengths) to << ' ' << length;
+  return to;
+}
+
+struct Reference {
+  Values o_THD, lse_HT;
+};
+
+Reference attention_f64(const Layout& l, const Values& q, const Values& k, const Values& v,
+                        double scale) {
+  const int64_t T = l.tokens(), D = l.D;
+  Reference r{Values(q.size(), 0.0), Values(idx(l.H * T))};
+  int64_t first = 0;
+  for (const int64_t length : l.lengths) {
+    for (int64_t t = first; t < first + length; ++t)
+      for (int64_t h = 0; h < l.H; ++h) {
+        const int64_t begin = l.window > 0 ? std::max(first, t - l.window + 1) : first;
+        const auto query = q.begin() + (t * l.H + h) * D;
+        const auto row = [&](int64_t s) { return (s * l.K + h / (l.H / l.K)) * D; };
+        Values p;
+        for (int64_t s = begin; s <= t; ++s)
+          p.push_back(scale * std::inner_product(query, query + D, k.begin() + row(s), 0.0));
+        const double top = *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& x : p) sum += x = std::exp(x - top);
+        for (int64_t s = begin; s <= t; ++s)
+          for (int64_t d = 0; d < D; ++d)
+            r.o_THD[idx((t * l.H + h) * D + d)] += p[idx(s - begin)] / sum * v[idx(row(s) + d)];
+        r.lse_HT[idx(h * T + t)] = top + std::log(sum);
+      }
+    first += length;
+  }
+  return r;
+}
+
+double largest_difference(const Values& a, const Values& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i)
+    if (const double off = std::abs(a[i] - b[i]); !(off <= worst)) worst = off;  // NaN wins
+  return worst;
+}
+
+// One problem. q, k and v are columns of one buffer, as a fused projection leaves them; so are
+// their gradients.
+struct Case {
+  Layout layout;
+  Buffer qkv, dqkv, o, d_o, lse, starts;
+  AttentionMask mask;
+
+  Tensor q(const Tensor& buffer) const {
+    return buffer.cols(0, layout.H * layout.D).heads(layout.H);
+  }
+  Tensor k(const Tensor& buffer) const { return kv(buffer, layout.H); }
+  Tensor v(const Tensor& buffer) const { return kv(buffer, layout.H + layout.K); }
+
+ private:
+  Tensor kv(const Tensor& buffer, int64_t head) const {
+    return buffer.cols(head * layout.D, layout.K * layout.D).heads(layout.K);
+  }
+};
+
+class Attention : public OnEveryDevice {
+ protected:
+  Case make(const Layout& l, DType dtype) {
+    const int64_t T = l.tokens(), width = (l.H + 2 * l.K) * l.D;
+    Values starts{0};
+    for (const int64_t length : l.lengths) starts.push_back(starts.back() + double(length));
+    const auto documents = static_cast<int64_t>(l.lengths.size());
+    Case c{.layout = l,
+           .qkv = random(dtype, {T, width}),
+           .dqkv = empty(dtype, {T, width}),
+           .o = empty(dtype, {T, l.H, l.D}),
+           .d_o = random(dtype, {T, l.H, l.D}),
+           .lse = empty(DType::f32, {l.H, T}),
+           .starts = of(DType::i32, {documents + 1}, starts),
+           .mask = {}};
+    c.mask = {c.starts, documents, l.longest(), l.window};
+    return c;
+  }
+  void forward(const Case& c) {
+    attention(q_, c.o, c.lse, c.q(c.qkv), c.k(c.qkv), c.v(c.qkv), c.mask, c.layout.scale());
+  }
+  void backward(const Case& c, const Tensor& dqkv) {
+    attention_backward(q_, c.q(dqkv), c.k(dqkv), c.v(dqkv), c.d_o, c.o, c.lse, c.q(c.qkv),
+                       c.k(c.qkv), c.v(c.qkv), c.mask, c.layout.scale());
+  }
+  Reference expected(const Case& c) {
+    return attention_f64(c.layout, values(c.q(c.qkv)), values(c.k(c.qkv)), values(c.v(c.qkv)),
+                         double{c.layout.scale()});
+  }
+
+  void expect_matches_f64(const Layout& l, DType dtype) {
+    const Case c = make(l, dtype);
+    forward(c);
+    const Reference r = expected(c);
+    EXPECT_LT(error(values(c.o), r.o_THD), tolerance(dtype, l.terms()))
+        << name_of(dtype) << ' ' << l;
+    // A score is a sum of D products, whose rounding is relative to |q| |k| scale, here sqrt(D).
+    const double size = std::sqrt(double(l.D)) + std::log(double(l.longest()));
+    EXPECT_LT(largest_difference(values(c.lse), r.lse_HT), size * tolerance(DType::f32, l.terms()))
+        << name_of(dtype) << ' ' << l;
+  }
+
+  void expect_gradients_match(const Layout& l, DType dtype) {
+    const Case c = make(l, dtype);
+    forward(c);
+    backward(c, c.dqkv);
+    const Values q = values(c.q(c.qkv)), k = values(c.k(c.qkv)), v = values(c.v(c.qkv));
+    const Values d_o = values(c.d_o);
+    const auto f = [&](const Values& q_at, const Values& k_at, const Values& v_at) {
+      return dot(d_o, attention_f64(l, q_at, k_at, v_at, double{l.scale()}).o_THD);
+    };
+    const double tol = 4 * tolerance(dtype, l.terms() * (l.H / l.K)) + kDifferenceError;
+    const auto off = [&](const auto& of_one, const Values& at, const Tensor& gradient) {
+      return gradient_error(of_one, at, values(gradient), 1);
+    };
+    EXPECT_LT(off([&](const Values& at) { return f(at, k, v); }, q, c.q(c.dqkv)), tol)
+        << "dq, " << name_of(dtype) << ' ' << l;
+    EXPECT_LT(off([&](const Values& at) { return f(q, at, v); }, k, c.k(c.dqkv)), tol)
+        << "dk, " << name_of(dtype) << ' ' << l;
+    EXPECT_LT(off([&](const Values& at) { return f(q, k, at); }, v, c.v(c.dqkv)), tol)
+        << "dv, " << name_of(dtype) << ' ' << l;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, Attention, testing::ValuesIn(devices_present()), device_name);
+
+// Lengths around the edges of a strip of 64 queries; groups of 1, 2, 4 and 7.
+TEST_P(Attention, MatchesF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t T : {1, 3, 63, 64, 65, 130}) {
+      expect_matches_f64({1, 1, 16, {T}}, dtype);
+      expect_matches_f64({2, 2, 48, {T}}, dtype);
+      expect_matches_f64({4, 2, 100, {T}}, dtype);
+      expect_matches_f64({4, 1, 128, {T}}, dtype);
+      expect_matches_f64({7, 1, 16, {T}}, dtype);
+      expect_matches_f64({2, 1, 256, {T}}, dtype);
+    }
+}
+
+TEST_P(Attention, MatchesF64WithDocumentsAndWindows) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t window : {0, 1, 2, 5, 63, 64, 65, 100, 1000})
+      expect_matches_f64({4, 2, 16, {1, 70, 1, 1, 64, 5, 129}, window}, dtype);
+}
+
+TEST_P(Attention, GradientsMatchFiniteDifferences) {
+  for (const DType dtype : kComputeTypes) {
+    expect_gradients_match({1, 1, 16, {3}}, dtype);
+    expect_gradients_match({2, 2, 48, {63}}, dtype);
+    expect_gradients_match({4, 2, 100, {64}}, dtype);
+    expect_gradients_match({4, 1, 128, {65}}, dtype);
+    expect_gradients_match({7, 1, 16, {130}}, dtype);
+    expect_gradients_match({2, 1, 256, {33}}, dtype);
+    for (const int64_t window : {0, 2, 5, 64, 70, 1000})
+      expect_gradients_match({4, 2, 16, {1, 70, 1, 5, 129}, window}, dtype);
+  }
+}
+
+TEST_P(Attention, ATokenAloneSeesItself) {
+  for (const DType dtype : kComputeTypes) {
+    const Layout l{2, 1, 16, {1, 1, 1}};
+    const Case c = make(l, dtype);
+    forward(c);
+    backward(c, c.dqkv);
+    const Values o = values(c.o), v = values(c.v(c.qkv)), d_o = values(c.d_o);
+    Values dv;
+    for (size_t t = 0; t < 3; ++t)
+      for (size_t d = 0; d < 16; ++d) {
+        EXPECT_EQ(o[32 * t + d], v[16 * t + d]);
+        EXPECT_EQ(o[32 * t + 16 + d], v[16 * t + d]);
+        dv.push_back(d_o[32 * t + d] + d_o[32 * t + 16 + d]);
+      }
+    EXPECT_LT(error(values(c.v(c.dqkv)), dv), tolerance(dtype));
+    // The probability is 1 whatever q and k: their gradient is what rounding leaves of do·v - do·o.
+    const double size = norm(d_o) * norm(v) * double{l.scale()};
+    EXPECT_LT(norm(values(c.q(c.dqkv))),
+              norm(values(c.k(c.qkv))) * size * tolerance(DType::f32, l.D));
+    EXPECT_LT(norm(values(c.k(c.dqkv))),
+              norm(values(c.q(c.qkv))) * size * tolerance(DType::f32, l.D));
+  }
+}
+
+TEST_P(Attention, DocumentsDoNotSeeEachOther) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t window : {0, 5}) {
+      const Layout l{4, 2, 16, {1, 70, 1, 5, 64}, window};
+      const int64_t T = l.tokens(), from = 1, to = 71;  // the document that changes
+      const Case c = make(l, dtype);
+      const auto others = [&](const Tensor& t) {
+        Values result = values(t.rows(0, from));
+        const Values after = values(t.rows(to, T - to));
+        result.insert(result.end(), after.begin(), after.end());
+        return result;
+      };
+      forward(c);
+      backward(c, c.dqkv);
+      const Values o = others(c.o), gradients = others(c.dqkv),
+                   inside = values(c.o->rows(from, 70));
+      const Values noise = normal_values(c.qkv->dim(1), 1234, 10);
+      for (const int64_t token : {from, int64_t{35}, to - 1})
+        q_.upload(c.qkv->rows(token, 1), of(dtype, {c.qkv->dim(1)}, noise)->raw());
+      forward(c);
+      backward(c, c.dqkv);
+      EXPECT_EQ(others(c.o), o);
+      EXPECT_EQ(others(c.dqkv), gradients);
+      EXPECT_NE(values(c.o->rows(from, 70)), inside);
+    }
+}
+
+TEST_P(Attention, NanStaysInItsDocument) {
+  const Layout l{2, 1, 16, {5, 9, 3}};
+  const Case c = make(l, DType::f32);
+  const Buffer nan = of(DType::f32, {1, c.qkv->dim(1)}, Values(idx(c.qkv->dim(1)), NAN));
+  q_.upload(c.qkv->rows(7, 1), nan->raw());
+  forward(c);
+  backward(c, c.dqkv);
+  for (const Tensor& t : {c.o->reshape({17, 32}), *c.dqkv})
+    for (int64_t row = 0; row < 17; ++row) {
+      const double sum = norm(values(t.rows(row, 1)));
+      // Tokens of the same document before it are not promised: they may meet it times zero.
+      if (row >= 5 && row < 7) continue;
+      EXPECT_EQ(std::isnan(sum), row >= 7 && row < 14) << row;
+    }
+}
+
+TEST_P(Attention, AWindowOfOneGivesTheValue) {
+  for (const DType dtype : kComputeTypes) {
+    const Case c = make({2, 2, 48, {65, 3}, 1}, dtype);
+    forward(c);
+    EXPECT_EQ(values(c.o), values(c.v(c.qkv)));
+  }
+}
+
+TEST_P(Attention, AWindowLongerThanTheDocumentsChangesNothing) {
+  Case c = make({2, 1, 16, {1, 66, 30}}, DType::f32);
+  forward(c);
+  backward(c, c.dqkv);
+  const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
+  for (const int64_t window : {66, 67, 1000}) {
+    c.mask.window = window;
+    forward(c);
+    backward(c, c.dqkv);
+    EXPECT_EQ(values(c.o), o) << window;
+    EXPECT_EQ(values(c.lse), lse) << window;
+    EXPECT_EQ(values(c.dqkv), gradients) << window;
+  }
+}
+
+TEST_P(Attention, GradientsMayReplaceTheInputs) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t window : {0, 5}) {
+      const Case c = make({4, 2, 16, {1, 130, 7}, window}, dtype);
+      forward(c);
+      backward(c, c.dqkv);
+      const Values apart = values(c.dqkv);
+      backward(c, c.qkv);
+      EXPECT_EQ(values(c.qkv), apart);
+    }
+}
+
+// Views whose rows are far apart give what dense tensors give.
+TEST_P(Attention, EveryOperandMayHaveStrides) {
+  for (const DType dtype : kComputeTypes) {
+    const Layout l{4, 2, 16, {70, 3}};
+    const int64_t T = l.tokens(), q_width = l.H * l.D, kv_width = l.K * l.D;
+    const Buffer wide = random(dtype, {T, 3 * q_width}), narrow = random(dtype, {T, 3 * kv_width});
+    const Tensor o = wide->cols(0, q_width).heads(l.H),
+                 dq = wide->cols(q_width, q_width).heads(l.H);
+    const Tensor d_o = wide->cols(2 * q_width, q_width).heads(l.H);
+    const Tensor dk = narrow->cols(0, kv_width).heads(l.K);
+    const Tensor dv = narrow->cols(2 * kv_width, kv_width).heads(l.K);
+    const Values between = values(narrow->cols(kv_width, kv_width)), d_o_old = values(d_o);
+
+    Case c = make(l, dtype);
+    const Tensor q = c.q(c.qkv), k = c.k(c.qkv), v = c.v(c.qkv);
+    attention(q_, o, c.lse, q, k, v, c.mask, l.scale());
+    attention_backward(q_, dq, dk, dv, d_o, o, c.lse, q, k, v, c.mask, l.scale());
+
+    c.d_o = of(dtype, {T, l.H, l.D}, d_o_old);
+    const Buffer q_dense = of(dtype, {T, l.H, l.D}, values(q));
+    const Buffer k_dense = of(dtype, {T, l.K, l.D}, values(k));
+    const Buffer v_dense = of(dtype, {T, l.K, l.D}, values(v));
+    attention(q_, c.o, c.lse, q_dense, k_dense, v_dense, c.mask, l.scale());
+    EXPECT_LT(error(values(o), values(c.o)), 2 * tolerance(dtype, l.terms()));
+    attention_backward(q_, q_dense, k_dense, v_dense, c.d_o, c.o, c.lse, q_dense, k_dense, v_dense,
+                       c.mask, l.scale());
+    const double tol = 2 * tolerance(dtype, 2 * l.terms());
+    EXPECT_LT(error(values(dq), values(q_dense)), tol);
+    EXPECT_LT(error(values(dk), values(k_dense)), tol);
+    EXPECT_LT(error(values(dv), values(v_dense)), tol);
+    EXPECT_EQ(values(narrow->cols(kv_width, kv_width)), between) << "wrote outside of the views";
+    EXPECT_EQ(values(d_o), d_o_old) << "wrote to an operand";
+  }
+}
+
+// Whole numbers: scores up to 1e5 are exact, and only the softmax is in question.
+TEST_P(Attention, LargeScoresDoNotOverflow) {
+  const Layout l{2, 1, 16, {70}};
+  const Case c = make(l, DType::f32);
+  Values whole = values(c.qkv);
+  for (double& x : whole) x = std::round(4 * x);
+  const Buffer qkv = of(DType::f32, c.qkv->shape(), whole);
+  const Tensor q = c.q(qkv), k = c.k(qkv), v = c.v(qkv);
+  attention(q_, c.o, c.lse, q, k, v, c.mask, 128);
+  const Reference r = attention_f64(l, values(q), values(k), values(v), 128);
+  EXPECT_GT(*std::max_element(r.lse_HT.begin(), r.lse_HT.end()), 2e4);
+  EXPECT_LT(error(values(c.o), r.o_THD), tolerance(DType::f32, l.terms()));
+  EXPECT_LT(error(values(c.lse), r.lse_HT), tolerance(DType::f32));
+  attention_backward(q_, q, k, v, c.d_o, c.o, c.lse, q, k, v, c.mask, 128);
+  EXPECT_TRUE(std::isfinite(norm(values(qkv))));
+}
+
+TEST_P(Attention, DoesNotDependOnTheThreads) {
+  for (const DType dtype : kComputeTypes) {
+    const Case c = make({4, 2, 16, {1, 70, 33, 5}, 20}, dtype);
+    expect_same_for_any_threads([&] {
+      forward(c);
+      backward(c, c.dqkv);
+      Values all = values(c.o);
+      for (const Values& more : {values(c.lse), values(c.dqkv)})
+        all.insert(all.end(), more.begin(), more.end());
+      return all;
+    });
+  }
+}
+
+TEST_P(Attention, NothingToDo) {
+  const Case c = make({2, 1, 16, {}}, DType::bf16),
+             empty_documents = make({2, 1, 16, {0, 3, 0}}, DType::f32);
+  forward(c);
+  backward(c, c.dqkv);
+  EXPECT_EQ(q_.total().flops, 0);
+  forward(empty_documents);
+  const Reference r = expected(empty_documents);
+  EXPECT_LT(error(values(empty_documents.o), r.o_THD), tolerance(DType::f32, 19));
+}
+
+TEST_P(Attention, RefusesWrongOperands) {
+  const Case c = make({4, 2, 16, {3, 5}}, DType::f32);
+  const Tensor q = c.q(c.qkv), k = c.k(c.qkv), v = c.v(c.qkv);
+  const auto bug = [&](const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& key,
+                       const Tensor& value, const AttentionMask& mask) {
+    expect_bug("attention", [&] { attention(q_, o, lse, query, key, value, mask, 1); });
+    expect_bug("attention_backward", [&] {
+      attention_backward(q_, query, key, value, o, o, lse, query, key, value, mask, 1);
+    });
+  };
+  const Buffer three = random(DType::f32, {8, 3, 16}), narrow = random(DType::f32, {8, 2, 15});
+  const Buffer bf = random(DType::bf16, {8, 2, 16}), lse16 = random(DType::bf16, {4, 8});
+  bug(c.o, c.lse, q, three, three, c.mask);     // 3 key heads for 4 query heads
+  bug(c.o, c.lse, q, narrow, narrow, c.mask);   // of another size
+  bug(c.o, c.lse, q, k, bf, c.mask);            // of another type
+  bug(c.o, c.lse, q, k, v.rows(0, 7), c.mask);  // fewer values than keys
+  bug(c.o, c.lse, q, k.rows(0, 7), v.rows(0, 7), c.mask);
+  bug(c.o->rows(0, 7), c.lse, q, k, v, c.mask);
+  bug(c.o, lse16, q, k, v, c.mask);
+  bug(c.o, c.lse->rows(0, 3), q, k, v, c.mask);
+  bug(c.o, c.lse, c.qkv, c.qkv, c.qkv, c.mask);   // matrices
+  bug(c.o, c.lse, q, k, v, {});                   // no documents
+  bug(c.o, c.lse, q, k, v, {c.starts, 3, 5, 0});  // more documents than starts
+  bug(c.o, c.lse, q, k, v, {c.starts, 2, 3, 0});  // too short to make 8 tokens
+  bug(c.o, c.lse, q, k, v, {c.starts, 2, 9, 0});  // longer than all
+  bug(c.o, c.lse, q, k, v, {c.lse->reshape({32}), 2, 5, 0});
+}
+
+TEST(AttentionMemory, GrowsWithTheLength) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t n : {64, 1000, 65536}) {
+      EXPECT_LE(cpu::attention_scratch(2 * n, 128, dtype),
+                2 * cpu::attention_scratch(n, 128, dtype));
+      EXPECT_LE(cpu::attention_backward_scratch(2 * n, 128, dtype),
+                2 * cpu::attention_backward_scratch(n, 128, dtype));
+    }
+}
+
+TEST(AttentionOnSim, CostsAndScratchAgree) {
+  for (const DType dtype : kComputeTypes)
+    expect_same_on_sim([&](Queue& queue) {
+      const auto phase = queue.arena().phase("ops");
+      const auto make = [&](const Shape& s) { return buffer_of(queue, dtype, s, Values(2000)); };
+      const Buffer q = make({8, 4, 16}), k = make({8, 2, 16}), v = make({8, 2, 16});
+      const Buffer o = make({8, 4, 16}), lse = buffer_of(queue, DType::f32, {4, 8}, Values(32));
+      const Buffer starts = buffer_of(queue, DType::i32, {3}, {0, 3, 8});
+      const AttentionMask mask{starts, 2, 5, 4};
+      attention(queue, o, lse, q, k, v, mask, 1);
+      attention_backward(queue, q, k, v, o, o, lse, q, k, v, mask, 1);
+    });
+}
+
+// Two documents of n tokens make n (n + 1) pairs; a window of w takes (n - w) (n - w + 1) of them.
+TEST(AttentionOnSim, FlopsCountTheVisiblePairs) {
+  const auto flops = [](int64_t window) {
+    Arena arena;
+    Queue queue(Device::sim, arena);
+    const auto make = [&](DType dtype, const Shape& s) {
+      return arena.make(Category::data, dtype, s, "operand");
+    };
+    const Buffer q = make(DType::f32, {20, 4, 16}), k = make(DType::f32, {20, 2, 16});
+    const Buffer lse = make(DType::f32, {4, 20}), starts = make(DType::i32, {3});
+    attention(queue, q, lse, q, k, k, {starts, 2, 10, window}, 1);
+    return queue.total().flops;
+  };
+  EXPECT_DOUBLE_EQ(flops(0), 4.0 * (10 * 11) * 4 * 16);
+  EXPECT_DOUBLE_EQ(flops(3), 4.0 * (10 * 11 - 7 * 8) * 4 * 16);
+  EXPECT_DOUBLE_EQ(flops(100), flops(0));
+}
+
+}  // namespace
+}  // namespace capstan::test

@@ -1,0 +1,265 @@
+#include "optim/optimizer.h"
+
+#include <cmath>
+
+#include "ops/optimizer.h"
+#include "ops/reference.h"
+#include "support/message_of.h"
+
+namespace capstan::test {
+namespace {
+
+constexpr Precision kPrecisions[] = {Precision::f32_true, Precision::bf16_true,
+                                     Precision::bf16_mixed};
+
+ModelConfig small_config() {
+  ModelConfig c;
+  c.vocab = 11;
+  c.hidden = 8;
+  c.intermediate = 12;
+  c.layers = 1;
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 4;
+  return c;
+}
+
+// Parameters with random gradients that stay.
+struct Model {
+  explicit Model(Precision precision)
+      : arena(Arena::Heap{}),
+        q(Device::cpu, arena),
+        params(arena, make_spec(small_config()), precision, Gradients::kept) {
+    params.initialize(q, 3);
+    for (int i = 0; i < params.count(); ++i) put(params.grad(i), static_cast<uint64_t>(i));
+  }
+  void put(const Tensor& to, uint64_t seed) {
+    const Values v = normal_values(to.numel(), seed);
+    const Buffer b = buffer_of(q, to.dtype(), to.shape(), v);
+    q.upload(to, b->raw());
+  }
+  Buffer scale(double value) { return buffer_of(q, DType::f32, {1}, {value}); }
+  Buffer copy(const Tensor& t) {
+    Buffer b = arena.make(Category::data, t.dtype(), t.shape(), "copy");
+    q.upload(b, t.raw());
+    return b;
+  }
+  Values values(const Tensor& t) { return values_of(q, t); }
+
+  Arena arena;
+  Queue q;
+  Parameters params;
+};
+
+TEST(Optimizer, AdamWHasTwoMomentsOfEachParameterInTheTypeOfThePrecision) {
+  for (const Precision p : kPrecisions) {
+    Model m(p);
+    const Optimizer optimizer(m.q, m.params, {});
+    const DType state = p == Precision::bf16_true ? DType::bf16 : DType::f32;
+    for (int i = 0; i < m.params.count(); ++i)
+      for (const Tensor& moment : {optimizer.first_moment(i), optimizer.second_moment(i)}) {
+        EXPECT_EQ(moment.dtype(), state) << name_of(p);
+        EXPECT_EQ(moment.shape(), m.params.weight(i).shape());
+        EXPECT_EQ(norm(m.values(moment)), 0);
+      }
+    EXPECT_EQ(optimizer.steps(), 0);
+  }
+}
+
+TEST(Optimizer, SgdHasAMomentOnlyWithMomentum) {
+  Model m(Precision::f32_true);
+  using Kind = OptimizerOptions::Kind;
+  const Optimizer plain(m.q, m.params, {.kind = Kind::sgd});
+  const Optimizer heavy(m.q, m.params, {.kind = Kind::sgd, .momentum = 0.9});
+  for (int i = 0; i < m.params.count(); ++i) {
+    EXPECT_FALSE(plain.first_moment(i));
+    EXPECT_FALSE(plain.second_moment(i));
+    EXPECT_EQ(heavy.first_moment(i).shape(), m.params.weight(i).shape());
+    EXPECT_FALSE(heavy.second_moment(i));
+  }
+}
+
+// Moments are planned memory like any other.
+TEST(Optimizer, TakesItsMomentsFromTheArena) {
+  for (const auto& [precision, bytes] :
+       {std::pair{Precision::f32_true, 8}, {Precision::bf16_true, 4}, {Precision::bf16_mixed, 8}}) {
+    ModelConfig c = small_config();
+    c.hidden = 128;  // every parameter a multiple of the alignment
+    c.intermediate = c.vocab = 256;
+    c.head_dim = 64;
+    Arena arena;
+    Queue q(Device::sim, arena);
+    Parameters params(arena, make_spec(c), precision, Gradients::none);
+    const Optimizer optimizer(q, params, {});
+    EXPECT_EQ(at(arena.plan().highest, Category::optimizer),
+              bytes * params.spec().parameter_count())
+        << name_of(precision);
+  }
+}
+
+// Three steps through Optimizer, and by calling the op for each parameter: bitwise equal.
+template <class Op>
+void expect_equal_by_hand(Precision precision, const OptimizerOptions& options, const Op& op) {
+  Model m(precision), hand(precision);
+  Optimizer optimizer(m.q, m.params, options);
+  std::vector<Buffer> first, second;
+  for (int i = 0; i < hand.params.count(); ++i) {
+    first.push_back(hand.copy(optimizer.first_moment(i)));
+    second.push_back(hand.copy(optimizer.second_moment(i)));
+  }
+  const Buffer scale = m.scale(0.5);
+  for (int64_t step = 1; step <= 3; ++step) {
+    const double lr = 0.1 / static_cast<double>(step);
+    optimizer.update(m.q, lr, scale);
+    EXPECT_EQ(optimizer.steps(), step);
+    for (int i = 0; i < hand.params.count(); ++i)
+      op(hand.q,
+         OptimizerOperands{
+             .weight = hand.params.weight(i),
+             .master = hand.params.types().has_master() ? hand.params.master(i) : Tensor(),
+             .grad = hand.params.grad(i),
+             .m = *first[idx(i)],
+             .v = *second[idx(i)],
+             .grad_scale = scale},
+         static_cast<float>(lr), step);
+  }
+  for (int i = 0; i < m.params.count(); ++i) {
+    EXPECT_EQ(m.values(m.params.weight(i)), m.values(hand.params.weight(i))) << name_of(precision);
+    EXPECT_EQ(m.values(m.params.stored(i)), m.values(hand.params.stored(i))) << name_of(precision);
+    EXPECT_EQ(m.values(optimizer.first_moment(i)), m.values(*first[idx(i)]));
+    EXPECT_EQ(m.values(optimizer.second_moment(i)), m.values(*second[idx(i)]));
+  }
+}
+
+TEST(Optimizer, AdamWIsTheOpOnEachParameter) {
+  for (const Precision p : kPrecisions)
+    expect_equal_by_hand(p, {.beta1 = 0.8, .beta2 = 0.7, .eps = 1e-3, .weight_decay = 0.3},
+                         [](Queue& q, const OptimizerOperands& operands, float lr, int64_t step) {
+                           adamw(q, operands,
+                                 {.lr = lr,
+                                  .beta1 = 0.8f,
+                                  .beta2 = 0.7f,
+                                  .eps = 1e-3f,
+                                  .weight_decay = 0.3f,
+                                  .step = step});
+                         });
+}
+
+TEST(Optimizer, SgdIsTheOpOnEachParameter) {
+  const OptimizerOptions options{
+      .kind = OptimizerOptions::Kind::sgd, .momentum = 0.9, .nesterov = true, .weight_decay = 0.3};
+  for (const Precision p : kPrecisions) {
+    Model m(p);
+    Optimizer optimizer(m.q, m.params, options);
+    Model hand(p);
+    const Buffer scale = m.scale(0.5);
+    std::vector<Buffer> moments;
+    for (int i = 0; i < hand.params.count(); ++i)
+      moments.push_back(hand.copy(optimizer.first_moment(i)));
+    for (int64_t step = 1; step <= 3; ++step) {
+      optimizer.update(m.q, 0.1, scale);
+      for (int i = 0; i < hand.params.count(); ++i)
+        sgd(hand.q,
+            {.weight = hand.params.weight(i),
+             .master = hand.params.types().has_master() ? hand.params.master(i) : Tensor(),
+             .grad = hand.params.grad(i),
+             .m = *moments[idx(i)],
+             .v = {},
+             .grad_scale = scale},
+            {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.3f, .nesterov = true, .step = step});
+    }
+    for (int i = 0; i < m.params.count(); ++i)
+      EXPECT_EQ(m.values(m.params.stored(i)), m.values(hand.params.stored(i))) << name_of(p);
+  }
+}
+
+// torch.optim.SGD without extras is w -= lr * scale * g.
+TEST(Optimizer, PlainSgdMovesAgainstTheGradient) {
+  Model m(Precision::f32_true);
+  const Values before = m.values(m.params.weight(0)), gradient = m.values(m.params.grad(0));
+  Optimizer optimizer(m.q, m.params, {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0});
+  optimizer.update(m.q, 0.25, m.scale(0.5));
+  Values expected = before;
+  for (size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.125 * gradient[i];
+  EXPECT_LT(error(m.values(m.params.weight(0)), expected), tolerance(DType::f32));
+}
+
+// Steps too small for bf16 must add up in the master, and the weight follow it.
+TEST(Optimizer, InMixedPrecisionTheMasterKeepsWhatTheWeightCannotHold) {
+  Model m(Precision::bf16_mixed);
+  Optimizer optimizer(m.q, m.params, {.kind = OptimizerOptions::Kind::sgd, .weight_decay = 0});
+  const Values before = m.values(m.params.master(0)), gradient = m.values(m.params.grad(0));
+  const Buffer one = m.scale(1);
+  constexpr int kSteps = 50;
+  constexpr double kLr = 1e-6;
+  for (int i = 0; i < kSteps; ++i) optimizer.update(m.q, kLr, one);
+  Values moved = m.values(m.params.master(0)), expected = gradient;
+  for (size_t i = 0; i < moved.size(); ++i) {
+    moved[i] -= before[i];
+    expected[i] *= -kSteps * kLr;
+  }
+  // Each step rounds a master of 0.02 to f32.
+  EXPECT_LT(error(moved, expected), kSteps * 0.02 * 0x1p-24 / (kSteps * kLr));
+  for (int i = 0; i < m.params.count(); ++i) {
+    const Tensor master = m.params.master(i);
+    const Buffer rounded = buffer_of(m.q, DType::bf16, master.shape(), m.values(master));
+    EXPECT_EQ(m.values(m.params.weight(i)), m.values(rounded));
+  }
+}
+
+TEST(Optimizer, NamesAreReadBackAlsoAsPyTorchHasThem) {
+  using Kind = OptimizerOptions::Kind;
+  for (const Kind k : {Kind::adamw, Kind::sgd}) {
+    EXPECT_EQ(parse_optimizer(name_of(k)), k);
+    EXPECT_EQ(parse_optimizer("torch.optim." + std::string(name_of(k))), k);
+  }
+  EXPECT_EQ(message_of(Fault::usage, [] { parse_optimizer("Adam"); }),
+            "optimizer: 'Adam' is not one of AdamW, SGD");
+}
+
+double norm_of_gradients(Model& m) {
+  double sum = 0;
+  for (int i = 0; i < m.params.count(); ++i) {
+    const Values g = m.values(m.params.grad(i));
+    sum += dot(g, g);
+  }
+  return std::sqrt(sum);
+}
+
+TEST(GradientClip, MeasuresTheNormOfAllGradientsTogether) {
+  for (const Precision p : kPrecisions) {
+    Model m(p);
+    GradientClip clip(m.q, 1);
+    for (int again = 0; again < 2; ++again) {  // a second measure starts anew
+      clip.measure(m.q, m.params);
+      EXPECT_NEAR(clip.norm(m.q), norm_of_gradients(m), 1e-6 * norm_of_gradients(m)) << name_of(p);
+    }
+  }
+}
+
+TEST(GradientClip, ScalesDownToTheLimitAboveIt) {
+  Model m(Precision::f32_true);
+  const double norm = norm_of_gradients(m);
+  GradientClip clip(m.q, norm / 4);
+  clip.measure(m.q, m.params);
+  EXPECT_NEAR(m.q.value<float>(clip.scale()), 0.25, 1e-6);
+}
+
+TEST(GradientClip, ChangesNothingBelowTheLimit) {
+  Model m(Precision::f32_true);
+  for (const double limit : {norm_of_gradients(m) * 1.01, 1e30, double{INFINITY}}) {
+    GradientClip clip(m.q, limit);
+    clip.measure(m.q, m.params);
+    EXPECT_EQ(m.q.value<float>(clip.scale()), 1) << limit;
+  }
+}
+
+TEST(GradientClip, ANanShowsInTheNorm) {
+  Model m(Precision::f32_true);
+  m.params.grad(1).as<float>()[0] = NAN;
+  GradientClip clip(m.q, 1);
+  clip.measure(m.q, m.params);
+  EXPECT_TRUE(std::isnan(clip.norm(m.q)));
+}
+
+}  // namespace
+}  // namespace capstan::test
