@@ -11,6 +11,7 @@ struct Batch {
   Tensor labels_T;     // i32: the token to predict at t (already shifted), or kIgnore
   Tensor positions_T;  // i32: from 0 in each document
   AttentionMask mask;
+  int64_t targets = -1;  // labels that are not kIgnore, for the accounts; -1: not known
 
   int64_t tokens() const { return ids_T.dim(0); }
 };

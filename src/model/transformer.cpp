@@ -76,7 +76,7 @@ void Transformer::train(Queue& q, const Batch& batch, float scale, Tensor loss) 
   const Buffer d_residual = q.arena().make(Category::activations, params_.types().compute,
                                            top.x_Th->shape(), "residual gradient");
   head_loss_backward(q, loss, d_residual, params_.grad(spec.head), top.norm_Th,
-                     params_.weight(spec.head), batch.labels_T, scale);
+                     params_.weight(spec.head), batch.labels_T, scale, batch.targets);
   rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Th,
                    params_.weight(spec.final_norm), top.rstd_T, Write::replace);
   top = Top();
@@ -88,7 +88,8 @@ void Transformer::train(Queue& q, const Batch& batch, float scale, Tensor loss) 
 
 void Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss) {
   const Top top = forward(q, batch, nullptr, false);
-  head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T);
+  head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T,
+            batch.targets);
 }
 
 void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {

@@ -39,14 +39,11 @@ void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, 
           Fault::bug, "{}: lse must be f32 [{}, {}]", op, q_THD.dim(1), q_THD.dim(0));
 }
 
-// Pairs of a query and a key that it sees, at the most: documents of equal length. (How the tokens
-// are spread over documents is known on the device only.)
+// At the most, where the mask does not say: documents of equal length.
 double visible_pairs(const AttentionMask& mask, int64_t tokens) {
-  if (tokens == 0) return 0;
-  const auto n = static_cast<double>(mask.longest);
-  const double seen =
-      mask.window > 0 && mask.window < mask.longest ? static_cast<double>(mask.window) : n;
-  return static_cast<double>(tokens) * (seen - seen * (seen - 1) / (2 * n));
+  if (mask.pairs > 0 || tokens == 0) return mask.pairs;
+  return static_cast<double>(tokens) / static_cast<double>(mask.longest) *
+         attention_pairs(mask.longest, mask.window);
 }
 
 double bytes_of(std::initializer_list<Tensor> tensors) {
@@ -56,6 +53,11 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 }
 
 }  // namespace
+
+double attention_pairs(int64_t n, int64_t window) {
+  const auto seen = static_cast<double>(window > 0 && window < n ? window : n);
+  return static_cast<double>(n) * seen - seen * (seen - 1) / 2;
+}
 
 void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
                const AttentionMask& mask, float scale) {

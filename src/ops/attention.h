@@ -12,7 +12,11 @@ struct AttentionMask {
   int64_t documents = 0;
   int64_t longest = 0;  // of the documents, in tokens; scratch is sized by it
   int64_t window = 0;   // a query sees this many keys at most, itself included; 0: no limit
+  double pairs = 0;     // queries times the keys that each sees, for the account; 0: not known
 };
+
+// The pairs of one document of n tokens.
+double attention_pairs(int64_t n, int64_t window);
 
 // o[t,h,:] = Σ_s softmax_s(scale * q[t,h,:]·k[s,h/G,:]) v[s,h/G,:] over the tokens s <= t that the
 // mask shows, with G = H / K query heads per key head.

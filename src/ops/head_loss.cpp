@@ -42,22 +42,23 @@ void run(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor
   }
 }
 
-// Of one product of all tokens with the head.
-double product_flops(const Tensor& x, const Tensor& w) {
-  return 2.0 * static_cast<double>(x.numel()) * static_cast<double>(w.dim(0));
+// Of one product of the tokens that count with the head.
+double product_flops(const Tensor& x, const Tensor& w, int64_t targets) {
+  return 2.0 * static_cast<double>(targets < 0 ? x.dim(0) : targets) *
+         static_cast<double>(w.numel());
 }
 
 }  // namespace
 
-void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels) {
+void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t targets) {
   check("head_loss", loss, x, w, labels);
-  const auto span = q.account("head_loss", {.flops = product_flops(x, w),
+  const auto span = q.account("head_loss", {.flops = product_flops(x, w, targets),
                                             .bytes = static_cast<double>(x.nbytes() + w.nbytes())});
   run(q, loss, {}, {}, x, w, labels, 0);
 }
 
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w,
-                        Tensor labels, float scale) {
+                        Tensor labels, float scale, int64_t targets) {
   check("head_loss_backward", loss, x, w, labels);
   require(dx.shape() == x.shape() && dx.contiguous() && dw.shape() == w.shape() && dw.contiguous(),
           Fault::bug, "head_loss_backward: dx {} and dw {} do not fit x {} and w {}", dx.shape(),
@@ -67,7 +68,7 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
             "head_loss_backward: dx and dw must be f32 or bf16, not {}", name_of(t.dtype()));
   const auto span =
       q.account("head_loss_backward",
-                {.flops = 3 * product_flops(x, w),
+                {.flops = 3 * product_flops(x, w, targets),
                  .bytes = static_cast<double>(2 * x.nbytes() + w.nbytes() + 2 * dw.nbytes())});
   run(q, loss, dx, dw, x, w, labels, scale);
 }

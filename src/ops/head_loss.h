@@ -9,12 +9,14 @@ inline constexpr int32_t kIgnore = -100;  // a label that does not count
 // loss[0] += Σ_t -log softmax(x[t] wᵀ)[labels[t]] over the tokens whose label is not kIgnore.
 //
 // The output head and the cross-entropy in one: logits exist for a chunk of tokens at a time, and
-// not at all for tokens that are ignored. loss is one f64, labels are i32 below V.
-void head_loss(Queue& q, Tensor loss, Tensor x_TD, Tensor w_VD, Tensor labels_T);
+// not at all for tokens that are ignored. loss is one f64, labels are i32 below V. `targets`, how
+// many labels count, is for the account of the cost alone; without it, all do.
+void head_loss(Queue& q, Tensor loss, Tensor x_TD, Tensor w_VD, Tensor labels_T,
+               int64_t targets = -1);
 
 // The same, and the gradients of scale * loss while the logits are there: dx is written (zero for
 // ignored tokens), dw is added to. `scale` is 1 / (labels that count in the whole global batch).
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx_TD, Tensor dw_VD, Tensor x_TD, Tensor w_VD,
-                        Tensor labels_T, float scale);
+                        Tensor labels_T, float scale, int64_t targets = -1);
 
 }  // namespace capstan

@@ -99,12 +99,15 @@ Batch Trainer::view(int64_t tokens, int64_t documents, int64_t longest) const {
   b.ids_T = ids_->rows(0, tokens);
   b.labels_T = labels_->rows(0, tokens);
   b.positions_T = positions_->rows(0, tokens);
-  b.mask = {starts_->rows(0, documents + 1), documents, longest, options_.model.sliding_window};
+  b.mask = {starts_->rows(0, documents + 1), documents, longest, options_.model.sliding_window, 0};
   return b;
 }
 
 Batch Trainer::upload(const HostBatch& host) {
-  const Batch b = view(host.tokens(), host.documents(), host.longest);
+  Batch b = view(host.tokens(), host.documents(), host.longest);
+  b.targets = host.targets;
+  for (size_t d = 0; d + 1 < host.starts.size(); ++d)
+    b.mask.pairs += attention_pairs(host.starts[d + 1] - host.starts[d], b.mask.window);
   q_.upload(b.ids_T, host.ids.data());
   q_.upload(b.labels_T, host.labels.data());
   q_.upload(b.positions_T, host.positions.data());

@@ -59,7 +59,8 @@ struct PlainBatch {
     return {tensor(ids),
             tensor(labels),
             tensor(positions),
-            {tensor(starts), static_cast<int64_t>(starts.size()) - 1, longest(), window}};
+            {tensor(starts), static_cast<int64_t>(starts.size()) - 1, longest(), window, 0},
+            targets()};
   }
 };
 

@@ -40,21 +40,13 @@ struct Grid {
   int64_t rows = 1, cols = 1;
 };
 
-// The cut of C into one tile per thread that packs the least: tiles as square as can be.
-Grid choose_grid(int64_t m, int64_t n, int64_t threads) {
-  Grid best;
-  double best_cost = 0;
-  for (int64_t rows = 1; rows <= threads; ++rows) {
-    if (threads % rows != 0) continue;
-    const int64_t cols = threads / rows;
-    const double cost = static_cast<double>(m) / static_cast<double>(rows) +
-                        static_cast<double>(n) / static_cast<double>(cols);
-    if (best_cost == 0 || cost < best_cost) {
-      best = {rows, cols};
-      best_cost = cost;
-    }
-  }
-  return best;
+// The cut of C into one tile per thread: by rows, which OpenBLAS likes best, as long as each thread
+// gets enough of them; the rest of the threads by columns.
+Grid choose_grid(int64_t m, int64_t threads) {
+  constexpr int64_t kEnoughRows = 64;
+  for (int64_t rows = threads; rows > 1; --rows)
+    if (threads % rows == 0 && m / rows >= kEnoughRows) return {rows, threads / rows};
+  return {1, threads};
 }
 
 // Part `i` of `parts` of [0, n), on multiples of 16 so that the kernel's own tiles stay whole.
@@ -83,10 +75,16 @@ void add_bias(const Problem& p, float* sums, int64_t stride, int64_t rows, int64
 }
 
 void tile_f32(const Problem& p, const Tile& t) {
-  float* c = static_cast<float*>(p.c) + t.m0 * p.c_stride + t.n0;
-  sgemm(t.m1 - t.m0, t.n1 - t.n0, p.k, 1, {f32_at(p.a, t.m0, 0), p.a.row_stride, p.a.transposed},
-        {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f, c, p.c_stride);
-  add_bias(p, c, p.c_stride, t.m1 - t.m0, t.n0, t.n1 - t.n0);
+  // Many rows go faster in pieces when B is as stored: measured 1 to 2% on a Neoverse N1.
+  const int64_t rows = t.m1 - t.m0, piece = !p.b.transposed && rows >= 1024 ? 256 : rows;
+  for (int64_t m0 = t.m0; m0 < t.m1; m0 += piece) {
+    const int64_t m = std::min(piece, t.m1 - m0);
+    float* c = static_cast<float*>(p.c) + m0 * p.c_stride + t.n0;
+    sgemm(m, t.n1 - t.n0, p.k, 1, {f32_at(p.a, m0, 0), p.a.row_stride, p.a.transposed},
+          {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f, c,
+          p.c_stride);
+    add_bias(p, c, p.c_stride, m, t.n0, t.n1 - t.n0);
+  }
 }
 
 // A block of an operand as f32: where it is, or widened into `panel`.
@@ -206,7 +204,7 @@ void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, voi
   if (k == 0) return product_of_nothing(p);
   if (m <= kFewRows && !a.transposed && b.transposed) return few_rows_any(p);
   const bool plain = gemm_scratch(a.dtype, b.dtype, c_type) == 0;
-  const Grid grid = m * n * k <= kSerialWork ? Grid{} : choose_grid(m, n, num_threads());
+  const Grid grid = m * n * k <= kSerialWork ? Grid{} : choose_grid(m, num_threads());
   parallel_for(grid.rows * grid.cols, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const auto [m0, m1] = slice(m, grid.rows, i / grid.cols);

@@ -94,7 +94,11 @@ void zero_ignored(const Tensor& dx, const int32_t* labels) {
 
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
   const int64_t fitting = kChunkBytes / (vocab * static_cast<int64_t>(sizeof(float)));
-  return std::min(tokens, std::max<int64_t>(16, fitting / 16 * 16));
+  const int64_t most = std::max<int64_t>(16, fitting / 16 * 16);
+  if (tokens <= most) return tokens;
+  // Chunks of about the same size: a short last one would be a slow product.
+  const int64_t chunks = (tokens + most - 1) / most;
+  return std::min(most, ((tokens + chunks - 1) / chunks + 15) / 16 * 16);
 }
 
 void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor labels, float scale,
