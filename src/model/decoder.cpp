@@ -114,6 +114,9 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
   decoder.clear();
   std::span<const float> logits = decoder.feed(q, prompt);
   while (static_cast<int64_t>(result.size()) < options.max_new_tokens) {
+    require(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }),
+            Fault::file,
+            "the model's logits are not finite: its weights are damaged, or its training diverged");
     const int32_t token = choose_token(logits, options.sampling, rng.uniform(result.size()));
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;

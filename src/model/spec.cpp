@@ -94,9 +94,11 @@ int64_t ModelSpec::parameter_count() const {
   return n;
 }
 
-ModelSpec make_spec(const ModelConfig& config) {
+ModelSpec make_spec(const ModelConfig& config, Decay decay) {
   check_config(config);
-  return SpecBuilder(config).build();
+  ModelSpec spec = SpecBuilder(config).build();
+  for (Param& p : spec.params) p.decay = decay == Decay::all || p.shape.rank() > 1;
+  return spec;
 }
 
 }  // namespace capstan

@@ -21,15 +21,15 @@ enum class Init : uint8_t { normal, ones, zeros };
 // they are computed as one product; `parts` tells them apart.
 struct Param {
   std::string
-      name;  // the part's name, or a name for the whole: "model.layers.0.self_attn.qkv.weight"
+      name;  // the part's name, or a name for the whole: "model.layers.0.self_attn.qkv_proj.weight"
   Shape shape;
   int unit = 0;
   Init init{};
-  bool decay = true;  // weight decay applies: to all of them, as PyTorch's AdamW does by itself
+  bool decay = true;  // whether weight decay applies
   std::vector<Part> parts;
 };
 
-// Places of a block's parameters relative to the first one; -1 where the model has none.
+// Indices of a block's parameters in ModelSpec::params; -1 where the model has none.
 struct BlockIndex {
   int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, o = -1, o_bias = -1;
   int post_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1, down_bias = -1;
@@ -51,6 +51,10 @@ struct ModelSpec {
   int64_t parameter_count() const;
 };
 
-ModelSpec make_spec(const ModelConfig& config);
+// Weight decay applies to everything, as torch.optim.AdamW has it by itself, or to matrices alone,
+// leaving out norms and biases.
+enum class Decay : uint8_t { all, matrices };
+
+ModelSpec make_spec(const ModelConfig& config, Decay decay = Decay::all);
 
 }  // namespace capstan

@@ -36,8 +36,10 @@ void embedding_backward(Queue& q, Tensor dw_VD, Tensor dy_TD, Tensor ids_T) {
       q.account("embedding_backward",
                 {.flops = static_cast<double>(dy_TD.numel()),
                  .bytes = static_cast<double>(dy_TD.nbytes() + table_bytes + ids_T.nbytes())});
+  const Buffer order = q.scratch(
+      DType::i32, {cpu::embedding_order_size(dw_VD.dtype(), ids_T.dim(0))}, "tokens by id");
   switch (q.device()) {
-    case Device::cpu: return cpu::embedding_backward(dw_VD, dy_TD, ids_T);
+    case Device::cpu: return cpu::embedding_backward(dw_VD, dy_TD, ids_T, order);
     case Device::sim: return;
   }
 }

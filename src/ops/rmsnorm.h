@@ -18,8 +18,8 @@ void add_rmsnorm(Queue& q, Tensor y_TD, Tensor sum_TD, Tensor rstd_T, Tensor x_T
                  Tensor residual_TD, Tensor w_D, float eps);
 
 // dx = rstd * (dy * w - x * rstd^2 * mean_d(dy * w * x)), replaced or added;
-// dw[d] += Σ dy[…,d] * x[…,d] * rstd[…]. With Write::replace dx may alias dy, but then dw is taken
-// first. Shapes and strides as for rmsnorm.
+// dw[d] += Σ dy[…,d] * x[…,d] * rstd[…]. With Write::replace dx may alias dy or x, but then dw is
+// taken first. Shapes and strides as for rmsnorm.
 void rmsnorm_backward(Queue& q, Tensor dx, Tensor dw_D, Tensor dy, Tensor x, Tensor w_D,
                       Tensor rstd, Write mode);
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "ops/elementwise.h"
 #include "ops/optimizer.h"
 
 namespace capstan {
@@ -22,15 +21,14 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   const bool adam = options.kind == OptimizerOptions::Kind::adamw;
   m_.resize(params.spec().params.size());
   v_.resize(m_.size());
-  const auto zeros = [&](const Shape& shape, const char* name) {
-    Buffer b = q.arena().make(Category::optimizer, params.types().state, shape, name);
-    fill(q, b, 0);
-    return b;
+  // Zeros, because the setup's memory is.
+  const auto moment = [&](const Shape& shape, const char* name) {
+    return q.arena().make(Category::optimizer, params.types().state, shape, name);
   };
   for (size_t i = 0; i < m_.size(); ++i) {
     const Shape& shape = params.spec().params[i].shape;
-    if (adam || options.momentum != 0) m_[i] = zeros(shape, "first moment");
-    if (adam) v_[i] = zeros(shape, "second moment");
+    if (adam || options.momentum != 0) m_[i] = moment(shape, "first moment");
+    if (adam) v_[i] = moment(shape, "second moment");
   }
 }
 
@@ -45,8 +43,8 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
         .m = first_moment(i),
         .v = second_moment(i),
         .grad_scale = grad_scale};
-    const double decay =
-        params_.spec().params[static_cast<size_t>(i)].decay ? options_.weight_decay : 0;
+    const bool decays = params_.spec().params[static_cast<size_t>(i)].decay;
+    const double decay = decays ? options_.weight_decay : 0;
     if (options_.kind == OptimizerOptions::Kind::adamw)
       adamw(q, operands,
             {.lr = f(lr),

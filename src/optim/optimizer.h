@@ -13,7 +13,7 @@ struct OptimizerOptions {
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
   double momentum = 0, dampening = 0;             // SGD
   bool nesterov = false;                          // SGD
-  double weight_decay = 0.01;
+  double weight_decay = 0.01;                     // on parameters that the spec marks
 };
 std::string_view name_of(OptimizerOptions::Kind kind);
 OptimizerOptions::Kind parse_optimizer(std::string_view name);  // throws Fault::usage
@@ -21,7 +21,8 @@ OptimizerOptions::Kind parse_optimizer(std::string_view name);  // throws Fault:
 // The moments of all parameters, and the update.
 class Optimizer {
  public:
-  // Takes the moments from the queue's arena, as zeros. The parameters must outlive this.
+  // Takes the moments from the arena, outside of a phase: as zeros. The parameters must outlive
+  // this.
   Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options);
 
   // One step: every gradient times `grad_scale` (one f32 on the device) moves its weight.

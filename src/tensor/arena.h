@@ -57,7 +57,8 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Uninitialised memory, aligned to kBufferAlignment. `name` must outlive the arena (a literal).
+  // Memory aligned to kBufferAlignment: zeros in the setup, whatever was there in a phase. `name`
+  // must outlive the arena (a literal).
   Buffer make(Category category, DType dtype, const Shape& shape, const char* name);
 
   // While the guard lives, requests belong to the phase of that name. Phases do not nest, and all

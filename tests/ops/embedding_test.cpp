@@ -86,5 +86,19 @@ TEST(EmbeddingOnSim, CostsAgree) {
   });
 }
 
+// In bf16 a sum of ones would stop at 256: the next one is half a unit of the last place.
+TEST_P(Embedding, ManyTokensOfOneIdAddUpInF32) {
+  const int64_t T = 3000, D = 40;
+  for (const DType dtype : kComputeTypes) {
+    Values ids(idx(T));
+    for (int64_t t = 0; t < T; ++t) ids[idx(t)] = t % 3 == 0 ? 2 : 1;
+    const Buffer dw = zeros(dtype, {4, D}), dy = of(dtype, {T, D}, Values(idx(T * D), 1.0));
+    embedding_backward(q_, dw, dy, of(DType::i32, {T}, ids));
+    EXPECT_EQ(values(dw->rows(0, 1)), Values(idx(D), 0.0));
+    EXPECT_EQ(values(dw->rows(1, 1)), Values(idx(D), 2000.0));
+    EXPECT_EQ(values(dw->rows(2, 1)), Values(idx(D), 1000.0));
+  }
+}
+
 }  // namespace
 }  // namespace capstan::test

@@ -315,5 +315,18 @@ TEST(HeadLossOnSim, CostsAndScratchAgree) {
     });
 }
 
+// A plan for the largest batch must serve every smaller one.
+TEST(HeadChunk, FewerTokensNeverNeedMoreRows) {
+  for (const int64_t vocab : {259, 32000, 151936}) {
+    int64_t before = 0;
+    for (int64_t tokens = 1; tokens < 70000; tokens += 7) {
+      const int64_t rows = cpu::head_chunk_rows(tokens, vocab);
+      EXPECT_GE(rows, before) << tokens << " tokens, vocabulary " << vocab;
+      EXPECT_LE(rows, tokens);
+      before = rows;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace capstan::test

@@ -144,8 +144,12 @@ TEST_P(RmsNorm, BackwardMayOverwriteItsInput) {
     const Buffer dw2 = zeros(DType::f32, {33}), none = empty(dtype, {40, 33});
     rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
     rmsnorm_backward(q_, none, {}, dy, x, w, rstd, Write::replace);  // a frozen weight
+    const Buffer x2 = of(dtype, {40, 33}, values(x)), dw3 = zeros(DType::f32, {33});
+    rmsnorm_backward(q_, x2, dw3, dy, x2, w, rstd, Write::replace);
     rmsnorm_backward(q_, dy, dw2, dy, x, w, rstd, Write::replace);
     EXPECT_EQ(values(dy), values(dx));
+    EXPECT_EQ(values(x2), values(dx));
+    EXPECT_EQ(values(dw3), values(dw));
     EXPECT_EQ(values(none), values(dx));
     EXPECT_EQ(values(dw2), values(dw));
   }

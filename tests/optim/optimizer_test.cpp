@@ -261,5 +261,28 @@ TEST(GradientClip, ANanShowsInTheNorm) {
   EXPECT_TRUE(std::isnan(clip.norm(m.q)));
 }
 
+TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
+  ModelConfig config;
+  config.vocab = 11;
+  config.hidden = config.intermediate = 8;
+  config.layers = config.heads = config.kv_heads = 1;
+  config.head_dim = 8;
+  for (const Decay decay : {Decay::all, Decay::matrices}) {
+    Arena arena{Arena::Heap{}};
+    Queue q(Device::cpu, arena);
+    Parameters params(arena, make_spec(config, decay), Precision::f32_true, Gradients::kept);
+    params.initialize(q, 1);
+    params.zero_grads(q);
+    Optimizer optimizer(q, params, {.weight_decay = 0.5});
+    GradientClip clip(q, 1);
+    clip.measure(q, params);
+    const int norm = params.spec().final_norm, head = params.spec().head;
+    const float before = params.weight(head).as<float>()[0];
+    optimizer.update(q, 0.1, clip.scale());
+    EXPECT_FLOAT_EQ(params.weight(norm).as<float>()[0], decay == Decay::all ? 0.95f : 1.0f);
+    EXPECT_FLOAT_EQ(params.weight(head).as<float>()[0], before * 0.95f);
+  }
+}
+
 }  // namespace
 }  // namespace capstan::test

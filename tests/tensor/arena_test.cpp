@@ -344,5 +344,19 @@ TEST(Arenas, SmallerBatchesRunOnThePlanOfTheLargest) {
   EXPECT_TRUE(program.intact());
 }
 
+TEST(Arenas, TheSetupStartsAsZeros) {
+  const auto sum = [](Arena& arena) {
+    const Buffer b = arena.make(Category::optimizer, DType::f32, {1000}, "moment");
+    double total = 0;
+    for (int i = 0; i < 1000; ++i) total += std::abs(b->as<float>()[i]);
+    return total;
+  };
+  Arena recording;
+  recording.make(Category::optimizer, DType::f32, {1000}, "moment");
+  Arena replay(recording.plan()), heap{Arena::Heap{}};
+  EXPECT_EQ(sum(replay), 0);
+  EXPECT_EQ(sum(heap), 0);
+}
+
 }  // namespace
 }  // namespace capstan

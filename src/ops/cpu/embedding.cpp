@@ -1,5 +1,8 @@
 #include "ops/cpu/embedding.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/parallel.h"
 #include "ops/cpu/types.h"
 
@@ -22,23 +25,69 @@ void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T) {
   });
 }
 
+namespace {
+
+constexpr int64_t kStripe = 32;  // columns: no two threads write to one cache line, even of bf16
+
+// Adds in f32 where dw is f32: in place, token by token.
+template <class Y>
+void add_in_place(float* dw, const Y* dy, const int32_t* ids, int64_t T, int64_t D, int64_t begin,
+                  int64_t end) {
+  for (int64_t t = 0; t < T; ++t) {
+    float* const to = dw + ids[t] * D;
+    const Y* const from = dy + t * D;
+#pragma omp simd
+    for (int64_t d = begin; d < end; ++d) to[d] += float(from[d]);
+  }
+}
+
+// Adds up the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred would stop
+// growing. `order` has the tokens by id.
+template <class W, class Y>
+void add_by_id(W* dw, const Y* dy, const int32_t* ids, const int32_t* order, int64_t T, int64_t D,
+               int64_t begin, int64_t end) {
+  for (int64_t c0 = begin; c0 < end; c0 += kStripe) {
+    const int64_t width = std::min(kStripe, end - c0);
+    for (int64_t i = 0; i < T;) {
+      const int32_t id = ids[order[i]];
+      float sum[kStripe] = {};
+      for (; i < T && ids[order[i]] == id; ++i) {
+        const Y* const from = dy + order[i] * D + c0;
+#pragma omp simd
+        for (int64_t d = 0; d < width; ++d) sum[d] += float(from[d]);
+      }
+      W* const to = dw + id * D + c0;
+#pragma omp simd
+      for (int64_t d = 0; d < width; ++d) store(to[d], float(to[d]) + sum[d]);
+    }
+  }
+}
+
+}  // namespace
+
+int64_t embedding_order_size(DType dw, int64_t tokens) {
+  return dw == DType::f32 ? 0 : tokens;
+}
+
 // Each thread owns some columns and walks all tokens in order, so that repeated ids meet no other
 // thread and add up in the same order for any number of threads.
-void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& ids_T) {
+void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& ids_T,
+                        const Tensor& order_T) {
   const int64_t T = dy_TD.dim(0), D = dy_TD.dim(1);
   const int32_t* ids = ids_T.as<int32_t>();
-  constexpr int64_t kStripe = 32;  // columns: no two threads write to one cache line, even of bf16
-  const int64_t grain = kStripe * grain_of(T * kStripe);
-  with_types(dw_VD.dtype(), dy_TD.dtype(), [&]<class W, class Y>() {
-    W* const dw = dw_VD.as<W>();
+  int32_t* order = order_T.as<int32_t>();
+  if (dw_VD.dtype() != DType::f32) {
+    std::iota(order, order + T, 0);
+    std::sort(order, order + T,
+              [&](int32_t a, int32_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
+  }
+  with_type(dy_TD.dtype(), [&]<class Y>() {
     const Y* const dy = dy_TD.as<Y>();
-    parallel_for(D, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t t = 0; t < T; ++t) {
-        W* const to = dw + ids[t] * D;
-        const Y* const from = dy + t * D;
-#pragma omp simd
-        for (int64_t d = begin; d < end; ++d) store(to[d], float(to[d]) + float(from[d]));
-      }
+    parallel_for(D, kStripe * grain_of(T * kStripe), [&](int64_t begin, int64_t end) {
+      if (dw_VD.dtype() == DType::f32)
+        add_in_place(dw_VD.as<float>(), dy, ids, T, D, begin, end);
+      else
+        add_by_id(dw_VD.as<bf16>(), dy, ids, order, T, D, begin, end);
     });
   });
 }

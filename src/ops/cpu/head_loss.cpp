@@ -20,11 +20,13 @@ constexpr int64_t kChunkBytes = int64_t{48} << 20;
 // same way: over a vocabulary of 400,000 that costs up to 3e-4 of a token's gradient.
 constexpr int64_t kSumBlock = 4096;
 
-// Copies the next rows that count into the chunk; returns how many, and moves `token` on.
-int64_t gather(const HeadScratch& s, const Tensor& x, const int32_t* labels, int64_t& token) {
+// Copies the next rows that count into the chunk, `limit` at most; returns how many, and moves
+// `token` on.
+int64_t gather(const HeadScratch& s, int64_t limit, const Tensor& x, const int32_t* labels,
+               int64_t& token) {
   int32_t* tokens = s.tokens_R.as<int32_t>();
   int64_t rows = 0;
-  for (; token < x.dim(0) && rows < s.rows; ++token)
+  for (; token < x.dim(0) && rows < limit; ++token)
     if (labels[token] != kIgnore) tokens[rows++] = static_cast<int32_t>(token);
   const int64_t dim = x.dim(1);
   with_type(x.dtype(), [&]<class T>() {
@@ -94,11 +96,7 @@ void zero_ignored(const Tensor& dx, const int32_t* labels) {
 
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
   const int64_t fitting = kChunkBytes / (vocab * static_cast<int64_t>(sizeof(float)));
-  const int64_t most = std::max<int64_t>(16, fitting / 16 * 16);
-  if (tokens <= most) return tokens;
-  // Chunks of about the same size: a short last one would be a slow product.
-  const int64_t chunks = (tokens + most - 1) / most;
-  return std::min(most, ((tokens + chunks - 1) / chunks + 15) / 16 * 16);
+  return std::min(tokens, std::max<int64_t>(16, fitting / 16 * 16));
 }
 
 void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor labels, float scale,
@@ -109,8 +107,13 @@ void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor lab
   const auto gradient = static_cast<bool>(dx);
   if (gradient) zero_ignored(dx, label_of);
 
+  // Chunks of about the same size: a short last one would be a slow product.
+  const int64_t targets = x.dim(0) - std::count(label_of, label_of + x.dim(0), kIgnore);
+  if (targets == 0) return;
+  const int64_t chunks = (targets + s.rows - 1) / s.rows;
+  const int64_t limit = std::min(s.rows, ((targets + chunks - 1) / chunks + 15) / 16 * 16);
   for (int64_t token = 0; token < x.dim(0);) {
-    const int64_t rows = gather(s, x, label_of, token);
+    const int64_t rows = gather(s, limit, x, label_of, token);
     gemm(rows, vocab, dim, matrix(s.x_RD), matrix(w, true), logits, DType::f32, vocab, false,
          s.panels.raw());
     double* losses = s.losses_R.as<double>();

@@ -13,7 +13,8 @@ struct HeadScratch {
   Tensor panels;
 };
 
-// Tokens whose logits are held at a time.
+// Tokens whose logits are held at a time, at most. Fewer tokens never need more: a plan for the
+// largest batch serves the others.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab);
 
 // dx and dw are absent for the loss alone.
