@@ -48,6 +48,11 @@ fs::path with_suffix(fs::path path, const char* suffix) {
   return path += suffix;
 }
 
+// A name in the same folder that nobody else would choose: what has it is ours to delete.
+fs::path beside(const fs::path& path, const char* what) {
+  return path.parent_path() / ("." + path.filename().string() + ".capstan-" + what);
+}
+
 void rename_path(const fs::path& from, const fs::path& to) {
   std::error_code error;
   fs::rename(from, to, error);
@@ -59,8 +64,10 @@ void rename_path(const fs::path& from, const fs::path& to) {
 void move_in(const fs::path& from, const fs::path& to, const fs::path& old) {
   std::error_code error;
   const bool replaces = fs::exists(to, error);
-  fs::remove_all(old, error);
-  if (replaces) rename_path(to, old);
+  if (replaces) {
+    fs::remove_all(old, error);
+    rename_path(to, old);
+  }
   fs::rename(from, to, error);
   if (!error) return;
   const std::string cause = error.message();
@@ -157,7 +164,7 @@ void write_text(const fs::path& path, std::string_view text) {
 
 NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
-  part_ = with_suffix(path_, ".part");
+  part_ = beside(path_, "part");
   std::error_code error;
   if (fs::exists(path_, error)) {
     require(fs::is_directory(path_, error), Fault::file,
@@ -172,7 +179,7 @@ NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_
   }
   fs::remove_all(part_, error);  // what a crash left behind
   if (!error) fs::create_directories(part_, error);
-  require(!error, Fault::file, "{}: cannot create the folder: {}", part_.string(), error.message());
+  require(!error, Fault::file, "{}: cannot create the folder: {}", path_.string(), error.message());
 }
 
 NewFolder::~NewFolder() {
@@ -185,7 +192,7 @@ void NewFolder::commit() {
   fs::path old = part_;
   // One atomic exchange where there is a folder to replace and the file system can do it.
   if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-    old = with_suffix(path_, ".old");
+    old = beside(path_, "old");
     move_in(part_, path_, old);
   }
   done_ = true;

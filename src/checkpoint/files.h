@@ -59,8 +59,8 @@ class NewFile {
 
 void write_text(const std::filesystem::path& path, std::string_view text);
 
-// A folder that appears under its name once it is complete. It grows as "NAME.part" beside it,
-// which is removed if commit is not reached.
+// A folder that appears under its name once it is complete. It grows as ".NAME.capstan-part" beside
+// it, which is removed if commit is not reached.
 class NewFolder {
  public:
   // Refuses a name that a file has, or a folder with something in it that is no checkpoint (that

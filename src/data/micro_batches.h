@@ -29,8 +29,9 @@ class MicroBatches {
 
   // The next micro-batch, in one buffer that the following next() refills; null after the last.
   const HostBatch* next();
-  // The samples of that micro-batch, to be named when something is wrong with it.
+  // The samples of that micro-batch, and of all of the step: to be named when something is wrong.
   std::span<const int64_t> samples() const { return current_; }
+  std::span<const int64_t> step_samples() const { return all_; }
 
   int64_t max_tokens() const { return max_tokens_; }  // of any micro-batch, padding included
   int64_t max_documents() const { return std::min(micro_batch_, dataset_.size()); }

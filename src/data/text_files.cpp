@@ -39,7 +39,7 @@ std::vector<fs::path> text_files(const fs::path& path) {
   return {path};
 }
 
-std::string read_text(const fs::path& file) {
+std::string read_utf8_file(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   require(in.is_open(), Fault::file, "{}: cannot open: {}", file.string(), std::strerror(errno));
   std::string text;
@@ -70,7 +70,7 @@ void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max
 Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_t max_seq_length) {
   Dataset dataset;
   for (const fs::path& file : text_files(path)) {
-    const std::string text = read_text(file);
+    const std::string text = read_utf8_file(file);
     if (!text.empty()) add_document(dataset, encode_document(tokenizer, text), max_seq_length);
   }
   require(dataset.size() > 0, Fault::file, "{}: holds no text: every file is empty", path.string());

@@ -17,7 +17,7 @@ std::vector<std::filesystem::path> text_files(const std::filesystem::path& path)
 
 // A whole file, without a byte order mark. Errors (Fault::file): it cannot be read; invalid UTF-8,
 // as file:line.
-std::string read_text(const std::filesystem::path& file);
+std::string read_utf8_file(const std::filesystem::path& file);
 
 // Cuts a document into samples of max_seq_length + 1 tokens, of which the last may be shorter. Each
 // begins with the last token of the one before, so that every token but the document's first is a

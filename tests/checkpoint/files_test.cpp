@@ -99,7 +99,7 @@ TEST(NewFolder, AppearsWhole) {
   EXPECT_FALSE(fs::exists(out));
   made.commit();
   EXPECT_TRUE(fs::exists(out / "config.json"));
-  EXPECT_FALSE(fs::exists(folder / "deep" / "out.part"));
+  EXPECT_FALSE(fs::exists(folder / "deep" / ".out.capstan-part"));
 }
 
 TEST(NewFolder, ReplacesACheckpointOnceTheNewOneIsComplete) {
@@ -107,8 +107,8 @@ TEST(NewFolder, ReplacesACheckpointOnceTheNewOneIsComplete) {
   const fs::path out = folder / "out";
   fs::create_directory(out);
   write_text(out / "config.json", "old");
-  fs::create_directory(folder / "out.part");  // what a crash left
-  write_text(folder / "out.part" / "rest", "");
+  fs::create_directory(folder / ".out.capstan-part");  // what a crash left
+  write_text(folder / ".out.capstan-part" / "rest", "");
   NewFolder made(out);
   write_text(made.path() / "config.json", "new");
   EXPECT_EQ(read_text(out / "config.json"), "old");
@@ -138,6 +138,21 @@ TEST(RequireSpace, NamesTheFolderAndBothSizes) {
   const auto message =
       message_of(Fault::file, [&] { require_space(folder.path(), int64_t{1} << 60); });
   EXPECT_TRUE(message.starts_with(folder.path().string() + ": needs 1024 PiB, and ")) << message;
+}
+
+TEST(NewFolder, LeavesNeighboursOfSimilarNamesAlone) {
+  TempFolder folder;
+  for (const char* name : {"out.old", "out.part"}) {
+    fs::create_directory(folder / name);
+    write_text(folder / name / "config.json", "kept");
+  }
+  for (int i = 0; i < 2; ++i) {  // the second time it replaces
+    NewFolder made(folder / "out");
+    write_text(made.path() / "config.json", "new");
+    made.commit();
+  }
+  EXPECT_EQ(read_text(folder / "out.old" / "config.json"), "kept");
+  EXPECT_EQ(read_text(folder / "out.part" / "config.json"), "kept");
 }
 
 }  // namespace

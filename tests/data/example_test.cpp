@@ -78,7 +78,7 @@ TEST(Jsonl, HoldsOneRecordPerLine) {
   const TempFolder folder;
   const std::vector<Example> examples = {{"Say \"hi\"\n", "hi"}, {"\u00e9\t", ""}};
   write_jsonl(folder.path() / "x.jsonl", examples);
-  const std::string text = read_text(folder.path() / "x.jsonl");
+  const std::string text = read_utf8_file(folder.path() / "x.jsonl");
   EXPECT_TRUE(text.starts_with(R"({"instruction":"Say \"hi\"\n","output":"hi"})"
                                "\n"))
       << text;

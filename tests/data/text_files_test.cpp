@@ -72,7 +72,8 @@ TEST(TextFiles, SaysWhatIsMissing) {
                [&] { load(folder.path() / "nowhere"); });
   expect_error(Fault::file, {folder.path().string() + ": no .txt files"},
                [&] { load(folder.path()); });
-  expect_error(Fault::file, {": cannot read: Is a directory"}, [&] { read_text(folder.path()); });
+  expect_error(Fault::file, {": cannot read: Is a directory"},
+               [&] { read_utf8_file(folder.path()); });
   folder.write("a.txt", "");
   expect_error(Fault::file, {"holds no text"}, [&] { load(folder.path()); });
 }
@@ -81,7 +82,7 @@ TEST(TextFiles, ReadsLongFilesWhole) {
   const TempFolder folder;
   std::string text;
   while (text.size() < 200'000) text += std::to_string(text.size()) + '\n';
-  EXPECT_EQ(read_text(folder.write("long.txt", text)), text);
+  EXPECT_EQ(read_utf8_file(folder.write("long.txt", text)), text);
 }
 
 TEST(TextFiles, NamesTheLineThatIsNotUtf8) {
@@ -90,7 +91,7 @@ TEST(TextFiles, NamesTheLineThatIsNotUtf8) {
                                  "one\ntwo\nthr\xE9"
                                  "e\n");
   expect_error(Fault::file, {file.string() + ":3: not UTF-8: byte 0xe9 at offset 11", "iconv"},
-               [&] { read_text(file); });
+               [&] { read_utf8_file(file); });
 }
 
 TEST(TextFiles, RefusesALengthOfZero) {
