@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <filesystem>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/model_files.h"
 #include "cli/recipe_arguments.h"
 #include "data/tasks.h"
 #include "report/summary.h"
@@ -16,6 +18,10 @@ namespace {
 constexpr int64_t kExamples = 44500;  // to train on and to hold out
 constexpr int64_t kAsked = 200;       // held-out tasks that the model is asked
 constexpr int64_t kPositions = 64;    // longest prompt and answer together
+// The demo makes its own data, with tasks of at most kPositions, and a new model.
+constexpr std::array<std::string_view, 5> kUnused = {
+    "model_config", "initial_checkpoint_dir", "data.train_data_path", "data.val_split_fraction",
+    "train.max_seq_length"};
 
 Recipe demo_recipe() {
   Recipe r;
@@ -34,20 +40,8 @@ Recipe demo_recipe() {
 }
 
 ModelConfig demo_model(const Recipe& r, const Tokenizer& tokenizer) {
-  ModelConfig c;
-  c.vocab = tokenizer.vocab_size();
-  c.hidden = r.hidden_size;
-  c.intermediate = r.intermediate_size;
-  c.layers = r.num_hidden_layers;
-  c.heads = r.num_attention_heads;
-  c.kv_heads = r.num_key_value_heads;
-  c.head_dim = c.hidden / c.heads;
-  c.max_positions = kPositions;
-  c.tied = r.tie_embeddings;
+  ModelConfig c = model_by_sizes(r, tokenizer);
   c.init_std = 0.06;  // a narrow model starts faster from larger weights
-  c.bos_id = tokenizer.bos().value_or(-1);
-  c.eos_ids = {tokenizer.eos()};
-  check_config(c);
   return c;
 }
 
@@ -81,7 +75,8 @@ void show_samples(TrainingRun& run, const Tokenizer& tokenizer, std::span<const 
 }  // namespace
 
 int demo(const Arguments& arguments) {
-  const auto recipe = recipe_from(arguments, "demo", "watch a small model learn", demo_recipe());
+  const auto recipe =
+      recipe_from(arguments, "demo", "watch a small model learn", demo_recipe(), kUnused);
   if (!recipe) return 0;
   const ByteTokenizer tokenizer;
   ExampleSplit examples = split(make_examples(static_cast<uint64_t>(recipe->seed), kExamples));
@@ -105,6 +100,10 @@ int demo(const Arguments& arguments) {
   fmt::print("before training: {} of {} held-out tasks answered exactly ({:.0f}%)\n", before,
              asked.size(), percent(before));
   run.train();
+  if (run.interrupted() != 0) {
+    log::warn("interrupted after step {} of {}; nothing is saved", run.steps(), recipe->max_steps);
+    return 128 + run.interrupted();
+  }
   const int64_t after = exact_matches(run, tokenizer, asked);
   fmt::print("after training:  {} of {} held-out tasks answered exactly ({:.0f}%)\n\n", after,
              asked.size(), percent(after));

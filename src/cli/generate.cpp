@@ -14,7 +14,7 @@
 #include "data/tokenizer.h"
 #include "model/decoder.h"
 #include "recipe/recipe.h"
-#include "train/run.h"
+#include "train/fit.h"
 
 namespace capstan::cli {
 namespace {
@@ -67,8 +67,9 @@ void run(Options o) {
   prompt.insert(prompt.begin(), ByteTokenizer::kBos);
   o.generate.stop_ids = config.eos_ids;
 
-  const auto precision = o.precision.empty() ? (config.dtype == DType::f32 ? Precision::f32_true
-                                                                           : Precision::bf16_true)
+  // bf16 would drop three bits of an f16.
+  const auto precision = o.precision.empty() ? (config.dtype == DType::bf16 ? Precision::bf16_true
+                                                                            : Precision::f32_true)
                                              : parse_precision(o.precision);
   require(precision != Precision::bf16_mixed, Fault::usage,
           "precision: bf16-mixed is for training; use bf16-true or 32-true");
@@ -83,10 +84,12 @@ void run(Options o) {
   const MemoryPlan memory = plan(config, precision, capacity);
   const int64_t available = available_memory();
   require(memory.total_bytes <= available, Fault::does_not_fit,
-          "does not fit: needs {}, {} free. --precision bf16-true and fewer --max_new_tokens need "
-          "less",
+          "does not fit: needs {}, {} free. {} less",
           format_bytes(static_cast<double>(memory.total_bytes)),
-          format_bytes(static_cast<double>(available)));
+          format_bytes(static_cast<double>(available)),
+          precision == Precision::bf16_true
+              ? "Fewer --max_new_tokens need"
+              : "--precision bf16-true and fewer --max_new_tokens need");
   Arena arena(memory);
   Queue q(Device::cpu, arena);
   Session session(q, config, precision, capacity);
@@ -166,7 +169,9 @@ int generate(const Arguments& arguments) {
       ->capture_default_str()
       ->check(number(0));
   app.add_option("--seed", g.seed, "of the draws")->capture_default_str()->check(number(0));
-  app.add_option("--precision", o.precision, "32-true or bf16-true; as the checkpoint is stored");
+  app.add_option(
+      "--precision", o.precision,
+      "32-true or bf16-true; else bf16-true for a checkpoint in bf16, 32-true for others");
   try {
     app.parse(Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
   } catch (const CLI::CallForHelp&) {

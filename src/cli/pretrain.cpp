@@ -14,31 +14,6 @@
 namespace capstan::cli {
 namespace {
 
-ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
-  require(r.hidden_size % r.num_attention_heads == 0, Fault::usage,
-          "model.hidden_size {} is not a multiple of model.num_attention_heads {}", r.hidden_size,
-          r.num_attention_heads);
-  ModelConfig c;
-  c.vocab = tokenizer.vocab_size();
-  c.hidden = r.hidden_size;
-  c.intermediate = r.intermediate_size;
-  c.layers = r.num_hidden_layers;
-  c.heads = r.num_attention_heads;
-  c.kv_heads = r.num_key_value_heads;
-  c.head_dim = c.hidden / c.heads;
-  c.max_positions = r.max_seq_length;
-  c.tied = r.tie_embeddings;
-  c.bos_id = tokenizer.bos().value_or(-1);
-  c.eos_ids = {tokenizer.eos()};
-  try {
-    check_config(c);
-  } catch (const Error& e) {
-    fail(Fault::usage, "{} (head_dim is model.hidden_size / model.num_attention_heads: {} / {})",
-         e.what(), r.hidden_size, r.num_attention_heads);
-  }
-  return c;
-}
-
 ModelConfig model_of(const Recipe& r, const Tokenizer& tokenizer) {
   ModelConfig c;
   if (!r.initial_checkpoint_dir.empty()) {
@@ -55,6 +30,9 @@ ModelConfig model_of(const Recipe& r, const Tokenizer& tokenizer) {
           "train.max_seq_length {} is above the model's max_position_embeddings; give "
           "--train.max_seq_length {} or less",
           r.max_seq_length, c.max_positions);
+  // The data are made of the tokenizer's ids, whatever the config was written for.
+  c.bos_id = tokenizer.bos().value_or(-1);
+  c.eos_ids = {tokenizer.eos()};
   return c;
 }
 
@@ -76,6 +54,11 @@ int pretrain(const Arguments& arguments) {
           "data.train_data_path: expected a .txt file or a folder of them; give "
           "--data.train_data_path PATH");
   check_recipe(*recipe);
+  if (recipe->lr_warmup_steps >= recipe->max_steps)
+    log::warn(
+        "the warm-up of {} steps is not shorter than the run of {}: the learning rate never "
+        "reaches its peak",
+        recipe->lr_warmup_steps, recipe->max_steps);
   const ByteTokenizer tokenizer;
   const ModelConfig model = model_of(*recipe, tokenizer);
   Split data = samples(*recipe, tokenizer);
@@ -89,9 +72,19 @@ int pretrain(const Arguments& arguments) {
   run.check_save(folder);
   run.initialize();
   run.train();
-  run.save(folder);
-  log::info("\n{}\n  saved to {}", run.report(), folder.string());
-  return 0;
+  if (run.interrupted() == 0) {
+    run.save(folder);
+    log::info("\n{}\n  saved to {}", run.report(), folder.string());
+    return 0;
+  }
+  const std::filesystem::path partial =
+      folder.parent_path() / fmt::format("step-{:08}", run.steps());
+  run.save(partial);
+  log::warn(
+      "interrupted after step {} of {}; the weights are in {}. --initial_checkpoint_dir {} starts "
+      "from them, with the optimizer and the order of samples anew",
+      run.steps(), recipe->max_steps, partial.string(), partial.string());
+  return 128 + run.interrupted();
 }
 
 }  // namespace capstan::cli

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <type_traits>
 #include <utility>
 
 #include "base/error.h"
@@ -41,9 +42,14 @@ template <class T>
 void set_number(Recipe& recipe, T Recipe::*member, const Option& o, std::string_view text,
                 std::string_view kind) {
   T value{};
-  require(parse_number(text, value) && std::isfinite(static_cast<double>(value)) &&
-              within(o.check, static_cast<double>(value)),
-          Fault::usage, "{}: expected {}, found '{}'", o.key, expectation(o.check, kind), text);
+  const auto good = [&](double x) { return std::isfinite(x) && within(o.check, x); };
+  require(parse_number(text, value) && good(static_cast<double>(value)), Fault::usage,
+          "{}: expected {}, found '{}'", o.key, expectation(o.check, kind), text);
+  if constexpr (std::is_same_v<T, double>) {
+    const auto narrow = static_cast<float>(value);
+    require(good(narrow), Fault::usage, "{}: expected {}, found '{}', which is {} as a float",
+            o.key, expectation(o.check, kind), text, narrow);
+  }
   recipe.*member = value;
 }
 
@@ -79,7 +85,7 @@ std::span<const Option> options() {
       {"data.train_data_path", &R::train_data_path, any, "a .txt file, or a folder of them"},
       {"data.val_split_fraction", &R::val_split_fraction, fraction, "samples held out"},
       {"data.packed", &R::packed, any, "documents one after the other, without padding"},
-      {"out_dir", &R::out_dir, any, "where the trained model goes"},
+      {"out_dir", &R::out_dir, any, "the model goes to its folder 'final'"},
       {"precision",
        &R::precision,
        oneof,
@@ -90,11 +96,11 @@ std::span<const Option> options() {
        oneof,
        "what the backward pass recomputes",
        {"none", "selective", "block"}},
-      {"seed", &R::seed, not_negative, "of initial weights, sample order and sampling"},
+      {"seed", &R::seed, not_negative, "of initial weights, sample order and the validation split"},
       {"train.global_batch_size", &R::global_batch_size, positive, "samples per optimizer step"},
       {"train.micro_batch_size", &R::micro_batch_size, positive, "samples per pass"},
       {"train.max_steps", &R::max_steps, positive, "optimizer steps"},
-      {"train.max_seq_length", &R::max_seq_length, positive, "tokens of a sample at most"},
+      {"train.max_seq_length", &R::max_seq_length, positive, "inputs of a sample at most"},
       {"train.lr_warmup_steps", &R::lr_warmup_steps, not_negative, "steps of linear warm-up"},
       {"train.schedule",
        &R::schedule,
@@ -103,7 +109,8 @@ std::span<const Option> options() {
        {"constant", "linear", "cosine"}},
       {"train.min_lr", &R::min_lr, not_negative, "learning rate at the end"},
       {"train.max_norm", &R::max_norm, not_negative, "clip the gradient's norm; 0: never"},
-      {"train.log_interval", &R::log_interval, positive, "steps between lines of progress"},
+      {"train.log_interval", &R::log_interval, positive,
+       "steps between lines of progress, where there is no terminal"},
       {"eval.interval", &R::eval_interval, positive, "steps between validations"},
       {"eval.max_iters", &R::eval_max_iters, positive, "micro-batches per validation"},
       {"optimizer",
@@ -112,11 +119,18 @@ std::span<const Option> options() {
        "method",
        {"AdamW", "SGD", "torch.optim.AdamW", "torch.optim.SGD"}},
       {"optimizer.lr", &R::lr, positive, "peak learning rate"},
-      {"optimizer.weight_decay", &R::weight_decay, not_negative, "decay"},
+      {"optimizer.weight_decay", &R::weight_decay, not_negative, "pull of the weights to zero"},
+      {"optimizer.decay",
+       &R::decay,
+       oneof,
+       "what it pulls: everything, or not norms and biases",
+       {"all", "matrices"}},
       {"optimizer.beta1", &R::beta1, fraction, "AdamW's first moment"},
       {"optimizer.beta2", &R::beta2, fraction, "AdamW's second moment"},
-      {"optimizer.eps", &R::eps, not_negative, "AdamW's epsilon"},
+      {"optimizer.eps", &R::eps, positive, "AdamW's epsilon"},
       {"optimizer.momentum", &R::momentum, fraction, "SGD's momentum"},
+      {"optimizer.dampening", &R::dampening, fraction, "of the gradient, in SGD's momentum"},
+      {"optimizer.nesterov", &R::nesterov, any, "SGD looks ahead along its momentum"},
   };
   return table;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,14 +48,17 @@ struct Recipe {
   std::string optimizer = "AdamW";
   double lr = 1e-3;
   double weight_decay = 0.1;
+  std::string decay = "all";
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double momentum = 0;
+  double momentum = 0, dampening = 0;
+  bool nesterov = false;
 };
 
 using RecipeField =
     std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
 
-// What values are good. `oneof` has its list in Option::choices.
+// What values are good; numbers with a fraction must be so as float too, which the kernels take.
+// `oneof` has its list in Option::choices.
 enum class Check : uint8_t { any, positive, not_negative, fraction, oneof };
 
 struct Option {
@@ -79,8 +83,9 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 
 // Sets everything that a YAML file says: "train.max_steps: 5" or max_steps under train. A key
 // without a value leaves the default. All errors are reported together (Fault::usage), one per
-// line, each with file:line:column; a file that cannot be read is Fault::file.
-void read_recipe(Recipe& recipe, const std::string& path);
+// line, each with file:line:column; a file that cannot be read is Fault::file. Returns the keys
+// that have a value there.
+std::set<std::string> read_recipe(Recipe& recipe, const std::string& path);
 
 // The recipe as YAML that read_recipe takes back.
 std::string recipe_yaml(const Recipe& recipe);

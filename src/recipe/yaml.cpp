@@ -17,7 +17,7 @@ class YamlReader {
  public:
   YamlReader(Recipe& recipe, std::string path) : recipe_(recipe), path_(std::move(path)) {}
 
-  void read() {
+  std::set<std::string> read() {
     YAML::Node root;
     try {
       root = YAML::LoadFile(path_);
@@ -29,6 +29,7 @@ class YamlReader {
     require(root.IsMap() || root.IsNull(), Fault::usage, "{}: expected keys and values", path_);
     walk(root, "", 1);
     require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
+    return given_;
   }
 
  private:
@@ -53,8 +54,9 @@ class YamlReader {
 
   void set(const std::string& key, const YAML::Node& value) {
     const Option& option = find_option(key);
-    require(given_.insert(key).second, Fault::usage, "{}: given twice", key);
+    require(seen_.insert(key).second, Fault::usage, "{}: given twice", key);
     if (value.IsNull()) return;
+    given_.insert(key);
     require(value.IsScalar(), Fault::usage, "{}: expected one value, found a list", key);
     set_option(recipe_, option, value.Scalar());
   }
@@ -68,17 +70,17 @@ class YamlReader {
 
   Recipe& recipe_;
   std::string path_;
-  std::set<std::string> given_;
+  std::set<std::string> seen_, given_;  // given_: with a value
   std::vector<std::string> errors_;
 };
 
 }  // namespace
 
-void read_recipe(Recipe& recipe, const std::string& path) {
+std::set<std::string> read_recipe(Recipe& recipe, const std::string& path) {
   std::error_code error;
   require(!std::filesystem::is_directory(path, error), Fault::file,
           "{}: is a folder; give a YAML file", path);
-  YamlReader(recipe, path).read();
+  return YamlReader(recipe, path).read();
 }
 
 std::string recipe_yaml(const Recipe& recipe) {

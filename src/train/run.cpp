@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <vector>
@@ -15,6 +17,8 @@
 #include "data/tokenizer_json.h"
 #include "report/progress.h"
 #include "report/summary.h"
+#include "train/fit.h"
+#include "train/stop_signals.h"
 
 namespace capstan {
 namespace {
@@ -26,53 +30,6 @@ BatchOptions batch_options(const Recipe& recipe, const ModelConfig& model) {
 // Recipes may ask for batches of any size: sums and products of them must not overflow.
 int64_t at_most_all(int64_t batch, const Dataset& dataset) {
   return std::min(batch, std::max<int64_t>(1, dataset.size()));
-}
-
-bool fits(const TrainOptions& options, int64_t available) {
-  return Trainer::plan(options).total_bytes <= available;
-}
-
-// With at most `micro_batch` documents at a time.
-TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
-  BatchLimits& l = options.limits;
-  l.documents = std::min(l.documents, micro_batch);
-  l.tokens = std::min(l.tokens, l.documents * l.longest);
-  options.single_micro_batch = false;
-  return options;
-}
-
-// The largest smaller micro-batch that fits and divides `micro_batch`; 0 if none does.
-int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, int64_t available) {
-  std::vector<int64_t> divisors;
-  for (int64_t m = 1; m < options.limits.documents; ++m)
-    if (micro_batch % m == 0) divisors.push_back(m);
-  // More documents never need less, so those that fit come first.
-  const auto end = std::partition_point(divisors.begin(), divisors.end(), [&](int64_t m) {
-    return fits(in_micro_batches(options, m), available);
-  });
-  return end == divisors.begin() ? 0 : end[-1];
-}
-
-// Single changes that make the run fit, as "key: value".
-std::vector<std::string> what_fits(const TrainOptions& options, int64_t micro_batch,
-                                   const MemoryPlan& plan, int64_t available) {
-  std::vector<std::string> changes;
-  const int64_t kept = at(plan.highest, Category::weights) + at(plan.highest, Category::optimizer);
-  if (kept <= available) {  // else no saving of activations is enough
-    for (const auto policy : {Recompute::selective, Recompute::block}) {
-      TrainOptions o = options;
-      o.recompute = policy;
-      if (policy > options.recompute && fits(o, available))
-        changes.push_back(fmt::format("activations: {}", name_of(policy)));
-    }
-    if (const int64_t m = fitting_micro_batch(options, micro_batch, available); m > 0)
-      changes.push_back(fmt::format("train.micro_batch_size: {}", m));
-  }
-  TrainOptions o = options;
-  o.precision = Precision::bf16_true;
-  if (options.precision != o.precision && fits(o, available))
-    changes.emplace_back("precision: bf16-true");
-  return changes;
 }
 
 }  // namespace
@@ -88,7 +45,10 @@ TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
                  .beta2 = r.beta2,
                  .eps = r.eps,
                  .momentum = r.momentum,
+                 .dampening = r.dampening,
+                 .nesterov = r.nesterov,
                  .weight_decay = r.weight_decay};
+  o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
   o.schedule = {.lr = r.lr,
                 .min_lr = r.min_lr,
                 .warmup_steps = r.lr_warmup_steps,
@@ -117,30 +77,6 @@ void check_recipe(const Recipe& r) {
   require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
 }
 
-int64_t available_memory() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string name;
-  int64_t kib = 0;
-  while (meminfo >> name >> kib) {
-    if (name == "MemAvailable:") return kib * 1024;
-    meminfo.ignore(256, '\n');
-  }
-  return INT64_MAX;  // a system that does not say: let the allocation decide
-}
-
-void require_fit(const TrainOptions& options, int64_t micro_batch, const MemoryPlan& plan,
-                 int64_t available) {
-  if (plan.total_bytes <= available) return;
-  const std::vector<std::string> changes = what_fits(options, micro_batch, plan, available);
-  fail(Fault::does_not_fit, "does not fit: needs {}, {} free. {}{}",
-       format_bytes(static_cast<double>(plan.total_bytes)),
-       format_bytes(static_cast<double>(available)),
-       changes.empty() ? "No single change of activations, precision or micro-batch is enough: use "
-                         "a smaller model or a shorter max_seq_length"
-                       : "Fits with: ",
-       fmt::join(changes, " · "));
-}
-
 TrainOptions TrainingRun::with_limits(const Recipe& recipe, const ModelConfig& model,
                                       const Dataset& train, const Dataset& validation,
                                       int64_t sample_positions) {
@@ -167,7 +103,15 @@ TrainingRun::TrainingRun(const Recipe& recipe, const ModelConfig& model, Dataset
       }()),
       arena_(plan_),
       queue_(Device::cpu, arena_),
-      trainer_(std::make_unique<Trainer>(queue_, options_)) {}
+      trainer_(std::make_unique<Trainer>(queue_, options_)) {
+  const DatasetCounts c = count(train_, recipe.max_seq_length);
+  if (c.truncated > 0)
+    log::warn("{} of {} samples are longer than train.max_seq_length {} and lose their ends",
+              c.truncated, train_.size(), recipe.max_seq_length);
+  if (c.all_masked > 0)
+    log::warn("{} of {} samples have nothing to learn: all of their targets are masked",
+              c.all_masked, train_.size());
+}
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
   return {dataset, at_most_all(recipe_.micro_batch_size, dataset),
@@ -200,17 +144,30 @@ void TrainingRun::train() {
   MicroBatches data = micro_batches(train_);
   queue_.reset_totals();
   Progress progress(recipe_.max_steps, recipe_.log_interval);
-  for (int64_t step = 0; step < recipe_.max_steps; ++step) {
-    data.start(sampler.ids(step));
+  const StopSignals stop;
+  for (; steps_ < recipe_.max_steps && stop.caught() == 0; ++steps_) {
+    data.start(sampler.ids(steps_));
     const StepResult r = trainer_->step(data);
     tokens_ += r.tokens;
     targets_ += r.targets;
-    if (step == 0) first_loss_ = r.loss;
+    if (steps_ == 0) first_loss_ = r.loss;
     last_loss_ = r.loss;
-    const bool last = step + 1 == recipe_.max_steps;
-    if ((step + 1) % recipe_.eval_interval == 0 || last) validate();
-    progress.step({.loss = r.loss, .lr = r.lr, .val_loss = val_loss_, .tokens = r.tokens});
+    const bool last = steps_ + 1 == recipe_.max_steps;
+    Progress::Line line{.loss = r.loss, .lr = r.lr, .tokens = r.tokens};
+    if ((steps_ + 1) % recipe_.eval_interval == 0 || last) {
+      const auto start = std::chrono::steady_clock::now();
+      line.val_loss = validate();
+      progress.exclude(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    progress.step(line);
   }
+  signal_ = stop.caught();
+  ops_ = op_table(queue_, 8);
+  require(std::isfinite(val_loss_), Fault::usage,
+          "the loss on held-out data is {}: the training diverged, and nothing is saved. Lower the "
+          "learning rate or set train.max_norm",
+          val_loss_);
   seconds_ = progress.seconds();
 }
 
@@ -236,10 +193,10 @@ std::string TrainingRun::report() const {
   std::string s = fmt::format(
       "  {} steps in {}: {} tokens, {} of them targets, {} tok/s\n"
       "  loss {:.4f} at the first step, {:.4f} at the last{}\n\n",
-      recipe_.max_steps, format_duration(seconds_), count(tokens_), count(targets_),
+      steps_, format_duration(seconds_), count(tokens_), count(targets_),
       format_count(static_cast<double>(tokens_) / std::max(seconds_, 1e-9)), first_loss_,
       last_loss_, val_loss_ < 0 ? "" : fmt::format(", {:.4f} on held-out data", val_loss_));
-  return s + memory_table(plan_, arena_) + "\n" + op_table(queue_, 8);
+  return s + memory_table(plan_, arena_) + "\n" + ops_;
 }
 
 }  // namespace capstan

@@ -18,14 +18,6 @@ TrainOptions train_options(const Recipe& recipe, const ModelConfig& model);
 // per line, and what would be right.
 void check_recipe(const Recipe& recipe);
 
-// Memory that this machine could give to a run now, in bytes.
-int64_t available_memory();
-
-// Throws Fault::does_not_fit, with what would fit, unless the plan's total is at most `available`.
-// Smaller micro-batches that it names divide `micro_batch`, and so the global batch.
-void require_fit(const TrainOptions& options, int64_t micro_batch, const MemoryPlan& plan,
-                 int64_t available);
-
 // One training run on the CPU, from datasets to a folder with the model: plan, check, train,
 // report.
 class TrainingRun {
@@ -42,7 +34,11 @@ class TrainingRun {
   // Random weights by the recipe's seed, or those of initial_checkpoint_dir.
   void initialize();
   // All steps, with progress on stderr and a validation every eval.interval steps and at the end.
+  // SIGINT and SIGTERM end it after the step that is running; interrupted() has the signal then.
+  // Throws Fault::usage if the last validation is not finite: such a model is not worth saving.
   void train();
+  int interrupted() const { return signal_; }  // 0: it was not
+  int64_t steps() const { return steps_; }     // done
   // Mean loss over the first eval.max_iters micro-batches of the validation set.
   double validate();
   // The model as a Hugging Face folder with the byte-level tokenizer and the recipe.
@@ -68,6 +64,9 @@ class TrainingRun {
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;
 
+  int signal_ = 0;
+  int64_t steps_ = 0;
+  std::string ops_;  // the table of ops at the end of the training
   double seconds_ = 0;
   int64_t tokens_ = 0, targets_ = 0;
   double first_loss_ = 0, last_loss_ = 0, val_loss_ = -1;

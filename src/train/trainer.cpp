@@ -20,9 +20,10 @@ Gradients gradient_life(const TrainOptions& o) {
 [[noreturn]] void not_finite(const char* what, double value, int64_t step,
                              std::span<const int64_t> samples) {
   fail(Fault::usage,
-       "step {}: the {} is {}; the weights are as they were before this step. The last micro-batch "
-       "had the samples {}. Lower the learning rate, set train.max_norm, or look at those samples",
-       step + 1, what, value, fmt::join(samples.first(std::min<size_t>(samples.size(), 16)), ", "));
+       "step {}: the {} is {}; the weights are as they were before this step. It had the samples "
+       "{}{}. Lower the learning rate, set train.max_norm, or look at those samples",
+       step + 1, what, value, fmt::join(samples.first(std::min<size_t>(samples.size(), 64)), ", "),
+       samples.size() > 64 ? fmt::format(" and {} more", samples.size() - 64) : "");
 }
 
 }  // namespace
@@ -45,7 +46,8 @@ BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOp
 Trainer::Trainer(Queue& q, const TrainOptions& options)
     : q_(q),
       options_(options),
-      params_(q.arena(), make_spec(options.model), options.precision, gradient_life(options)),
+      params_(q.arena(), make_spec(options.model, options.decay), options.precision,
+              gradient_life(options)),
       model_(q, params_, options.recompute,
              std::max(options.limits.longest, options.sample_positions)),
       optimizer_(q, params_, options.optimizer),
@@ -119,9 +121,10 @@ double Trainer::update(double lr, double loss_sum, const MicroBatches* data) {
   clip_.measure(q_, params_);
   const double norm = clip_.norm(q_);
   if (data != nullptr) {
-    if (!std::isfinite(loss_sum)) not_finite("loss", loss_sum, optimizer_.steps(), data->samples());
+    if (!std::isfinite(loss_sum))
+      not_finite("loss", loss_sum, optimizer_.steps(), data->step_samples());
     if (!std::isfinite(norm))
-      not_finite("gradient's norm", norm, optimizer_.steps(), data->samples());
+      not_finite("gradient's norm", norm, optimizer_.steps(), data->step_samples());
   }
   optimizer_.update(q_, lr, clip_.scale());
   params_.drop_grads();

@@ -27,6 +27,7 @@ struct TrainOptions {
   BatchLimits limits;
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
   OptimizerOptions optimizer;
+  Decay decay = Decay::all;
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
   int64_t sample_positions = 0;  // room to generate samples during the run; 0: none

@@ -5,7 +5,9 @@
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 #include <sstream>
 
@@ -49,6 +51,10 @@ class Cli : public testing::Test {
   fs::path at(const std::string& name) const { return folder.path() / name; }
 
   Outcome run(Words words, const char* stdout_path = nullptr) const {
+    return finish(start(std::move(words), stdout_path), stdout_path);
+  }
+
+  pid_t start(Words words, const char* stdout_path = nullptr) const {
     const fs::path out = stdout_path != nullptr ? stdout_path : at("stdout"), err = at("stderr");
     words.insert(words.begin(), CAPSTAN_PROGRAM);
     std::vector<char*> argv;
@@ -63,6 +69,10 @@ class Cli : public testing::Test {
     pid_t pid = 0;
     EXPECT_EQ(posix_spawn(&pid, CAPSTAN_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
+    return pid;
+  }
+
+  Outcome finish(pid_t pid, const char* stdout_path = nullptr) const {
     int status = 0;
     rusage usage{};
     EXPECT_EQ(wait4(pid, &status, 0, &usage), pid);
@@ -70,7 +80,7 @@ class Cli : public testing::Test {
     const double seconds =
         static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
         1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-    return {code, stdout_path != nullptr ? "" : slurp(out), slurp(err), seconds};
+    return {code, stdout_path != nullptr ? "" : slurp(at("stdout")), slurp(at("stderr")), seconds};
   }
 
   static std::string slurp(const fs::path& path) {
@@ -89,19 +99,22 @@ class Cli : public testing::Test {
     EXPECT_EQ(o.err.find("bug in capstan"), std::string::npos) << o.err;
   }
 
-  // A model so small that a run takes a fraction of a second.
-  static Words tiny(const Words& more = {}) {
+  // A short run, of a model that `more` tells.
+  static Words brief(const Words& more) {
     Words words = {"pretrain",
                    "--data.train_data_path=text.txt",
-                   "--model.hidden_size=16",
-                   "--model.intermediate_size=24",
-                   "--model.num_hidden_layers=1",
-                   "--model.num_attention_heads=2",
-                   "--model.num_key_value_heads=1",
                    "--train.max_seq_length=64",
                    "--train.max_steps=3",
                    "--train.global_batch_size=4",
                    "--train.micro_batch_size=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // A model so small that a run takes a fraction of a second.
+  static Words tiny(const Words& more = {}) {
+    Words words = brief({"--model.hidden_size=16", "--model.intermediate_size=24",
+                         "--model.num_hidden_layers=1", "--model.num_attention_heads=2",
+                         "--model.num_key_value_heads=1"});
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -210,10 +223,10 @@ TEST_F(Cli, TextThatIsNotUtf8IsRefusedWithItsLine) {
 
 TEST_F(Cli, ABadConfigIsRefusedWithItsPlace) {
   write("broken.json", "{\"vocab_size\": 300,\n }");
-  expect_refused(4, tiny({"--model_config=broken.json"}), {"broken.json:2:2: "});
+  expect_refused(4, brief({"--model_config=broken.json"}), {"broken.json:2:2: "});
   write("other.json", "{\"architectures\": [\"GPT2LMHeadModel\"]}");
-  expect_refused(4, tiny({"--model_config=other.json"}), {"other.json:1:", "LlamaForCausalLM"});
-  expect_refused(4, tiny({"--model_config=none.json"}), {"none.json: cannot open"});
+  expect_refused(4, brief({"--model_config=other.json"}), {"other.json:1:", "LlamaForCausalLM"});
+  expect_refused(4, brief({"--model_config=none.json"}), {"none.json: cannot open"});
 }
 
 TEST_F(Cli, SizesThatDoNotMatchAreRefused) {
@@ -223,7 +236,62 @@ TEST_F(Cli, SizesThatDoNotMatchAreRefused) {
                  {"model.hidden_size 16 is not a multiple of model.num_attention_heads 3"});
   expect_refused(2, tiny({"--model.hidden_size=4096"}),
                  {"head_dim", "model.hidden_size / model.num_attention_heads: 4096 / 2"});
-  expect_refused(2, tiny({"--optimizer.lr=1e-6"}), {"train.min_lr 4e-05 is above"});
+  expect_refused(2, tiny({"--optimizer.lr=1e-6", "--train.min_lr=4e-5"}),
+                 {"train.min_lr 4e-05 is above"});
+  const Words odd_groups = tiny({"--model.num_key_value_heads=3"});
+  expect_refused(2, odd_groups, {"num_key_value_heads"});
+  EXPECT_EQ(run(odd_groups).err.find("head_dim"), std::string::npos);
+}
+
+TEST_F(Cli, ALowerLearningRateNeedsNoMinimumOfItsOwn) {
+  train_tiny({"--optimizer.lr=1e-5"});
+  expect_holds(slurp(at(made) / "hyperparameters.yaml"), {"train.min_lr: 1e-05\n"});
+}
+
+TEST_F(Cli, KeysWithoutAnEffectAreRefused) {
+  expect_refused(2, tiny({"--model_config=c.json"}),
+                 {"model.hidden_size: model_config says it", "model.num_hidden_layers: "});
+  expect_refused(2, brief({"--initial_checkpoint_dir=c", "--train.tie_embeddings=true"}),
+                 {"train.tie_embeddings: initial_checkpoint_dir has"});
+  expect_refused(2, brief({"--initial_checkpoint_dir=c", "--model_config=c.json"}),
+                 {"model_config: initial_checkpoint_dir has"});
+  expect_refused(2, tiny({"--optimizer.momentum=0.9"}),
+                 {"optimizer.momentum: SGD has it, and the optimizer is AdamW"});
+  expect_refused(2, tiny({"--optimizer=torch.optim.SGD", "--optimizer.eps=1e-6"}),
+                 {"optimizer.eps: AdamW has it, and the optimizer is SGD"});
+  expect_refused(2, tiny({"--optimizer=SGD", "--optimizer.nesterov=true"}),
+                 {"optimizer.nesterov: needs an optimizer.momentum above 0"});
+  write("r.yaml", "optimizer.beta1: 0.8\n");
+  expect_refused(2, tiny({"--config=r.yaml", "--optimizer=SGD"}), {"optimizer.beta1: AdamW"});
+}
+
+TEST_F(Cli, TheDemoRefusesAndHidesKeysThatItDoesNotUse) {
+  const std::string help = run({"demo", "--help"}).out;
+  for (const char* key : {"model_config", "initial_checkpoint_dir", "data.train_data_path",
+                          "data.val_split_fraction", "train.max_seq_length"}) {
+    expect_refused(2, {"demo", std::string("--") + key, key[0] == 't' ? "32" : "0.5"},
+                   {std::string(key) + ": capstan demo does not use it"});
+    EXPECT_EQ(help.find(key), std::string::npos) << key;
+  }
+  expect_holds(help, {"--model.hidden_size", "--train.max_steps"});
+}
+
+TEST_F(Cli, AWarmUpThatDoesNotEndIsWarnedOf) {
+  expect_holds(run(tiny({"--train.lr_warmup_steps=3"})).err,
+               {"warning: the warm-up of 3 steps is not shorter than the run of 3"});
+  EXPECT_EQ(run(tiny({"--train.lr_warmup_steps=2"})).err.find("warm-up"), std::string::npos);
+}
+
+TEST_F(Cli, AModelOfAForeignConfigGetsTheIdsOfTheTokenizer) {
+  write("c.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
+    "vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+    "bos_token_id": 1, "eos_token_id": 2})");
+  const Outcome o = run(brief({"--model_config=c.json"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const ModelConfig c = read_config(at(made));
+  EXPECT_EQ(c.bos_id, 256);
+  EXPECT_EQ(c.eos_ids, (decltype(c.eos_ids){257}));
 }
 
 TEST_F(Cli, AModelThatDoesNotFitIsRefusedAtOnce) {
@@ -283,7 +351,7 @@ TEST_F(Cli, TheCommandLineOverridesTheFileWhateverTheOrder) {
 TEST_F(Cli, GoesOnFromACheckpoint) {
   train_tiny({"--train.max_steps=40", "--optimizer.lr=0.01", "--train.lr_warmup_steps=2"});
   const Outcome o = run(
-      tiny({"--initial_checkpoint_dir=" + made, "--out_dir=more", "--train.lr_warmup_steps=0"}));
+      brief({"--initial_checkpoint_dir=" + made, "--out_dir=more", "--train.lr_warmup_steps=0"}));
   ASSERT_EQ(o.code, 0) << o.err;
   // Random weights have a loss of log(259) = 5.56.
   const size_t loss = o.err.find("step 1/3 | loss ") + 16;
@@ -292,12 +360,12 @@ TEST_F(Cli, GoesOnFromACheckpoint) {
 }
 
 TEST_F(Cli, ACheckpointThatCannotBeGoneOnFromIsRefused) {
-  expect_refused(4, tiny({"--initial_checkpoint_dir=none"}), {"none/config.json"});
+  expect_refused(4, brief({"--initial_checkpoint_dir=none"}), {"none/config.json"});
   train_tiny();
-  expect_refused(2, tiny({"--initial_checkpoint_dir=" + made, "--train.max_seq_length=65"}),
+  expect_refused(2, brief({"--initial_checkpoint_dir=" + made, "--train.max_seq_length=65"}),
                  {"train.max_seq_length 65", "--train.max_seq_length 64 or less"});
   write(made + "/tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
-  expect_refused(4, tiny({"--initial_checkpoint_dir=" + made}),
+  expect_refused(4, brief({"--initial_checkpoint_dir=" + made}),
                  {"tokenizer.json: expected capstan's byte-level tokenizer"});
 }
 
@@ -381,6 +449,28 @@ TEST_F(Cli, GenerateRefusesDamagedFoldersAndNamesTheFile) {
   expect_refused(4, {"generate", made}, {made + "/tokenizer.json:1:"});
   write(made + "/config.json", "{\n \"vocab_size\": }");
   expect_refused(4, {"generate", made}, {made + "/config.json:2:"});
+}
+
+TEST_F(Cli, ASignalEndsTheRunAfterTheStepAndTheWeightsAreSaved) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const pid_t pid =
+        start({"pretrain", "--data.train_data_path", "text.txt", "--out_dir", "out",
+               "--model.hidden_size", "16", "--model.intermediate_size", "32", "--train.max_steps",
+               "100000000", "--train.global_batch_size", "2", "--train.micro_batch_size", "2"});
+    for (int i = 0; i < 1000 && slurp(at("stderr")).find("step 3/") == std::string::npos; ++i)
+      ::usleep(20'000);
+    ASSERT_EQ(::kill(pid, signal), 0);
+    const Outcome o = finish(pid);
+    EXPECT_EQ(o.code, 128 + signal) << o.err;
+    expect_holds(o.err, {"interrupted after step ", "out/step-000"});
+    int saved = 0;
+    for (const auto& entry : fs::directory_iterator(at("out"))) {
+      saved += 1;
+      EXPECT_EQ(run({"generate", entry.path().string(), "--max_new_tokens", "2"}).code, 0);
+    }
+    EXPECT_EQ(saved, 1);
+    fs::remove_all(at("out"));
+  }
 }
 
 }  // namespace

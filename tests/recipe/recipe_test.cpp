@@ -104,12 +104,26 @@ TEST(SetOption, RefusesWhatIsOutOfRange) {
                     text));
 }
 
+TEST(SetOption, RefusesWhatIsOutOfRangeAsAFloat) {
+  EXPECT_EQ(refusal("optimizer.eps", "0"), "optimizer.eps: expected a number above 0, found '0'");
+  EXPECT_EQ(refusal("optimizer.eps", "1e-46"),
+            "optimizer.eps: expected a number above 0, found '1e-46', which is 0 as a float");
+  EXPECT_EQ(refusal("optimizer.lr", "1e39"),
+            "optimizer.lr: expected a number above 0, found '1e39', which is inf as a float");
+  for (const char* key : {"optimizer.beta1", "optimizer.beta2", "optimizer.momentum"})
+    EXPECT_EQ(refusal(key, "0.99999999"),
+              fmt::format("{}: expected a number from 0 to below 1, found '0.99999999', which is 1 "
+                          "as a float",
+                          key));
+}
+
 TEST(SetOption, TakesTheEndsOfARange) {
   EXPECT_EQ(with("train.max_steps", "1").max_steps, 1);
   EXPECT_EQ(with("train.max_steps", "9223372036854775807").max_steps, INT64_MAX);
   EXPECT_EQ(with("train.lr_warmup_steps", "0").lr_warmup_steps, 0);
   EXPECT_EQ(with("data.val_split_fraction", "0").val_split_fraction, 0);
-  EXPECT_EQ(with("optimizer.lr", "1e-300").lr, 1e-300);
+  EXPECT_EQ(with("optimizer.lr", "1e-30").lr, 1e-30);
+  EXPECT_EQ(with("optimizer.beta2", "0.9999999").beta2, 0.9999999);
   EXPECT_EQ(with("out_dir", "").out_dir, "");
 }
 
@@ -177,6 +191,12 @@ TEST_F(Yaml, TakesKeysNestedAndFlat) {
   const Recipe both = read("optimizer: SGD\noptimizer.lr: 0.5\n");
   EXPECT_EQ(both.optimizer, "SGD");
   EXPECT_EQ(both.lr, 0.5);
+}
+
+TEST_F(Yaml, TellsTheKeysThatHaveAValue) {
+  Recipe r;
+  EXPECT_EQ(read_recipe(r, write("train:\n  max_steps: 200\n  schedule:\nseed: 3\n")),
+            (std::set<std::string>{"train.max_steps", "seed"}));
 }
 
 TEST_F(Yaml, NothingAndNullLeaveTheDefaults) {

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <thread>
 
 namespace capstan {
@@ -36,15 +40,18 @@ TEST(Progress, SaysStepLossRateAndSpeedInOneLine) {
   EXPECT_NE(lines[0].find(" tok/s | ETA "), std::string::npos) << lines[0];
 }
 
-TEST(Progress, ShowsTheValidationLossOnceItIsKnown) {
+TEST(Progress, ShowsTheValidationLossWhereItIsNewWhateverTheInterval) {
   const auto lines = lines_of(written([] {
-    Progress p(2, 1);
+    Progress p(4, 4);
     p.step({.loss = 2, .lr = 1});
     p.step({.loss = 2, .lr = 1, .val_loss = 3.25});
+    p.step({.loss = 2, .lr = 1});
+    p.step({.loss = 2, .lr = 1});
   }));
   ASSERT_EQ(lines.size(), 2u);
-  EXPECT_EQ(lines[0].find("val"), std::string::npos);
-  EXPECT_NE(lines[1].find("loss 2.0000 | val 3.2500 | lr"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[0].find("loss 2.0000 | val 3.2500 | lr"), std::string::npos) << lines[0];
+  EXPECT_EQ(lines[0].rfind("step 2/4 ", 0), 0u) << lines[0];
+  EXPECT_EQ(lines[1].find("val"), std::string::npos) << lines[1];
 }
 
 TEST(Progress, WritesALineEveryIntervalAndAtTheEnd) {
@@ -87,6 +94,84 @@ TEST(Progress, ExpectsTheRestToTakeAsLongPerStepAsTheStepsDone) {
   EXPECT_GE(eta * unit, 0.089);
   EXPECT_LE(eta * unit, 3 * seconds + 0.06);
   EXPECT_TRUE(lines[3].ends_with("ETA 0 ms")) << lines[3];
+}
+
+TEST(Progress, WhatIsExcludedIsNoTimeOfTraining) {
+  written([] {
+    Progress p(3, 1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    const double before = p.seconds();
+    p.exclude(0.02);
+    EXPECT_GE(p.seconds(), before - 0.021);
+    p.exclude(1e6);
+    EXPECT_LT(p.seconds(), before);
+    EXPECT_GT(p.seconds(), 0) << "it is divided by";
+  });
+}
+
+// Columns of a line: continuation bytes of UTF-8 take none.
+int64_t columns_of(const std::string& line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+TEST(ProgressBar, GivesWayToTheTextAndThenCutsIt) {
+  const std::string text(60, 'x');
+  EXPECT_EQ(columns_of(progress_bar(0.5, text, 200)), 5 + 24 + 1 + 60);
+  EXPECT_EQ(progress_bar(0.5, text, 71), " 50% ██░░ " + text);
+  EXPECT_EQ(progress_bar(0.5, text, 70), " 50% " + text) << "a bar of 3 tells nothing";
+  EXPECT_EQ(progress_bar(1, text, 20), "100% " + std::string(14, 'x'));
+  for (const int columns : {6, 7, 64, 65, 66, 67, 80, 95, 96})
+    for (const double fraction : {0.0, 0.333, 1.0})
+      EXPECT_LT(columns_of(progress_bar(fraction, text, columns)), columns) << columns;
+  EXPECT_EQ(progress_bar(0, text, 1), "  0% ");
+}
+
+// A terminal of so many columns that stands for stderr while it lives.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) {
+    winsize size{};
+    size.ws_col = columns;
+    EXPECT_EQ(openpty(&here_, &there_, nullptr, nullptr, &size), 0);
+    saved_ = dup(STDERR_FILENO);
+    dup2(there_, STDERR_FILENO);
+  }
+  ~Terminal() {
+    dup2(saved_, STDERR_FILENO);
+    for (const int fd : {saved_, there_, here_}) close(fd);
+  }
+  Terminal(const Terminal&) = delete;
+  Terminal& operator=(const Terminal&) = delete;
+
+  std::string text() const {
+    std::string s(4096, '\0');
+    s.resize(static_cast<size_t>(std::max<ssize_t>(0, read(here_, s.data(), s.size()))));
+    return s;
+  }
+
+ private:
+  int here_ = -1, there_ = -1, saved_ = -1;
+};
+
+TEST(Progress, OnATerminalIsRedrawnInItsWidthAndAValidationLeavesALine) {
+  const Terminal terminal(60);
+  Progress p(3, 1);
+  const auto drawn = [&](const Progress::Line& line) {
+    p.step(line);
+    return terminal.text();
+  };
+  const std::string redraw = "\r\x1b[2K";
+  for (const double val : {-1.0, 3.25, -1.0}) {
+    std::string s = drawn({.loss = 2, .lr = 1, .val_loss = val, .tokens = 5});
+    EXPECT_EQ(std::count(s.begin(), s.end(), '\n'), val < 0 ? 0 : 1) << s;
+    EXPECT_EQ(s.find("val 3.2500") != std::string::npos, val >= 0) << s;
+    const size_t bar = s.rfind(redraw);
+    ASSERT_NE(bar, std::string::npos) << s;
+    EXPECT_EQ(columns_of(s.substr(bar + redraw.size())), 59) << s;
+    EXPECT_EQ(s.find("val", bar), std::string::npos) << s;
+  }
+  p.finish();
+  EXPECT_EQ(terminal.text(), "\r\n");
 }
 
 TEST(Progress, CountsTokens) {

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 
 #include "data/micro_batches.h"
 #include "data/sampler.h"
@@ -176,8 +177,18 @@ TEST(Determinism, GradientsThatLiveInTheStepChangeNothing) {
   EXPECT_LT(Trainer::plan(in_step).total_bytes, Trainer::plan(kept).total_bytes);
 }
 
+// Every kind of model that there are golden values for, and ours with several at once.
+std::vector<ModelConfig> every_config() {
+  std::vector<ModelConfig> configs = {small_config(), all_features()};
+  const std::filesystem::path golden = std::filesystem::path(CAPSTAN_SOURCE_DIR) / "tests/golden";
+  for (const auto& entry : std::filesystem::directory_iterator(golden))
+    if (entry.is_directory()) configs.push_back(read_config(entry.path()));
+  return configs;
+}
+
 TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
-  for (const ModelConfig& config : {small_config(), all_features()}) {
+  EXPECT_GE(every_config().size(), 8U);
+  for (const ModelConfig& config : every_config()) {
     const Dataset data = ragged(6, config.vocab);
     for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
       for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block})

@@ -1,4 +1,5 @@
 #include "train/run.h"
+#include "train/fit.h"
 
 #include <gtest/gtest.h>
 
