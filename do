@@ -141,7 +141,7 @@ run_ctest() { ctest --preset cpu --parallel "$(nproc)"; }
 # Everything that reads what others wrote: the test programs of those layers, where they exist.
 run_asan() {
   local programs
-  mapfile -t programs < <(targets_of asan 'test_(base|checkpoint|model)')
+  mapfile -t programs < <(targets_of asan 'test_(base|checkpoint|model|data|recipe)')
   build asan "${programs[@]}"
   local program filter failed=0
   for program in "${programs[@]}"; do

@@ -13,7 +13,8 @@ LEFT, TOP, PLOT_W, PLOT_H = 64, 48, 420, 200
 
 def points(log: str) -> list[tuple[int, float]]:
     found = re.findall(r"step (\d+)/\d+ \| loss ([\d.]+)", log)
-    return [(int(step), float(loss)) for step, loss in found]
+    first = re.findall(r"loss ([\d.]+) at the first step", log)
+    return [(1, float(first[0]))] + [(int(step), float(loss)) for step, loss in found]
 
 
 def percents(log: str) -> tuple[int, int]:

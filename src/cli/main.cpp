@@ -100,5 +100,7 @@ std::span<const Command> commands() {
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
+  // Lines appear when they are said, and in order with stderr, where they go to a file as well.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return capstan::cli::guarded(argc, argv);
 }
