@@ -19,17 +19,19 @@ inline int num_threads() {
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
   const int64_t grains = (n + grain - 1) / grain;
-  const int threads = static_cast<int>(std::min<int64_t>(num_threads(), grains));
-  if (threads <= 1) {
+  if (grains <= 1 || num_threads() == 1) {
     if (n > 0) body(int64_t{0}, n);
     return;
   }
-#pragma omp parallel num_threads(threads)
+  // Always the whole team, even if some have nothing to do: GCC's OpenMP takes memory from the heap
+  // whenever the size of the team changes.
+#pragma omp parallel
   {
-    const int64_t t = omp_get_thread_num(), team = omp_get_num_threads();
-    const int64_t begin = grains * t / team * grain;
-    const int64_t end = std::min(n, grains * (t + 1) / team * grain);
-    if (begin < end) body(begin, end);
+    const int64_t t = omp_get_thread_num();
+    const int64_t parts = std::min<int64_t>(omp_get_num_threads(), grains);
+    const int64_t begin = grains * t / parts * grain;
+    const int64_t end = std::min(n, grains * (t + 1) / parts * grain);
+    if (t < parts && begin < end) body(begin, end);
   }
 }
 
@@ -37,7 +39,11 @@ void parallel_for(int64_t n, int64_t grain, const Body& body) {
 // unequal size. `thread` < num_threads() names a slot of scratch. body must not throw.
 template <class Body>
 void parallel_tasks(int64_t n, const Body& body) {
-#pragma omp parallel for schedule(dynamic, 1) if (n > 1)
+  if (n == 1 || num_threads() == 1) {
+    for (int64_t i = 0; i < n; ++i) body(i, 0);
+    return;
+  }
+#pragma omp parallel for schedule(dynamic, 1)
   for (int64_t i = 0; i < n; ++i) body(i, omp_get_thread_num());
 }
 

@@ -83,7 +83,10 @@ int guarded(int argc, char** argv) {
     print_error("error: ", "the system has no memory left");
     return static_cast<int>(Fault::does_not_fit);
   } catch (const std::system_error& e) {  // of std::filesystem, and of writing to a closed stdout
-    print_error("error: ", e.what());
+    if (std::ferror(stdout) != 0)
+      print_error("error: standard output: cannot write: ", e.code().message());
+    else
+      print_error("error: ", e.what());
     return static_cast<int>(Fault::file);
   } catch (const std::exception& e) {
     print_error("bug in capstan: ", e.what());

@@ -85,16 +85,23 @@ void Block::norm_input(Queue& q, BlockActivations& a) const {
   rmsnorm(q, a.norm1_Th, a.rstd1_T, a.x_Th, params_.weight(at_.input_norm), eps_);
 }
 
+Block::QkNorm Block::qk_norm(const BlockActivations& a) const {
+  const int64_t T = a.qkv_TW->dim(0);
+  return {
+      a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads),
+      a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads),
+      a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads}),
+      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads}),
+  };
+}
+
 void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
   const int64_t T = a.qkv_TW->dim(0);
-  const Tensor q_raw = a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads);
-  const Tensor k_raw = a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
   a.qk_TW = make(q, T, c_.q_width() + c_.kv_width(), "queries and keys after norm");
   a.qk_rstd_TH = make_f32(q, {T * (c_.heads + c_.kv_heads)}, "query and key norm scales");
-  const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
-  const Tensor k_rstd = a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
-  rmsnorm(q, q_heads(a), q_rstd, q_raw, params_.weight(at_.q_norm), eps_);
-  rmsnorm(q, k_heads(a), k_rstd, k_raw, params_.weight(at_.k_norm), eps_);
+  const QkNorm n = qk_norm(a);
+  rmsnorm(q, q_heads(a), n.q_rstd_TH, n.q_THD, params_.weight(at_.q_norm), eps_);
+  rmsnorm(q, k_heads(a), n.k_rstd_TK, n.k_TKD, params_.weight(at_.k_norm), eps_);
 }
 
 void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
@@ -176,15 +183,11 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
 }
 
 void Block::qk_norm_backward(Queue& q, BlockActivations& a) const {
-  const int64_t T = a.qkv_TW->dim(0);
-  const Tensor q_raw = a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads);
-  const Tensor k_raw = a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
-  const Tensor q_rstd = a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads});
-  const Tensor k_rstd = a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads});
-  rmsnorm_backward(q, q_raw, params_.grad(at_.q_norm), q_heads(a), q_raw,
-                   params_.weight(at_.q_norm), q_rstd, Write::replace);
-  rmsnorm_backward(q, k_raw, params_.grad(at_.k_norm), k_heads(a), k_raw,
-                   params_.weight(at_.k_norm), k_rstd, Write::replace);
+  const QkNorm n = qk_norm(a);
+  rmsnorm_backward(q, n.q_THD, params_.grad(at_.q_norm), q_heads(a), n.q_THD,
+                   params_.weight(at_.q_norm), n.q_rstd_TH, Write::replace);
+  rmsnorm_backward(q, n.k_TKD, params_.grad(at_.k_norm), k_heads(a), n.k_TKD,
+                   params_.weight(at_.k_norm), n.k_rstd_TK, Write::replace);
   for (Buffer* b : {&a.qk_TW, &a.qk_rstd_TH}) b->release();
 }
 

@@ -68,6 +68,10 @@ class Block {
   void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                Tensor d_residual) const;
+  struct QkNorm {  // queries and keys before the norm, and its scales
+    Tensor q_THD, k_TKD, q_rstd_TH, k_rstd_TK;
+  };
+  QkNorm qk_norm(const BlockActivations& a) const;
   void qk_norm_forward(Queue& q, BlockActivations& a) const;
   void qk_norm_backward(Queue& q, BlockActivations& a) const;
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
