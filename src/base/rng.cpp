@@ -35,7 +35,7 @@ void Rng::eight_draws(uint64_t first, uint32_t* out) const {
     c2[i] = base_[0];
     c3[i] = base_[1];
   }
-  auto [k0, k1] = key_;
+  uint32_t k0 = key_[0], k1 = key_[1];
   for (int round = 0; round < 10; ++round) {
 #pragma omp simd
     for (int i = 0; i < kLanes; ++i) {

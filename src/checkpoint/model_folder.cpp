@@ -74,7 +74,8 @@ void ModelFolder::open_shards(const fs::path& index) {
   std::map<std::string, const SafetensorsFile*> shards;
   int64_t total = 0;
   for (const auto& [name, value] : object_in(root, "weight_map", text, where).items()) {
-    const auto refuse = [&](const std::string& what) {
+    // The binding by a name of its own: C++20 lets lambdas capture bindings, Clang 14 does not.
+    const auto refuse = [&, &name = name](const std::string& what) {
       fail(Fault::file, "{}: {}: {}", json_location(text, where, {"weight_map", name}),
            in_quotes(name), what);
     };

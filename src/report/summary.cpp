@@ -43,10 +43,10 @@ std::string memory_table(const MemoryPlan& plan, const Arena& arena) {
       s += fmt::format("  {:<14}{:>12}{:>12}\n", name_of(static_cast<Category>(i)),
                        bytes(plan.highest[c]), bytes(arena.highest()[c]));
   }
-  s += fmt::format("  {:<14}{:>12}{:>12}   (one allocation)\n",
-                   "total", bytes(plan.total_bytes), bytes(arena.allocated_bytes()));
-  s += fmt::format("  {:<14}{:>12}{:>12}   (with program and data)\n",
-                   "process", "", bytes(peak_resident_bytes()));
+  s += fmt::format("  {:<14}{:>12}{:>12}   (one allocation)\n", "total", bytes(plan.total_bytes),
+                   bytes(arena.allocated_bytes()));
+  s += fmt::format("  {:<14}{:>12}{:>12}   (with program and data)\n", "process", "",
+                   bytes(peak_resident_bytes()));
   return s;
 }
 

@@ -1,7 +1,15 @@
 // No step after the first takes memory from the heap. This file replaces the allocator of its test
 // program by one that counts; sanitizers bring their own, so they build without it.
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // GCC
+#define CAPSTAN_SANITIZED
+#elif defined(__has_feature)  // Clang
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CAPSTAN_SANITIZED
+#endif
+#endif
+
+#ifndef CAPSTAN_SANITIZED
 
 #include <gtest/gtest.h>
 
