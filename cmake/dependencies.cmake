@@ -5,6 +5,7 @@ find_package(spdlog REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(yaml-cpp REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 # OpenBLAS: any of its threading flavours, since we call it from our own threads, one each.
 find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)

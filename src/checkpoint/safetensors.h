@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 
 // The safetensors format: 8 bytes with the length N of the header (little endian), N bytes of JSON
 //   {"__metadata__": {"key": "text", …}, "NAME": {"dtype": "BF16", "shape": [2, 3],

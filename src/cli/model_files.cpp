@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "data/tokenizer_json.h"
 
 namespace capstan::cli {

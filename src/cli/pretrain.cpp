@@ -1,9 +1,9 @@
 #include <fmt/format.h>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/files.h"
 #include "cli/commands.h"
 #include "cli/model_files.h"
 #include "cli/recipe_arguments.h"

@@ -10,10 +10,10 @@
 #include <numeric>
 #include <vector>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/files.h"
 #include "data/tokenizer_json.h"
 #include "report/progress.h"
 #include "report/summary.h"

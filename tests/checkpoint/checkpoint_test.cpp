@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/files.h"
+#include "base/files.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/small_model.h"
 #include "support/temp_folder.h"

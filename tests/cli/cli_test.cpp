@@ -11,8 +11,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/files.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/files.h"
 #include "support/temp_folder.h"
 
 extern char** environ;

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "data/errors.h"
-#include "data/temp_folder.h"
 #include "data/text_files.h"
+#include "support/temp_folder.h"
 
 namespace capstan {
 namespace {

@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "data/errors.h"
-#include "data/temp_folder.h"
+#include "support/temp_folder.h"
 
 namespace capstan {
 namespace {

@@ -6,8 +6,8 @@
 #include <ctime>
 #include <fstream>
 
+#include "base/files.h"
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/files.h"
 #include "data/tokenizer_json.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"

@@ -1,4 +1,4 @@
-#include "checkpoint/files.h"
+#include "base/files.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "checkpoint/files.h"
+#include "base/files.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
