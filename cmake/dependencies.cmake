@@ -16,6 +16,18 @@ add_library(openblas INTERFACE)
 target_link_libraries(openblas INTERFACE ${OPENBLAS_LIBRARY})
 target_include_directories(openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
 
+find_library(SENTENCEPIECE_LIBRARY NAMES sentencepiece REQUIRED)
+find_path(SENTENCEPIECE_INCLUDE NAMES sentencepiece_processor.h REQUIRED)
+add_library(sentencepiece INTERFACE)
+target_link_libraries(sentencepiece INTERFACE ${SENTENCEPIECE_LIBRARY})
+target_include_directories(sentencepiece SYSTEM INTERFACE ${SENTENCEPIECE_INCLUDE})
+
+# ICU: for the tokenizers that cut text by Unicode's properties, which are most.
+find_package(ICU COMPONENTS i18n uc)
+if(NOT ICU_FOUND)
+  message(STATUS "Without ICU (libicu-dev): a tokenizer.json that needs it will be refused")
+endif()
+
 if(CAPSTAN_CUDA)
   find_package(CUDAToolkit 12 REQUIRED)
 endif()

@@ -1,6 +1,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -33,10 +35,17 @@ class Descriptor {
   int fd_;
 };
 
+int sync_to_disk(int fd) {
+  int result;
+  do result = ::fsync(fd);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
 // Makes renames in the folder last. File systems that cannot do it (some network ones) need not.
 void sync_folder(const fs::path& folder) {
   const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
-  if (::fsync(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+  if (sync_to_disk(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
     fail(Fault::file, "{}: cannot sync: {}", folder.string(), std::strerror(errno));
 }
 
@@ -73,6 +82,41 @@ void move_in(const fs::path& from, const fs::path& to, const fs::path& old) {
   const std::string cause = error.message();
   if (replaces) rename_path(old, to);
   fail(Fault::file, "{}: cannot rename to {}: {}", from.string(), to.string(), cause);
+}
+
+// Where the file system has no locks, they are no obstacle, and no help.
+int open_and_lock(const fs::path& folder, bool& others) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  others = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  return fd;
+}
+
+// Whether somebody who is alive writes the folder.
+bool in_use(const fs::path& folder) {
+  bool others = false;
+  const int fd = open_and_lock(folder, others);
+  if (fd >= 0) ::close(fd);
+  return others;
+}
+
+void require_replaceable(const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  require(fs::is_directory(path, error), Fault::file,
+          "{}: expected a folder or nothing, found a file; choose another name", path.string());
+  const bool empty = fs::is_empty(path, error);
+  const bool checkpoint =
+      fs::exists(path / "config.json", error) || fs::exists(path / "adapter_config.json", error);
+  require(empty || checkpoint, Fault::file,
+          "{}: expected a checkpoint to replace, found a folder with other files (no "
+          "config.json); choose another folder or empty it",
+          path.string());
+}
+
+void remove_or_warn(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) log::warn("{}: cannot be removed: {}", path.string(), error.message());
 }
 
 }  // namespace
@@ -142,49 +186,60 @@ void NewFile::append(std::span<const std::byte> bytes) {
     const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_with_errno("write");
+    sum_.update(bytes.first(static_cast<size_t>(n)));
     written_ += n;
     bytes = bytes.subspan(static_cast<size_t>(n));
   }
 }
 
-void NewFile::commit() {
-  if (::fsync(fd_) != 0) fail_with_errno("write");
+FileSum NewFile::commit() {
+  if (sync_to_disk(fd_) != 0) fail_with_errno("write");
   // Some network file systems report a full disk only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail_with_errno("write");
   rename_path(part_, path_);
   done_ = true;
   sync_folder(folder_of(path_));
+  return {written_, sum_.hex()};
 }
 
-void write_text(const fs::path& path, std::string_view text) {
+FileSum write_text(const fs::path& path, std::string_view text) {
   NewFile file(path, static_cast<int64_t>(text.size()));
   file.append(std::as_bytes(std::span(text)));
-  file.commit();
+  return file.commit();
+}
+
+FileSum write_copy(const fs::path& from, const fs::path& to) {
+  const Descriptor in(from, O_RDONLY);
+  NewFile out(to, 0);
+  std::vector<std::byte> block(1 << 20);
+  for (;;) {
+    const ssize_t n = ::read(in, block.data(), block.size());
+    if (n < 0 && errno == EINTR) continue;
+    require(n >= 0, Fault::file, "{}: cannot read: {}", from.string(), std::strerror(errno));
+    if (n == 0) return out.commit();
+    out.append(std::span(block).first(static_cast<size_t>(n)));
+  }
 }
 
 NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
   part_ = beside(path_, "part");
+  require_replaceable(path_);
   std::error_code error;
-  if (fs::exists(path_, error)) {
-    require(fs::is_directory(path_, error), Fault::file,
-            "{}: expected a folder or nothing, found a file; choose another name", path_.string());
-    const bool empty = fs::is_empty(path_, error);
-    const bool checkpoint = fs::exists(path_ / "config.json", error) ||
-                            fs::exists(path_ / "adapter_config.json", error);
-    require(empty || checkpoint, Fault::file,
-            "{}: expected a checkpoint to replace, found a folder with other files (no "
-            "config.json); choose another folder or empty it",
-            path_.string());
-  }
+  require(!in_use(part_), Fault::file,
+          "{}: another process is writing this folder (as {}); wait for it, or choose another name",
+          path_.string(), part_.string());
   fs::remove_all(part_, error);  // what a crash left behind
   if (!error) fs::create_directories(part_, error);
   require(!error, Fault::file, "{}: cannot create the folder: {}", path_.string(), error.message());
+  bool others = false;
+  lock_ = open_and_lock(part_, others);
 }
 
 NewFolder::~NewFolder() {
   std::error_code error;
   if (!done_) fs::remove_all(part_, error);
+  if (lock_ >= 0) ::close(lock_);
 }
 
 void NewFolder::commit() {
@@ -192,14 +247,59 @@ void NewFolder::commit() {
   fs::path old = part_;
   // One atomic exchange where there is a folder to replace and the file system can do it.
   if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-    old = beside(path_, "old");
+    old = replaced_name(path_);
     move_in(part_, path_, old);
   }
   done_ = true;
   sync_folder(folder_of(path_));
+  remove_or_warn(old);
+}
+
+fs::path replaced_name(const fs::path& path) {
+  return beside(path, "old");
+}
+
+void remove_leftovers(const fs::path& folder) {
   std::error_code error;
-  fs::remove_all(old, error);
-  if (error) log::warn("{}: cannot delete what was replaced: {}", old.string(), error.message());
+  std::vector<fs::path> parts, replaced;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with('.') || !entry.is_directory(error)) continue;
+    if (name.ends_with(".capstan-part")) parts.push_back(entry.path());
+    if (name.ends_with(".capstan-old")) replaced.push_back(entry.path());
+  }
+  for (const fs::path& old : replaced) {
+    const std::string hidden = old.filename();
+    const fs::path name = folder / hidden.substr(1, hidden.rfind('.') - 1);
+    if (in_use(beside(name, "part"))) continue;
+    if (fs::exists(name, error)) {
+      remove_or_warn(old);
+      continue;
+    }
+    fs::rename(old, name, error);
+    if (error)
+      log::warn("{}: cannot rename to {}: {}", old.string(), name.string(), error.message());
+  }
+  for (const fs::path& path : parts)
+    if (!in_use(path)) remove_or_warn(path);
+}
+
+void remove_folder(const fs::path& path) {
+  const fs::path part = beside(path, "part");
+  std::error_code error;
+  fs::rename(path, part, error);
+  remove_or_warn(error ? path : part);
+}
+
+void require_writable(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  require(!error, Fault::file, "{}: cannot create the folder: {}", folder.string(),
+          error.message());
+  const fs::path probe = folder / ".capstan-probe";
+  write_text(probe, "Can this be written?\n");
+  fs::remove(probe, error);
+  require(!error, Fault::file, "{}: cannot be removed: {}", probe.string(), error.message());
 }
 
 void require_space(const fs::path& folder, int64_t bytes) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/checksum.h"
+
 // Files that are whole or not there. Every failure is Fault::file and names the file and the cause.
 namespace capstan {
 
@@ -30,6 +32,14 @@ class MappedFile {
 // The text of a small file.
 std::string read_text(const std::filesystem::path& path, int64_t max_bytes = 64 << 20);
 
+// What a file holds: its size, and the 64 hexadecimal digits of its SHA-256.
+struct FileSum {
+  int64_t bytes = 0;
+  std::string sha256;
+
+  bool operator==(const FileSum&) const = default;
+};
+
 // A file that appears under its name once it is complete. Until then it is "NAME.part" in the same
 // folder, which is removed if commit is not reached.
 class NewFile {
@@ -42,8 +52,9 @@ class NewFile {
   ~NewFile();
 
   void append(std::span<const std::byte> bytes);
-  // Brings the bytes to the disk and gives the file its name, replacing one that had it.
-  void commit();
+  // Brings the bytes to the disk and gives the file its name, replacing one that had it. The sum
+  // was taken while they were written.
+  FileSum commit();
 
   int64_t written() const { return written_; }
 
@@ -55,16 +66,21 @@ class NewFile {
   int64_t written_ = 0;
   int fd_ = -1;
   bool done_ = false;
+  Sha256 sum_;
 };
 
-void write_text(const std::filesystem::path& path, std::string_view text);
+FileSum write_text(const std::filesystem::path& path, std::string_view text);
+// Copies contents alone, in pieces: not the times, owner or permissions.
+FileSum write_copy(const std::filesystem::path& from, const std::filesystem::path& to);
 
 // A folder that appears under its name once it is complete. It grows as ".NAME.capstan-part" beside
-// it, which is removed if commit is not reached.
+// it, which is removed if commit is not reached. It is locked (flock) meanwhile, so that nobody
+// takes it for what a dead process left behind.
 class NewFolder {
  public:
   // Refuses a name that a file has, or a folder with something in it that is no checkpoint (that
-  // has neither config.json nor adapter_config.json): commit would delete it.
+  // has neither config.json nor adapter_config.json): commit would delete it. Refuses, too, while
+  // another process writes a folder of this name.
   explicit NewFolder(const std::filesystem::path& path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
@@ -77,8 +93,24 @@ class NewFolder {
 
  private:
   std::filesystem::path path_, part_;
+  int lock_ = -1;
   bool done_ = false;
 };
+
+// Where a replaced folder of that name is for the moment between two renames, on file systems that
+// cannot exchange two names in one. A crash may leave it there, and nothing under the name.
+std::filesystem::path replaced_name(const std::filesystem::path& path);
+
+// Removes what NewFolders of dead processes left in the folder, and nothing that is locked. A
+// replaced folder goes back to its name where nothing has it. What cannot be removed is warned of.
+void remove_leftovers(const std::filesystem::path& folder);
+
+// Deletes a folder so that no moment leaves a half of it under its name. A failure is warned of.
+void remove_folder(const std::filesystem::path& path);
+
+// Throws unless a file can be written in the folder, which is made if need be: writes a few bytes,
+// syncs and removes them.
+void require_writable(const std::filesystem::path& folder);
 
 // Throws unless the file system that holds `folder` has that much space left.
 void require_space(const std::filesystem::path& folder, int64_t bytes);

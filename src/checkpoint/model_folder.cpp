@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/torch_file.h"
 
 namespace capstan {
 namespace {
@@ -12,23 +14,22 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kWhole = "model.safetensors";
-constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kSafetensors = ".safetensors";
+constexpr const char* kPickle = ".bin";
 
 [[noreturn]] void fail_without_weights(const fs::path& dir) {
   std::error_code error;
   require(fs::is_directory(dir, error), Fault::file, "{}: expected a model's folder, found {}",
           dir.string(), fs::exists(dir, error) ? "a file" : "nothing");
-  for (const auto& entry : fs::directory_iterator(dir, error)) {
-    const std::string kind = entry.path().extension();
-    if (kind == ".bin" || kind == ".pth" || kind == ".pt") {
-      fail(Fault::file,
-           "{}: expected {}, found the pickle {}, which could run any code and is not read; "
-           "convert the model to safetensors",
-           dir.string(), kWhole, entry.path().filename().string());
-    }
-  }
-  fail(Fault::file, "{}: expected {} or {}, found neither", dir.string(), kWhole, kIndex);
+  require(
+      !fs::exists(dir / "lit_model.pth", error), Fault::file,
+      "{}: expected model.safetensors, found LitGPT's lit_model.pth, which has other names; "
+      "convert the model with `litgpt convert_from_litgpt`, or take the model from Hugging Face",
+      dir.string());
+  fail(Fault::file,
+       "{}: expected model.safetensors, pytorch_model.bin or an index of either's shards, found "
+       "none of them",
+       dir.string());
 }
 
 // The value of a key that must be an object.
@@ -43,35 +44,43 @@ const json& object_in(const json& root, const char* key, std::string_view text,
 }
 
 // A shard's name comes from a stranger: it must not lead out of the folder.
-bool is_plain_name(const std::string& name) {
+bool is_plain_name(const std::string& name, std::string_view ending) {
   return name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos &&
-         name.find("..") == std::string::npos && name.ends_with(".safetensors");
+         name.find("..") == std::string::npos && name.ends_with(ending);
 }
 
 }  // namespace
 
 ModelFolder::ModelFolder(const fs::path& dir) : dir_(dir) {
   std::error_code error;
-  if (fs::exists(dir / kWhole, error))
-    add_file(dir / kWhole);
-  else if (fs::exists(dir / kIndex, error))
-    open_shards(dir / kIndex);
+  if (fs::exists(dir / "model.safetensors", error))
+    add_file(dir / "model.safetensors");
+  else if (fs::exists(dir / "model.safetensors.index.json", error))
+    open_shards(dir / "model.safetensors.index.json", kSafetensors);
+  else if (fs::exists(dir / "pytorch_model.bin", error))
+    add_file(dir / "pytorch_model.bin");
+  else if (fs::exists(dir / "pytorch_model.bin.index.json", error))
+    open_shards(dir / "pytorch_model.bin.index.json", kPickle);
   else
     fail_without_weights(dir);
 }
 
-const SafetensorsFile& ModelFolder::add_file(const fs::path& path) {
-  const SafetensorsFile& file = files_.emplace_back(path);
-  for (const StoredTensor& t : file.header().tensors) tensors_.emplace(t.name, Entry{&file, &t});
+const TensorFile& ModelFolder::add_file(const fs::path& path) {
+  if (path.extension() == kSafetensors)
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+  else
+    files_.push_back(std::make_unique<TorchFile>(path));
+  const TensorFile& file = *files_.back();
+  for (const StoredTensor& t : file.tensors()) tensors_.emplace(t.name, TensorEntry{&file, &t});
   return file;
 }
 
-void ModelFolder::open_shards(const fs::path& index) {
+void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
   const std::string text = read_text(index), where = index.string();
   const json root = parse_json(text, where);
   require(root.is_object(), Fault::file, "{}: expected an object, found {}",
           text_location(text, where, 0), shown(root));
-  std::map<std::string, const SafetensorsFile*> shards;
+  std::map<std::string, const TensorFile*> shards;
   int64_t total = 0;
   for (const auto& [name, value] : object_in(root, "weight_map", text, where).items()) {
     // The binding by a name of its own: C++20 lets lambdas capture bindings, Clang 14 does not.
@@ -79,8 +88,9 @@ void ModelFolder::open_shards(const fs::path& index) {
       fail(Fault::file, "{}: {}: {}", json_location(text, where, {"weight_map", name}),
            in_quotes(name), what);
     };
-    if (!value.is_string() || !is_plain_name(value.get_ref<const std::string&>()))
-      refuse("expected the name of a .safetensors file in this folder, found " + shown(value));
+    if (!value.is_string() || !is_plain_name(value.get_ref<const std::string&>(), ending))
+      refuse(fmt::format("expected the name of a {} file in this folder, found {}", ending,
+                         shown(value)));
     const auto& shard = value.get_ref<const std::string&>();
     std::error_code error;
     if (!shards.contains(shard)) {
@@ -88,11 +98,11 @@ void ModelFolder::open_shards(const fs::path& index) {
         refuse(fmt::format("expected the file {}, found none; download it", in_quotes(shard)));
       shards[shard] = &add_file(dir_ / shard);
     }
-    const StoredTensor* tensor = shards[shard]->header().find(name);
+    const StoredTensor* tensor = shards[shard]->find(name);
     if (tensor == nullptr)
       refuse("expected it in " + in_quotes(shard) + ", which has no such tensor");
     tensors_[name] = {shards[shard], tensor};
-    total += tensor->nbytes();
+    total += tensor->numel() * tensor->type.size;
   }
   // Not an error: writers differ in whether shared tensors count twice.
   const auto metadata = root.find("metadata");

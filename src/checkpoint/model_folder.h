@@ -1,37 +1,34 @@
 #pragma once
 
-#include <deque>
 #include <filesystem>
-#include <map>
-#include <string>
+#include <memory>
 #include <string_view>
+#include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_reader.h"
 
 namespace capstan {
 
-// The weights of a Hugging Face model folder: model.safetensors, or the shards that
-// model.safetensors.index.json names. Opening reads and checks all headers, and no data.
+// The weights of a Hugging Face model folder, the first of these that there is:
+//   model.safetensors, or the shards that model.safetensors.index.json names
+//   pytorch_model.bin, or the shards that pytorch_model.bin.index.json names
+// Opening reads and checks all headers, and no data.
 class ModelFolder {
  public:
-  // Throws Fault::file: nothing to read (pickles are not), a shard that is missing or lies outside
-  // the folder, a tensor that the index has and its shard has not.
+  // Throws Fault::file: nothing to read, a shard that is missing or lies outside the folder, a
+  // tensor that the index has and its shard has not.
   explicit ModelFolder(const std::filesystem::path& dir);
 
-  struct Entry {
-    const SafetensorsFile* file = nullptr;
-    const StoredTensor* tensor = nullptr;
-  };
   // By name, over all files.
-  const std::map<std::string, Entry, std::less<>>& tensors() const { return tensors_; }
+  const TensorEntries& tensors() const { return tensors_; }
 
  private:
-  void open_shards(const std::filesystem::path& index);
-  const SafetensorsFile& add_file(const std::filesystem::path& path);
+  void open_shards(const std::filesystem::path& index, std::string_view ending);
+  const TensorFile& add_file(const std::filesystem::path& path);
 
   std::filesystem::path dir_;
-  std::deque<SafetensorsFile> files_;  // entries point into it: it must not move them
-  std::map<std::string, Entry, std::less<>> tensors_;
+  std::vector<std::unique_ptr<TensorFile>> files_;
+  TensorEntries tensors_;
 };
 
 }  // namespace capstan

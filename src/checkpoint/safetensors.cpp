@@ -8,27 +8,9 @@
 namespace capstan {
 namespace {
 
-const char* stored_name(DType t) {
-  switch (t) {
-    case DType::f32: return "F32";
-    case DType::bf16: return "BF16";
-    case DType::f16: return "F16";
-    case DType::i32: return "I32";
-    case DType::u8: return "U8";
-    case DType::f64: return "F64";
-  }
-  return "?";
-}
-
-int64_t nbytes(const SafetensorsWriter::Item& item) {
-  int64_t bytes = size_of(item.dtype);
-  for (const int64_t extent : item.shape) bytes *= extent;
-  return bytes;
-}
-
 int64_t nbytes(const std::vector<SafetensorsWriter::Item>& items) {
   int64_t bytes = 0;
-  for (const auto& item : items) bytes += nbytes(item);
+  for (const auto& item : items) bytes += item.nbytes();
   return bytes;
 }
 
@@ -40,9 +22,9 @@ std::string make_header(const std::vector<SafetensorsWriter::Item>& items,
   int64_t offset = 0;
   for (const auto& item : items) {
     require(!root.contains(item.name), Fault::bug, "safetensors: {} is written twice", item.name);
-    const int64_t end = offset + nbytes(item);
+    const int64_t end = offset + item.nbytes();
     root[item.name] = {
-        {"dtype", stored_name(item.dtype)}, {"shape", item.shape}, {"data_offsets", {offset, end}}};
+        {"dtype", item.type.name}, {"shape", item.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = items.empty() && metadata.empty() ? "{}" : root.dump();
@@ -54,8 +36,17 @@ std::string make_header(const std::vector<SafetensorsWriter::Item>& items,
 
 }  // namespace
 
+int64_t SafetensorsWriter::Item::nbytes() const {
+  int64_t bytes = type.size;
+  for (const int64_t extent : shape) bytes *= extent;
+  return bytes;
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : path_(path), file_(path), header_(parse_safetensors_header(file_.bytes(), path.string())) {}
+    : TensorFile(path), header_(parse_safetensors_header(file_.bytes(), path.string())) {
+  data_begin_ = header_.data_begin;
+  tensors_ = header_.tensors;
+}
 
 std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) const {
   return file_.bytes().subspan(static_cast<size_t>(header_.data_begin + tensor.begin),
@@ -78,10 +69,10 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   file_.append(std::as_bytes(std::span(header_)));
 }
 
-void SafetensorsWriter::commit() {
+FileSum SafetensorsWriter::commit() {
   require(file_.written() == expected_, Fault::bug, "safetensors: {} bytes written, not {}",
           file_.written(), expected_);
-  file_.commit();
+  return file_.commit();
 }
 
 }  // namespace capstan

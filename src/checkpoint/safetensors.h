@@ -3,36 +3,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/files.h"
+#include "checkpoint/tensor_file.h"
 
 // The safetensors format: 8 bytes with the length N of the header (little endian), N bytes of JSON
 //   {"__metadata__": {"key": "text", …}, "NAME": {"dtype": "BF16", "shape": [2, 3],
 //    "data_offsets": [0, 12]}, …}
 // padded with spaces, then the data. Offsets count from the start of the data.
 namespace capstan {
-
-// A type of the format, and ours for it where there is one.
-struct StoredType {
-  std::string_view name;
-  int64_t size = 0;
-  std::optional<DType> dtype;
-};
-
-struct StoredTensor {
-  std::string name;
-  StoredType type;
-  std::vector<int64_t> shape;  // empty for a single value
-  int64_t begin = 0, end = 0;  // its bytes, counted from the start of the data
-
-  int64_t nbytes() const { return end - begin; }
-};
 
 struct SafetensorsHeader {
   int64_t data_begin = 0;             // in the file
@@ -48,12 +30,10 @@ struct SafetensorsHeader {
 // its last, without gap or overlap. Throws Fault::file, naming `where` and the tensor.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view where);
 
-// A file open for reading. The data is read as it is used, not before.
-class SafetensorsFile {
+class SafetensorsFile : public TensorFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
-  const std::filesystem::path& path() const { return path_; }
   const SafetensorsHeader& header() const { return header_; }
   // The bytes of a tensor of this file. Not aligned. They live as long as the file is open.
   std::span<const std::byte> bytes(const StoredTensor& tensor) const;
@@ -61,8 +41,6 @@ class SafetensorsFile {
   DType dtype(const StoredTensor& tensor) const;
 
  private:
-  std::filesystem::path path_;
-  MappedFile file_;
   SafetensorsHeader header_;
 };
 
@@ -71,22 +49,22 @@ class SafetensorsWriter {
  public:
   struct Item {
     std::string name;
-    DType dtype{};
+    StoredType type;
     std::vector<int64_t> shape;
+
+    int64_t nbytes() const;
   };
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<Item>& items,
                     const std::map<std::string, std::string>& metadata);
 
   void append(std::span<const std::byte> data) { file_.append(data); }
   // The file appears now. Throws Fault::bug unless exactly the bytes of all items were appended.
-  void commit();
+  FileSum commit();
 
  private:
   std::string header_;
   int64_t expected_;
   NewFile file_;
 };
-
-std::string to_string(const std::vector<int64_t>& shape);  // "[2, 3]"
 
 }  // namespace capstan

@@ -37,13 +37,14 @@ std::string_view guess(std::string_view start) {
     return "; this looks like a PyTorch pickle: convert it to safetensors";
   if (start.starts_with("<!") || start.starts_with("<html"))
     return "; this is a web page: download the file again";
-  return "; the file is cut short or is no safetensors file: download it again";
+  return "; the file is cut short or is no safetensors file: download or copy it again";
 }
 
 std::string_view header_text(std::string_view file, std::string_view where) {
   require(
       file.size() >= kLengthBytes, Fault::file,
-      "{}: expected a safetensors file, found {} bytes, fewer than the {} of the header's length",
+      "{}: expected a safetensors file, found {} bytes, fewer than the {} of the header's length; "
+      "download or copy it again",
       where, file.size(), kLengthBytes);
   uint64_t length = 0;
   for (size_t i = kLengthBytes; i-- > 0;)
@@ -120,8 +121,10 @@ class HeaderReader {
     t.shape = whole_numbers(name, "shape", field(name, value, "shape"));
     const auto offsets = whole_numbers(name, "data_offsets", field(name, value, "data_offsets"));
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes_) {
-      refuse(name, "data_offsets", "expected two offsets within {} bytes of data, found {}",
-             data_bytes_, to_string(offsets));
+      const bool cut = offsets.size() == 2 && offsets[0] <= offsets[1];
+      refuse(name, "data_offsets", "expected two offsets within {} bytes of data, found {}{}",
+             data_bytes_, to_string(offsets),
+             cut ? "; the file is cut short: download or copy it again" : "");
     }
     t.begin = offsets[0];
     t.end = offsets[1];
@@ -182,7 +185,8 @@ class HeaderReader {
       before = &t;
     }
     require(covered == data_bytes_, Fault::file,
-            "{}: expected {} bytes of data, as the last offset says, found {}; the file is damaged",
+            "{}: expected {} bytes of data, as the last offset says, found {}; the file is "
+            "damaged: download or copy it again",
             where_, covered, data_bytes_);
   }
 

@@ -1,12 +1,10 @@
 #include <fmt/format.h>
 
-#include <array>
 #include <filesystem>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
-#include "cli/model_files.h"
 #include "cli/recipe_arguments.h"
 #include "data/tasks.h"
 #include "report/summary.h"
@@ -18,31 +16,41 @@ namespace {
 constexpr int64_t kExamples = 44500;  // to train on and to hold out
 constexpr int64_t kAsked = 200;       // held-out tasks that the model is asked
 constexpr int64_t kPositions = 64;    // longest prompt and answer together
-// The demo makes its own data, with tasks of at most kPositions, and a new model.
-constexpr std::array<std::string_view, 5> kUnused = {
-    "model_config", "initial_checkpoint_dir", "data.train_data_path", "data.val_split_fraction",
-    "train.max_seq_length"};
 
 Recipe demo_recipe() {
-  Recipe r;
-  r.out_dir = "out/demo";
+  Recipe r = defaults_of(Task::demo);
+  r.seed = 42;
   r.global_batch_size = 64;
   r.micro_batch_size = 64;
   r.max_steps = 1000;
   r.max_seq_length = kPositions;
   r.lr = 2e-3;
+  r.weight_decay = 0.1;
+  r.betas = {0.9, 0.95};
+  r.max_norm = 1;
   r.lr_warmup_steps = 50;
-  r.min_lr = 0;
+  r.save_interval = std::nullopt;
   r.log_interval = 50;
   r.eval_interval = 200;
   r.eval_max_iters = 4;
+  r.eval_max_new_tokens = std::nullopt;
   return r;
 }
 
-ModelConfig demo_model(const Recipe& r, const Tokenizer& tokenizer) {
-  ModelConfig c = model_by_sizes(r, tokenizer);
-  c.init_std = 0.06;  // a narrow model starts faster from larger weights
-  return c;
+RunInputs demo_inputs(const Recipe& r, const std::vector<Example>& train,
+                      std::span<const Example> held_out) {
+  RunInputs in;
+  in.tokenizer = std::make_shared<ByteTokenizer>();
+  in.model.config = model_by_sizes(r, *in.tokenizer);
+  in.model.config.init_std = 0.06;  // a narrow model starts faster from larger weights
+  in.model.config.tied = r.tie_embeddings.value_or(false);
+  in.model.name = "the demonstration's model";
+  in.data.train = make_dataset(train, *in.tokenizer, true);
+  in.data.validation = make_dataset(held_out, *in.tokenizer, true);
+  in.max_seq_length = kPositions;
+  in.is_text = true;
+  in.sample_positions = kPositions;
+  return in;
 }
 
 std::string answer(TrainingRun& run, const Tokenizer& tokenizer, const std::string& prompt) {
@@ -76,23 +84,20 @@ void show_samples(TrainingRun& run, const Tokenizer& tokenizer, std::span<const 
 
 int demo(const Arguments& arguments) {
   const auto recipe =
-      recipe_from(arguments, "demo", "watch a small model learn", demo_recipe(), kUnused);
+      recipe_from(arguments, Task::demo, "shows a small model learn, from nothing", demo_recipe());
   if (!recipe) return 0;
   const ByteTokenizer tokenizer;
-  ExampleSplit examples = split(make_examples(static_cast<uint64_t>(recipe->seed), kExamples));
+  const ExampleSplit examples =
+      split(make_examples(static_cast<uint64_t>(recipe->seed), kExamples));
   const auto asked =
       std::span(examples.held_out).first(std::min<size_t>(examples.held_out.size(), kAsked));
-  const ModelConfig model = demo_model(*recipe, tokenizer);
+  TrainingRun run(*recipe, Task::demo, demo_inputs(*recipe, examples.train, asked), "capstan demo");
 
-  fmt::print("A model of {} parameters learns {} small tasks. {} others are held out.\n\n",
-             format_count(static_cast<double>(make_spec(model).parameter_count())),
-             examples.train.size(), examples.held_out.size());
-  TrainingRun run(*recipe, model, make_dataset(examples.train, tokenizer, true),
-                  make_dataset(asked, tokenizer, true), kPositions);
-  fmt::print("{}\n", plan_table(run.plan()));
-  const std::filesystem::path folder = std::filesystem::path(recipe->out_dir) / "final";
-  run.check_save(folder);
+  fmt::print("A model of {} parameters learns {} small tasks. {} others are held out.\n\n{}\n",
+             format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
+             examples.train.size(), examples.held_out.size(), plan_table(run.plan()));
   run.initialize();
+  run.rehearse();
   const auto percent = [&](int64_t right) {
     return 100.0 * static_cast<double>(right) / static_cast<double>(asked.size());
   };
@@ -101,18 +106,19 @@ int demo(const Arguments& arguments) {
              asked.size(), percent(before));
   run.train();
   if (run.interrupted() != 0) {
-    log::warn("interrupted after step {} of {}; nothing is saved", run.steps(), recipe->max_steps);
+    log::warn("interrupted after step {} of {}", run.steps(), run.length().steps());
     return 128 + run.interrupted();
   }
   const int64_t after = exact_matches(run, tokenizer, asked);
   fmt::print("after training:  {} of {} held-out tasks answered exactly ({:.0f}%)\n\n", after,
              asked.size(), percent(after));
   show_samples(run, tokenizer, asked.first(std::min<size_t>(asked.size(), 8)));
-
-  run.save(folder);
-  fmt::print("\n{}\n  saved to {}; try\n  capstan generate {} --temperature 0 --prompt $'{}\\n'\n",
-             run.report(), folder.string(), folder.string(),
-             asked[0].prompt.substr(0, asked[0].prompt.find('\n')));
+  run.finish();
+  fmt::print(
+      "\n{}\n  saved to {}; the report is {}/report.html. Try\n"
+      "  capstan generate {} --temperature 0 --prompt $'{}\\n'\n",
+      run.report(), run.saved().string(), recipe->out_dir, run.saved().string(),
+      asked[0].prompt.substr(0, asked[0].prompt.find('\n')));
   return 0;
 }
 

@@ -16,16 +16,22 @@ namespace capstan::cli {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"pretrain", "train a model on text", pretrain},
-    Command{"generate", "continue a prompt with a trained model", generate},
     Command{"demo", "watch a small model learn, from nothing, in a few minutes", demo},
+    Command{"plan", "what a run needs, before it starts", plan},
+    Command{"finetune_full", "train all weights of a model on your data", finetune_full},
+    Command{"pretrain", "train a model on text", pretrain},
+    Command{"generate", "answer or continue a prompt", generate},
+    Command{"chat", "talk with a model", chat},
+    Command{"evaluate", "loss and perplexity of a model on data", evaluate},
+    Command{"convert", "write a model in another type, or in other files", convert},
 };
 
 constexpr const char* kExamples = R"(
 examples:
   capstan demo
-  capstan pretrain --data.train_data_path my_texts/ --train.max_steps 500
-  capstan generate out/pretrain/final --prompt "Once upon a time"
+  capstan plan recipe.yaml --memory 80GiB
+  capstan finetune_full --config recipe.yaml --data JSON --data.json_path my_data.json
+  capstan chat out/finetune/full/final
 
 capstan COMMAND --help tells the options of a command.
 )";
@@ -33,7 +39,7 @@ capstan COMMAND --help tells the options of a command.
 std::string help() {
   std::string s =
       "capstan: train Llama-family language models\n\nusage: capstan COMMAND [options]\n\n";
-  for (const Command& c : commands()) s += fmt::format("  {:<12}{}\n", c.name, c.summary);
+  for (const Command& c : commands()) s += fmt::format("  {:<16}{}\n", c.name, c.summary);
   return s + kExamples;
 }
 

@@ -3,119 +3,142 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
-#include "optim/optimizer.h"
+#include "base/files.h"
+#include "base/log.h"
 
 namespace capstan::cli {
 namespace {
 
 using Pairs = std::vector<std::pair<std::string, std::string>>;
-using Keys = std::span<const std::string_view>;
 
-bool contains(Keys keys, std::string_view key) {
-  return std::find(keys.begin(), keys.end(), key) != keys.end();
+struct Parsed {
+  Pairs pairs;                     // keys without their dashes, in order
+  std::vector<std::string> files;  // of --config
+  bool print_config = false;
+};
+
+std::string help_of(const Option& o, const Recipe& defaults) {
+  const std::string choices =
+      o.choices.empty() ? "" : fmt::format(" ({})", fmt::join(o.choices, "|"));
+  const std::string value = value_of(defaults, o);
+  return fmt::format("{}{}{}", o.help, choices, value.empty() ? "" : fmt::format(" [{}]", value));
 }
 
-// Splits "--key value" and "--key=value"; keys without their dashes.
-Pairs split(const Arguments& arguments, std::vector<std::string>& errors) {
-  Pairs pairs;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string& word = arguments[i];
+std::string group_of(std::string_view key) {
+  const size_t dot = key.find('.');
+  if (key == "data" || key == "optimizer") return std::string(key);
+  if (key.starts_with("lora_")) return "LoRA";
+  return dot == std::string_view::npos ? "run" : std::string(key.substr(0, dot));
+}
+
+// Keys in LitGPT's long form and those that do not exist come as words that CLI11 left over.
+void take_rest(const std::vector<std::string>& rest, Pairs& pairs, RecipeInput& input) {
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const std::string& word = rest[i];
     if (!word.starts_with("--")) {
-      errors.push_back(fmt::format("'{}': expected --key value", word));
+      input.add_error(fmt::format("'{}': expected --key value", word));
     } else if (const size_t eq = word.find('='); eq != std::string::npos) {
       pairs.emplace_back(word.substr(2, eq - 2), word.substr(eq + 1));
-    } else if (i + 1 < arguments.size() && !arguments[i + 1].starts_with("--")) {
-      pairs.emplace_back(word.substr(2), arguments[++i]);
+    } else if (i + 1 < rest.size() && !rest[i + 1].starts_with("--")) {
+      pairs.emplace_back(word.substr(2), rest[++i]);
     } else {
-      errors.push_back(fmt::format("{}: expected a value after it", word.substr(2)));
+      pairs.emplace_back(word.substr(2), "");
     }
   }
-  return pairs;
 }
 
-void print_help(const char* command, const char* summary, const Recipe& defaults, Keys unused) {
-  fmt::print("capstan {}: {}\n\nusage: capstan {} [--config FILE.yaml] [--key value]…\n\n", command,
-             summary, command);
+// Walks the option table. Nothing comes back for --help.
+std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_view summary,
+                            const Recipe& defaults, RecipeInput& input) {
+  CLI::App app(std::string(summary), fmt::format("capstan {}", name_of(task)));
+  app.allow_extras();
+  app.get_formatter()->column_width(36);
+  Parsed parsed;
+  app.add_option("--config", parsed.files, "recipe: a YAML file")->group("run")->expected(1);
+  app.add_flag("--print_config", parsed.print_config,
+               "print the recipe, with where each value "
+               "came from, and end")
+      ->group("run");
+  std::string checkpoint_dir;
+  const bool finetune = task == Task::finetune_full || task == Task::finetune_lora;
+  if (finetune)
+    app.add_option("folder", checkpoint_dir, "checkpoint_dir, without its key")->group("run");
   for (const Option& o : options()) {
-    if (contains(unused, o.key)) continue;
-    const std::string value = value_of(defaults, o);
-    const std::string choices =
-        o.choices.empty() ? "" : fmt::format(" ({})", fmt::join(o.choices, "|"));
-    fmt::print("  --{:<32}{}{}{}\n", o.key, o.help, choices,
-               value.empty() ? "" : fmt::format(" [{}]", value));
+    if (!o.used_by(task)) continue;
+    const auto note = [&parsed, key = std::string(o.key)](const CLI::results_t& values) {
+      parsed.pairs.emplace_back(key, values.empty() ? "" : values.back());
+      return true;
+    };
+    app.add_option("--" + std::string(o.key), note, help_of(o, defaults))
+        ->group(group_of(o.key))
+        ->type_name("")
+        ->expected(0, 1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
+  try {
+    app.parse(Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return std::nullopt;
+  } catch (const CLI::ParseError& e) {
+    input.add_error(e.what());
+  }
+  if (!checkpoint_dir.empty()) parsed.pairs.emplace_back("checkpoint_dir", checkpoint_dir);
+  take_rest(app.remaining(), parsed.pairs, input);
+  return parsed;
 }
 
-// Why a key has no effect in this recipe; empty where it has one.
-std::string without_effect(const Recipe& r, const std::string& key) {
-  static constexpr std::array<std::string_view, 3> kAdamw = {"optimizer.beta1", "optimizer.beta2",
-                                                             "optimizer.eps"};
-  static constexpr std::array<std::string_view, 3> kSgd = {
-      "optimizer.momentum", "optimizer.dampening", "optimizer.nesterov"};
-  const bool sizes = key.starts_with("model.") || key == "train.tie_embeddings";
-  if (!r.initial_checkpoint_dir.empty() && (sizes || key == "model_config"))
-    return "initial_checkpoint_dir has a config.json of its own; give one of the two";
-  if (!r.model_config.empty() && sizes) return "model_config says it; give one of the two";
-  const bool sgd = parse_optimizer(r.optimizer) == OptimizerOptions::Kind::sgd;
-  if (sgd && contains(kAdamw, key)) return "AdamW has it, and the optimizer is SGD";
-  if (!sgd && contains(kSgd, key)) return "SGD has it, and the optimizer is AdamW";
-  const bool extra = key == "optimizer.dampening" || (key == "optimizer.nesterov" && r.nesterov);
-  if (extra && r.momentum == 0) return "needs an optimizer.momentum above 0";
-  if (extra && r.nesterov && r.dampening > 0)
-    return "optimizer.nesterov and optimizer.dampening exclude each other";
-  return "";
+void set_all(RecipeInput& input, const Pairs& pairs) {
+  for (const auto& [key, value] : pairs) {
+    bool is_flag = false;
+    try {
+      is_flag = std::holds_alternative<bool Recipe::*>(find_option(key).field);
+    } catch (const Error&) {  // set() says it
+    }
+    if (!value.empty() && value != "{}")
+      input.set(key, value);
+    else if (is_flag)
+      input.set(key, "true");  // --data.mask_prompt alone
+    else
+      input.add_error(fmt::format("{}: expected a value after it", key));
+  }
 }
 
 }  // namespace
 
-std::optional<Recipe> recipe_from(const Arguments& arguments, const char* command,
-                                  const char* summary, const Recipe& defaults, Keys unused) {
-  for (const std::string& word : arguments) {
-    if (word != "--help" && word != "-h") continue;
-    print_help(command, summary, defaults, unused);
+std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::string_view summary,
+                                  const Recipe& defaults) {
+  RecipeInput input(task, defaults);
+  const auto parsed = parse(arguments, task, summary, defaults, input);
+  if (!parsed) return std::nullopt;
+  for (const std::string& file : parsed->files) input.read_file(file);
+  set_all(input, parsed->pairs);
+  Recipe recipe = input.finish();
+  for (const std::string& note : input.notes()) log::info("{}", note);
+  if (parsed->print_config) {
+    fmt::print("{}", input.print_config(recipe));
     return std::nullopt;
   }
-  Recipe recipe = defaults;
-  std::set<std::string> given;
-  std::vector<std::string> errors;
-  const Pairs pairs = split(arguments, errors);
-  const auto attempt = [&](auto&& action) {
-    try {
-      action();
-    } catch (const Error& e) {
-      if (e.fault() == Fault::file) throw;
-      errors.emplace_back(e.what());
-    }
-  };
-  for (const auto& [key, value] : pairs)
-    if (key == "config") attempt([&, &path = value] { given.merge(read_recipe(recipe, path)); });
-  // The file that a run leaves behind has all keys, those without an effect as well.
-  std::erase_if(given, [&](const std::string& key) {
-    const Option& o = find_option(key);
-    return value_of(recipe, o) == value_of(defaults, o);
-  });
-  for (const auto& [key, value] : pairs)
-    if (key != "config")
-      attempt([&, &k = key, &v = value] {
-        set_option(recipe, find_option(k), v);
-        given.insert(k);
-      });
-  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
-  for (const std::string& key : given) {
-    const std::string why = contains(unused, key)
-                                ? fmt::format("capstan {} does not use it", command)
-                                : without_effect(recipe, key);
-    if (!why.empty()) errors.push_back(fmt::format("{}: {}", key, why));
-  }
-  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
-  if (!given.contains("train.min_lr")) recipe.min_lr = std::min(recipe.min_lr, recipe.lr);
   return recipe;
+}
+
+Task task_of(const Arguments& arguments) {
+  RecipeInput input(Task::finetune_lora, defaults_of(Task::finetune_lora));
+  const auto given = [&](const char* key) { return input.given(key); };
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i] == "--config" && i + 1 < arguments.size()) input.read_file(arguments[i + 1]);
+    if (arguments[i].starts_with("--config=")) input.read_file(arguments[i].substr(9));
+    if (arguments[i].starts_with("--lora_") || arguments[i].starts_with("--quantize"))
+      return Task::finetune_lora;
+    if (arguments[i].starts_with("--checkpoint_dir")) input.set("checkpoint_dir", "given");
+  }
+  if (given("lora_r") || given("lora_query") || given("lora_alpha")) return Task::finetune_lora;
+  return given("checkpoint_dir") ? Task::finetune_full : Task::pretrain;
 }
 
 }  // namespace capstan::cli

@@ -1,21 +1,22 @@
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string_view>
 
 #include "cli/commands.h"
-#include "recipe/recipe.h"
+#include "recipe/recipe_input.h"
 
 namespace capstan::cli {
 
-// Reads `--config FILE` and `--key value` (or `--key=value`) into a recipe: defaults, then the
-// file, then the command line. All errors are reported together (Fault::usage); what was given but
-// would have no effect is one: keys that the command leaves `unused`, sizes beside a model that has
-// its own, constants of another optimizer. A train.min_lr that was not given is at most
-// optimizer.lr. Nothing comes back when help was asked for and printed.
-std::optional<Recipe> recipe_from(const Arguments& arguments, const char* command,
-                                  const char* summary, const Recipe& defaults = {},
-                                  std::span<const std::string_view> unused = {});
+// What a command line makes of a recipe: the command's defaults, then `--config FILE`, then
+// `--key value` (or `--key=value`), and for fine-tuning a checkpoint_dir without its key. All
+// errors are reported together (Fault::usage). What was decided for the user is said once. Nothing
+// comes back when --help or --print_config was asked for and printed.
+std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::string_view summary,
+                                  const Recipe& defaults);
+
+// The task that a recipe file and overrides are for, where nobody says: LoRA's keys are for
+// finetune_lora, a checkpoint_dir is fine-tuned, all else is pretraining.
+Task task_of(const Arguments& arguments);
 
 }  // namespace capstan::cli

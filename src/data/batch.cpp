@@ -22,12 +22,16 @@ void check_capacity(const HostBatch& batch, int64_t tokens, size_t documents) {
           batch.ids.capacity(), batch.starts.capacity() - 1, tokens, documents);
 }
 
-void check_ids(std::span<const int32_t> tokens, int64_t vocab, int64_t sample) {
-  for (size_t t = 0; t < tokens.size(); ++t)
-    require(tokens[t] >= 0 && tokens[t] < vocab, Fault::file,
-            "sample {}: token {} has id {}, the model's vocabulary ends at {}. The data were "
-            "tokenized for another model: use the tokenizer of this one",
-            sample, t, tokens[t], vocab - 1);
+void check_ids(std::span<const int32_t> tokens, int64_t vocab, const Dataset& dataset,
+               int64_t sample) {
+  for (size_t t = 0; t < tokens.size(); ++t) {
+    if (tokens[t] >= 0 && tokens[t] < vocab) continue;
+    // Not `require`: a name takes memory, which a step must not.
+    fail(Fault::file,
+         "{}: token {} has id {}, the model's vocabulary ends at {}. The data were tokenized for "
+         "another model: use the tokenizer of this one",
+         dataset.where_of(sample), t, tokens[t], vocab - 1);
+  }
 }
 
 // Appends one document and `length` - inputs of padding.
@@ -36,15 +40,18 @@ void append(HostBatch& batch, const Dataset& dataset, int64_t sample, int64_t le
   const auto tokens = dataset.tokens_of(sample);
   const int64_t inputs = dataset.inputs_of(sample, options.max_seq_length);
   const auto used = tokens.first(static_cast<size_t>(inputs) + 1);
-  check_ids(used, options.vocab, sample);
+  check_ids(used, options.vocab, dataset, sample);
 
-  const int64_t first_target = dataset.first_target_of(sample);
+  const auto first = static_cast<size_t>(batch.tokens());
   for (int64_t t = 0; t < length; ++t) {
-    const auto i = static_cast<size_t>(t);
-    const bool counts = t < inputs && t + 1 >= first_target;
-    batch.ids.push_back(t < inputs ? used[i] : 0);
-    batch.labels.push_back(counts ? used[i + 1] : kIgnore);
+    batch.ids.push_back(t < inputs ? used[static_cast<size_t>(t)] : 0);
+    batch.labels.push_back(kIgnore);
     batch.positions.push_back(static_cast<int32_t>(t));
+  }
+  for (const TargetSpan& span : dataset.target_spans_of(sample)) {
+    const auto end = std::min(static_cast<size_t>(span.end), used.size());
+    for (auto t = static_cast<size_t>(std::max(span.begin, 1)); t < end; ++t)
+      batch.labels[first + t - 1] = used[t];
   }
   batch.starts.push_back(static_cast<int32_t>(batch.tokens()));
   batch.targets += dataset.targets_of(sample, options.max_seq_length);

@@ -10,7 +10,7 @@ namespace capstan {
 
 // How samples become batches.
 struct BatchOptions {
-  int64_t max_seq_length = 0;  // inputs of one document at most; what is longer is cut
+  int64_t max_seq_length = 0;  // what is longer is cut, as the dataset counts (Cut)
   int64_t vocab = 0;           // of the model: ids must be below
   bool packed = true;          // one after the other; else each padded to the longest of the batch
   int64_t multiple = 1;        // padded lengths are rounded up to it, but not past max_seq_length
@@ -35,9 +35,9 @@ struct HostBatch {
 };
 
 // Replaces what is in `batch` by these samples, one document each, in this order. A document's
-// inputs are its sample's tokens 0 … n-2, its labels tokens 1 … n-1, or kIgnore before the first
-// target; both are cut at max_seq_length. Throws Fault::file, naming the sample, for an id that is
-// not below the vocabulary.
+// inputs are its sample's tokens 0 … n-2, its labels tokens 1 … n-1, or kIgnore outside of the
+// target spans; both are cut as dataset.inputs_of says. Throws Fault::file, naming the sample, for
+// an id that is not below the vocabulary.
 void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
           const BatchOptions& options);
 // The same documents, each right-padded to the length of the longest. Positions go on through the

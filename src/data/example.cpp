@@ -1,13 +1,12 @@
 #include "data/example.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "base/error.h"
+#include "data/data_render.h"
 #include "data/utf8.h"
 
 namespace capstan {
@@ -16,19 +15,18 @@ void add_example(Dataset& dataset, const Tokenizer& tokenizer, const Example& ex
                  bool mask_prompt) {
   require(!example.prompt.empty() || !example.response.empty(), Fault::file,
           "sample {}: prompt and response are both empty. Remove it", dataset.size());
-  const auto tokens = encode_document(tokenizer, example.prompt + example.response);
-  size_t first_target = 0;
-  if (mask_prompt) {
-    first_target = (tokenizer.bos() ? 1 : 0) + tokenizer.encode(example.prompt).size();
-    // A tokenizer may need more tokens for a part than for the whole; eos always counts.
-    first_target = std::min(first_target, tokens.size() - 1);
-  }
-  dataset.add(tokens, static_cast<int64_t>(first_target));
+  const RenderedRecord sample{
+      .pieces = {{example.prompt, false, !mask_prompt}, {example.response, false, true}},
+      .add_eos = true,
+      .add_bos = true};
+  const EncodedPieces encoded = encode(sample, tokenizer);
+  dataset.add(encoded.tokens, encoded.learned);
 }
 
 Dataset make_dataset(std::span<const Example> examples, const Tokenizer& tokenizer,
                      bool mask_prompt) {
   Dataset dataset;
+  dataset.set_cut(Cut::tokens);
   for (const Example& example : examples) add_example(dataset, tokenizer, example, mask_prompt);
   return dataset;
 }

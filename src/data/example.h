@@ -19,12 +19,12 @@ struct Example {
 // Adds the sample bos? prompt response eos. With `mask_prompt` the first token that counts is the
 // first of the response.
 //
-// Prompt and response are encoded as one text, as the model will meet them, and the prompt's length
-// is that of its own encoding (as LitGPT does): a token that spans the border counts as response.
-// Throws Fault::file, naming the sample, when both are empty.
+// Prompt and response are encoded as one text, as the model will meet them; a token that spans the
+// border counts as response. Throws Fault::file, naming the sample, when both are empty.
 void add_example(Dataset& dataset, const Tokenizer& tokenizer, const Example& example,
                  bool mask_prompt);
 
+// max_seq_length limits the tokens of a sample (Cut::tokens).
 Dataset make_dataset(std::span<const Example> examples, const Tokenizer& tokenizer,
                      bool mask_prompt);
 

@@ -9,7 +9,8 @@ int64_t checked_largest(const Dataset& dataset, int64_t micro_batch, const Batch
   require(dataset.size() > 0, Fault::file,
           "the data hold no samples: there is nothing to train on");
   require(micro_batch > 0, Fault::usage, "the micro-batch must be 1 or more, not {}", micro_batch);
-  require(options.max_seq_length > 0, Fault::usage, "max_seq_length must be 1 or more, not {}",
+  require(dataset.max_inputs(options.max_seq_length) > 0, Fault::usage,
+          "max_seq_length must be {} or more, not {}", dataset.cut() == Cut::tokens ? 2 : 1,
           options.max_seq_length);
   require(options.multiple > 0 && options.vocab > 0, Fault::bug,
           "batches need a vocabulary (got {}) and a multiple (got {}) of 1 or more", options.vocab,

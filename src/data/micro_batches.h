@@ -33,6 +33,7 @@ class MicroBatches {
   std::span<const int64_t> samples() const { return current_; }
   std::span<const int64_t> step_samples() const { return all_; }
 
+  const Dataset& dataset() const { return dataset_; }
   int64_t max_tokens() const { return max_tokens_; }  // of any micro-batch, padding included
   int64_t max_documents() const { return std::min(micro_batch_, dataset_.size()); }
 

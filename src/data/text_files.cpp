@@ -7,6 +7,8 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "base/parallel.h"
+#include "data/first_error.h"
 #include "data/utf8.h"
 
 namespace capstan {
@@ -59,19 +61,41 @@ std::string read_utf8_file(const fs::path& file) {
   return text;
 }
 
-void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length) {
+void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length,
+                  SampleOrigin origin) {
   require(max_seq_length > 0, Fault::usage, "max_seq_length must be 1 or more, not {}",
           max_seq_length);
   const auto block = static_cast<size_t>(max_seq_length);
-  for (size_t begin = 0; begin + 1 < tokens.size(); begin += block)
-    dataset.add(tokens.subspan(begin, std::min(block + 1, tokens.size() - begin)), 0);
+  for (size_t begin = 0; begin + 1 < tokens.size(); begin += block) {
+    const auto piece = tokens.subspan(begin, std::min(block + 1, tokens.size() - begin));
+    const TargetSpan all{0, static_cast<int32_t>(piece.size())};
+    dataset.add(piece, {&all, 1}, origin);
+  }
 }
 
-Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_t max_seq_length) {
+Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_t max_seq_length,
+                        const std::function<void(int64_t, int64_t)>& progress) {
+  const std::vector<fs::path> files = text_files(path);
+  const auto total = static_cast<int64_t>(files.size());
+  const int64_t at_once = num_threads();
+  std::vector<std::vector<int32_t>> documents(static_cast<size_t>(at_once));
   Dataset dataset;
-  for (const fs::path& file : text_files(path)) {
-    const std::string text = read_utf8_file(file);
-    if (!text.empty()) add_document(dataset, encode_document(tokenizer, text), max_seq_length);
+  for (int64_t first = 0; first < total; first += at_once) {
+    const int64_t n = std::min(at_once, total - first);
+    FirstError error;
+    parallel_tasks(n, [&](int64_t i, int) {
+      error.guard(i, [&] {
+        const std::string text = read_utf8_file(files[static_cast<size_t>(first + i)]);
+        auto& document = documents[static_cast<size_t>(i)];
+        document = text.empty() ? std::vector<int32_t>() : encode_document(tokenizer, text);
+      });
+    });
+    error.rethrow();
+    for (int64_t i = 0; i < n; ++i) {
+      const int32_t file = dataset.add_file(files[static_cast<size_t>(first + i)].string());
+      add_document(dataset, documents[static_cast<size_t>(i)], max_seq_length, {.file = file});
+    }
+    if (progress) progress(first + n, total);
   }
   require(dataset.size() > 0, Fault::file, "{}: holds no text: every file is empty", path.string());
   return dataset;

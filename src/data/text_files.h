@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,11 +23,14 @@ std::string read_utf8_file(const std::filesystem::path& file);
 // Cuts a document into samples of max_seq_length + 1 tokens, of which the last may be shorter. Each
 // begins with the last token of the one before, so that every token but the document's first is a
 // target exactly once.
-void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length);
+void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length,
+                  SampleOrigin origin = {});
 
 // Each file is one document: bos (where the tokenizer has one), the text as it is, eos. Empty files
-// are passed over; if all are empty, that is an error (Fault::file).
+// are passed over; if all are empty, that is an error (Fault::file). Several files at once, in
+// order. `progress` is called with the files done and their number.
 Dataset load_text_files(const std::filesystem::path& path, const Tokenizer& tokenizer,
-                        int64_t max_seq_length);
+                        int64_t max_seq_length,
+                        const std::function<void(int64_t, int64_t)>& progress = {});
 
 }  // namespace capstan

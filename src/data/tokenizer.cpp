@@ -1,6 +1,38 @@
 #include "data/tokenizer.h"
 
+#include "base/checksum.h"
+#include "data/byte_alphabet.h"
+#include "data/utf8_stream.h"
+
 namespace capstan {
+namespace {
+
+class ByteStream final : public TextStream {
+ public:
+  std::string push(int32_t id) override {
+    std::string text;
+    const char byte = static_cast<char>(id);
+    if (id >= 0 && id < 256) characters_.push({&byte, 1}, text);
+    return text;
+  }
+  std::string finish() override {
+    std::string text;
+    characters_.finish(text);
+    return text;
+  }
+
+ private:
+  Utf8Stream characters_{BadBytes::keep};
+};
+
+}  // namespace
+
+std::string Tokenizer::decode(std::span<const int32_t> ids) const {
+  const std::unique_ptr<TextStream> pieces = stream();
+  std::string text;
+  for (const int32_t id : ids) text += pieces->push(id);
+  return text + pieces->finish();
+}
 
 std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<int32_t> ids = tokenizer.encode(text);
@@ -22,6 +54,23 @@ std::string ByteTokenizer::decode(std::span<const int32_t> ids) const {
   for (const int32_t id : ids)
     if (id >= 0 && id < 256) text.push_back(static_cast<char>(id));
   return text;
+}
+
+std::unique_ptr<TextStream> ByteTokenizer::stream() const {
+  return std::make_unique<ByteStream>();
+}
+
+std::optional<int32_t> ByteTokenizer::id_of(std::string_view token) const {
+  if (token == "<s>") return kBos;
+  if (token == "</s>") return kEos;
+  if (token == "<pad>") return kPad;
+  const std::optional<std::string> bytes = bytes_of_names(token);
+  if (!bytes || bytes->size() != 1) return std::nullopt;
+  return static_cast<unsigned char>(bytes->front());
+}
+
+std::string ByteTokenizer::fingerprint() const {
+  return sha256_of("capstan bytes 1");
 }
 
 }  // namespace capstan

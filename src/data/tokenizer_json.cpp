@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "data/byte_alphabet.h"
 #include "data/tokenizer.h"
 
 namespace capstan {
@@ -10,21 +11,9 @@ namespace {
 
 using json = nlohmann::ordered_json;
 
-std::string utf8(int code) {  // up to U+07FF: all that is needed here
-  if (code < 0x80) return {static_cast<char>(code)};
-  return {static_cast<char>(0xC0 | (code >> 6)), static_cast<char>(0x80 | (code & 0x3F))};
-}
-
-// GPT-2's names for bytes: printable Latin-1 characters stand for themselves, the others for
-// U+0100, U+0101 … in order.
 json byte_vocab() {
   json vocab = json::object();
-  int unprintable = 0;
-  for (int b = 0; b < 256; ++b) {
-    const bool printable =
-        (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
-    vocab[utf8(printable ? b : 0x100 + unprintable++)] = b;
-  }
+  for (int b = 0; b < 256; ++b) vocab[name_of_byte(static_cast<unsigned char>(b))] = b;
   return vocab;
 }
 
@@ -79,10 +68,13 @@ std::string byte_tokenizer_config_json() {
   return config.dump(2) + "\n";
 }
 
-bool is_byte_tokenizer(std::string_view text, std::string_view where) {
-  const nlohmann::json found = parse_json(text, where);
-  const nlohmann::json ours = byte_tokenizer();
+bool is_byte_tokenizer(const nlohmann::json& found) {
+  static const nlohmann::json ours = byte_tokenizer();
   return found.is_object() && found.contains("model") && found["model"] == ours["model"];
+}
+
+bool is_byte_tokenizer(std::string_view text, std::string_view where) {
+  return is_byte_tokenizer(parse_json(text, where));
 }
 
 }  // namespace capstan

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -12,5 +13,6 @@ std::string byte_tokenizer_config_json();
 // Whether a tokenizer.json is that of ByteTokenizer. Throws Fault::file, with line and column, for
 // text that is no JSON.
 bool is_byte_tokenizer(std::string_view tokenizer_json, std::string_view where);
+bool is_byte_tokenizer(const nlohmann::json& tokenizer_json);
 
 }  // namespace capstan

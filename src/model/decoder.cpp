@@ -100,19 +100,39 @@ std::span<const float> Decoder::feed(Queue& q, std::span<const int32_t> ids) {
   return logits_;
 }
 
+void Decoder::keep(int64_t length) {
+  require(length >= 0 && length <= length_, Fault::bug, "decoder: {} of {} tokens cannot be kept",
+          length, length_);
+  length_ = length;
+}
+
 void Decoder::rehearse(Queue& q) {
   const std::vector<int32_t> ids(static_cast<size_t>(longest_feed_));
   feed_piece(q, ids);
   clear();
 }
 
+namespace {
+
+// The length of the sequence that `tokens` end with; 0 for none.
+size_t ending(std::span<const int32_t> tokens, const std::vector<std::vector<int32_t>>& sequences) {
+  for (const auto& s : sequences)
+    if (!s.empty() && s.size() <= tokens.size() &&
+        std::equal(s.begin(), s.end(), tokens.last(s.size()).begin()))
+      return s.size();
+  return 0;
+}
+
+}  // namespace
+
 std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,
                               const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token) {
   const Rng rng({.seed = options.seed, .sample = options.sample, .site = site::sampling});
   std::vector<int32_t> result;
-  decoder.clear();
-  std::span<const float> logits = decoder.feed(q, prompt);
+  decoder.keep(options.cached);
+  std::span<const float> logits =
+      decoder.feed(q, prompt.subspan(static_cast<size_t>(options.cached)));
   while (static_cast<int64_t>(result.size()) < options.max_new_tokens) {
     require(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }),
             Fault::file,
@@ -122,6 +142,10 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
     result.push_back(token);
     if (on_token) on_token(token);
+    if (const size_t n = ending(result, options.stop_sequences); n > 0) {
+      result.resize(result.size() - n);
+      break;
+    }
     const bool last = static_cast<int64_t>(result.size()) == options.max_new_tokens;
     if (last || decoder.length() == decoder.capacity()) break;
     logits = decoder.feed(q, {&token, 1});

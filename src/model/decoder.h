@@ -28,6 +28,8 @@ class Decoder {
   int64_t capacity() const { return capacity_; }
   int64_t length() const { return length_; }  // tokens in the cache
   void clear() { length_ = 0; }
+  // Forgets all but the first `length` tokens.
+  void keep(int64_t length);
 
   // Appends tokens and returns the logits of the last one, valid until the next call. Long input is
   // fed in pieces. Throws Fault::usage when the capacity is reached. Runs in the phase "decode".
@@ -52,11 +54,14 @@ struct GenerateOptions {
   int64_t max_new_tokens = 50;
   Sampling sampling;
   uint64_t seed = 1234;
-  uint64_t sample = 0;            // which of several continuations of one prompt
-  std::vector<int64_t> stop_ids;  // end-of-sequence tokens; not part of the result
+  uint64_t sample = 0;                 // which of several continuations of one prompt
+  std::vector<int64_t> stop_ids = {};  // end-of-sequence tokens; not part of the result
+  // Several tokens that end a text together; not part of the result, but seen by on_token.
+  std::vector<std::vector<int32_t>> stop_sequences = {};
+  int64_t cached = 0;  // tokens of the prompt that are in the decoder's cache already
 };
 
-// Continues `prompt` from an empty cache until a stop id, max_new_tokens or the capacity.
+// Continues `prompt` until it ends itself, or until max_new_tokens or the capacity.
 // `on_token`, where given, sees each new token at once. Token i depends on (seed, sample, i) and
 // the logits alone.
 std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,

@@ -64,6 +64,20 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
   }
 }
 
+void Optimizer::restore(int64_t steps) {
+  require(steps >= 0, Fault::bug, "optimizer: restored after {} steps", steps);
+  steps_ = steps;
+}
+
+std::string_view Optimizer::first_moment_name() const {
+  if (options_.kind == OptimizerOptions::Kind::adamw) return "exp_avg";
+  return options_.momentum != 0 ? "momentum_buffer" : "";
+}
+
+std::string_view Optimizer::second_moment_name() const {
+  return options_.kind == OptimizerOptions::Kind::adamw ? "exp_avg_sq" : "";
+}
+
 GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<float>(max_norm)) {
   sum_ = q.arena().make(Category::optimizer, DType::f64, {1}, "gradient norm");
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");

@@ -29,9 +29,16 @@ class Optimizer {
   void update(Queue& q, double lr, Tensor grad_scale);
 
   int64_t steps() const { return steps_; }  // done so far
+  // Goes on after that many steps, with moments that were written from outside.
+  void restore(int64_t steps);
   // Absent where the method has no such moment.
   Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
   Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
+  // As torch.optim calls them: "exp_avg" and "exp_avg_sq", or "momentum_buffer". Empty where the
+  // method has no such moment.
+  std::string_view first_moment_name() const;
+  std::string_view second_moment_name() const;
+  const OptimizerOptions& options() const { return options_; }
 
  private:
   Parameters& params_;

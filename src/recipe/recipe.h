@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,84 +10,138 @@
 
 namespace capstan {
 
+// The command that a recipe is for. The values are bits: an option says which of them use it.
+enum class Task : uint8_t { pretrain = 1, finetune_full = 2, finetune_lora = 4, demo = 8 };
+std::string_view name_of(Task task);
+
+struct Betas {
+  double first = 0.9, second = 0.999;
+  bool operator==(const Betas&) const = default;
+};
+
 // What the user asks of a training run. Each field is one row of options(); names of keys follow
-// LitGPT.
+// LitGPT. An empty string and an empty optional are YAML's null.
 struct Recipe {
   // model
-  std::string model_config;  // path of a config.json; else the sizes below
+  std::string checkpoint_dir;  // to fine-tune
+  std::string model_name;      // of the table of known models
+  std::string model_config;    // path of a config.json; without any of these, the sizes below
   std::string initial_checkpoint_dir;
+  std::string tokenizer_dir;
   int64_t hidden_size = 128;
   int64_t intermediate_size = 352;
   int64_t num_hidden_layers = 4;
   int64_t num_attention_heads = 4;
-  int64_t num_key_value_heads = 4;
-  bool tie_embeddings = false;
+  std::optional<int64_t> num_key_value_heads;  // null: as many as attention heads
+  std::optional<bool> tie_embeddings;          // null: as the model has it
   // data
-  std::string train_data_path;
-  double val_split_fraction = 0.05;
+  std::string data = "JSON";
+  std::string json_path;
+  std::string download_dir;
+  std::string train_data_path, val_data_path;
+  bool mask_prompt = false;
+  std::string prompt_style;
+  std::optional<double> val_split_fraction;
+  int64_t ignore_index = -100;
+  int64_t data_seed = 42;
+  int64_t num_workers = 4;
   bool packed = true;
+  bool data_cache = true;
   // run
-  std::string out_dir = "out/pretrain";
-  std::string precision = "32-true";
+  std::string out_dir;
+  std::string precision;  // null: what the device does best
+  std::string quantize;
   std::string activations = "none";
-  int64_t seed = 42;
+  std::string devices = "1";
+  int64_t num_nodes = 1;
+  std::string resume = "false";
+  std::string logger_name = "csv";
+  int64_t seed = 1337;
   // train
-  int64_t global_batch_size = 32;
-  int64_t micro_batch_size = 32;
-  int64_t max_steps = 200;
-  int64_t max_seq_length = 256;
-  int64_t lr_warmup_steps = 20;
-  std::string schedule = "cosine";
-  double min_lr = 4e-5;
-  double max_norm = 1.0;
+  std::optional<int64_t> save_interval = 1000;
+  std::optional<int64_t> keep_last;
+  bool save_async = true;
   int64_t log_interval = 1;
+  int64_t global_batch_size = 16;
+  int64_t micro_batch_size = 1;
+  std::optional<int64_t> lr_warmup_steps = 100;
+  std::optional<double> lr_warmup_fraction;
+  std::optional<int64_t> epochs, max_tokens, max_steps;
+  std::optional<double> max_time;
+  std::optional<int64_t> max_seq_length;
+  std::optional<double> max_norm;
+  double min_lr = 0;
+  std::string schedule = "cosine";
+  std::string on_nan = "stop";
   // eval
-  int64_t eval_interval = 100;
+  int64_t eval_interval = 600;
+  std::optional<int64_t> eval_max_new_tokens = 100;
   int64_t eval_max_iters = 100;
+  bool initial_validation = false;
+  bool final_validation = true;
+  std::string evaluate_example = "first";
   // optimizer
   std::string optimizer = "AdamW";
   double lr = 1e-3;
-  double weight_decay = 0.1;
+  double weight_decay = 0.01;
   std::string decay = "all";
-  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  Betas betas;
+  double eps = 1e-8;
   double momentum = 0, dampening = 0;
   bool nesterov = false;
+  // LoRA
+  int64_t lora_r = 8;
+  int64_t lora_alpha = 16;
+  double lora_dropout = 0.05;
+  bool lora_query = true, lora_key = false, lora_value = true;
+  bool lora_projection = false, lora_mlp = false, lora_head = false;
 };
 
+// What a command does when nothing is said: LitGPT's defaults (where it has the command).
+Recipe defaults_of(Task task);
+
 using RecipeField =
-    std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*>;
+    std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*,
+                 Betas Recipe::*, std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
+                 std::optional<bool> Recipe::*>;
 
 // What values are good; numbers with a fraction must be so as float too, which the kernels take.
-// `oneof` has its list in Option::choices.
-enum class Check : uint8_t { any, positive, not_negative, fraction, oneof };
+// `oneof` has its list in Option::choices; `words` are choices or a whole number, 0 or more.
+enum class Check : uint8_t { any, positive, not_negative, fraction, oneof, words };
 
 struct Option {
   const char* key;  // "train.micro_batch_size"
   RecipeField field;
   Check check;
+  uint8_t tasks;  // which commands use it: bits of Task
   const char* help;
   std::vector<std::string_view> choices = {};
+  // Why a key that LitGPT has changes nothing here; null for all that do something.
+  const char* ignored = nullptr;
+
+  bool used_by(Task task) const { return (tasks & static_cast<uint8_t>(task)) != 0; }
 };
 
 // The one table: the command line, YAML files, --help, the checks and the run record all walk it.
 std::span<const Option> options();
 
-// Sets one value from text. Throws Fault::usage: "key: expected …, found …".
+// Sets one value from text; "null" empties what can be empty. Throws Fault::usage:
+// "key: expected …, found …".
 void set_option(Recipe& recipe, const Option& option, std::string_view text);
 std::string value_of(const Recipe& recipe, const Option& option);
 
-// The option of that key; throws Fault::usage with the nearest key there is.
+// The option of that key; throws Fault::usage with the nearest key there is. Takes LitGPT's long
+// forms too: "optimizer.init_args.lr", "data.class_path", "model_config.n_layer".
 const Option& find_option(std::string_view key);
 // The word that `word` was most likely meant to be. There must be one at least.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> words);
 
-// Sets everything that a YAML file says: "train.max_steps: 5" or max_steps under train. A key
-// without a value leaves the default. All errors are reported together (Fault::usage), one per
-// line, each with file:line:column; a file that cannot be read is Fault::file. Returns the keys
-// that have a value there.
-std::set<std::string> read_recipe(Recipe& recipe, const std::string& path);
-
-// The recipe as YAML that read_recipe takes back.
-std::string recipe_yaml(const Recipe& recipe);
+// What no single key shows. Each problem has the key that it is about.
+struct Problem {
+  std::string key, text;
+};
+std::vector<Problem> problems_of(const Recipe& recipe);
+// Throws Fault::usage with all of them, one per line.
+void check_recipe(const Recipe& recipe);
 
 }  // namespace capstan

@@ -3,99 +3,169 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <set>
 
 #include "base/error.h"
-#include "recipe/recipe.h"
+#include "base/files.h"
+#include "recipe/recipe_input.h"
 
 namespace capstan {
 namespace {
 
-// Walks a YAML file down to its values and collects what is wrong with them.
-class YamlReader {
- public:
-  YamlReader(Recipe& recipe, std::string path) : recipe_(recipe), path_(std::move(path)) {}
+// No key has more parts than this. An alias can put a map inside itself, so there must be an end.
+constexpr int kDeepest = 4;
 
-  std::set<std::string> read() {
-    YAML::Node root;
-    try {
-      root = YAML::LoadFile(path_);
-    } catch (const YAML::BadFile&) {
-      fail(Fault::file, "{}: cannot be opened", path_);
-    } catch (const YAML::Exception& e) {
-      fail(Fault::usage, "{}:{}:{}: {}", path_, e.mark.line + 1, e.mark.column + 1, e.msg);
-    }
-    require(root.IsMap() || root.IsNull(), Fault::usage, "{}: expected keys and values", path_);
-    walk(root, "", 1);
-    require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
-    return given_;
-  }
-
- private:
-  // No key has more parts than this. An alias can put a map inside itself, so there must be an end.
-  static constexpr int kDeepest = 4;
-
-  void walk(const YAML::Node& node, const std::string& prefix, int depth) {
-    for (const auto& entry : node) {
-      const YAML::Mark at = entry.first.Mark();
-      try {
-        require(entry.first.IsScalar(), Fault::usage, "expected a key, found a list or a map");
-        const std::string key = prefix + entry.first.Scalar();
-        if (entry.second.IsMap() && depth < kDeepest)
-          walk(entry.second, key + ".", depth + 1);
-        else if (!(entry.second.IsNull() && is_section(key)))
-          set(key, entry.second);
-      } catch (const Error& e) {
-        errors_.push_back(fmt::format("{}:{}:{}: {}", path_, at.line + 1, at.column + 1, e.what()));
-      }
-    }
-  }
-
-  void set(const std::string& key, const YAML::Node& value) {
-    const Option& option = find_option(key);
-    require(seen_.insert(key).second, Fault::usage, "{}: given twice", key);
-    if (value.IsNull()) return;
-    given_.insert(key);
-    require(value.IsScalar(), Fault::usage, "{}: expected one value, found a list", key);
-    set_option(recipe_, option, value.Scalar());
-  }
-
-  static bool is_section(const std::string& key) {
-    const auto all = options();
-    return std::any_of(all.begin(), all.end(), [&](const Option& o) {
-      return std::string_view(o.key).starts_with(key + ".");
-    });
-  }
-
-  Recipe& recipe_;
-  std::string path_;
-  std::set<std::string> seen_, given_;  // given_: with a value
-  std::vector<std::string> errors_;
+struct Entry {
+  std::string key;
+  YAML::Node value;
+  std::string place;
 };
+
+bool is_section(const std::string& key) {
+  const auto all = options();
+  return key.ends_with(".init_args") || key == "model_config" ||
+         std::any_of(all.begin(), all.end(), [&](const Option& o) {
+           return std::string_view(o.key).starts_with(key + ".");
+         });
+}
+
+void flatten(const YAML::Node& node, const std::string& prefix, int depth, const std::string& file,
+             std::vector<Entry>& entries, std::vector<std::string>& errors) {
+  for (const auto& entry : node) {
+    const YAML::Mark at = entry.first.Mark();
+    const std::string place = fmt::format("{}:{}:{}", file, at.line + 1, at.column + 1);
+    if (!entry.first.IsScalar()) {
+      errors.push_back(fmt::format("{}: expected a key, found a list or a map", place));
+      continue;
+    }
+    const std::string key = prefix + entry.first.Scalar();
+    if (entry.second.IsMap() && depth < kDeepest && is_section(key))
+      flatten(entry.second, key + ".", depth + 1, file, entries, errors);
+    else if (!(entry.second.IsNull() && is_section(key)))
+      entries.push_back({key, entry.second, place});
+  }
+}
+
+// A value as set_option takes it.
+std::string text_of(const Entry& entry) {
+  const YAML::Node& value = entry.value;
+  if (value.IsNull()) return "null";
+  if (value.IsScalar()) return value.Scalar();
+  find_option(entry.key);  // a key that does not exist is the first thing to say
+  require(value.IsSequence(), Fault::usage, "{}: expected one value, found a map", entry.key);
+  std::vector<std::string> items;
+  for (const YAML::Node& item : value) {
+    require(item.IsScalar(), Fault::usage, "{}: expected values in the list, found another",
+            entry.key);
+    items.push_back(item.Scalar());
+  }
+  return fmt::format("[{}]", fmt::join(items, ", "));
+}
+
+// A key whose field cannot be empty keeps its default where a recipe leaves it empty.
+bool can_be_null(const Option& option) {
+  return !std::holds_alternative<int64_t Recipe::*>(option.field) &&
+         !std::holds_alternative<double Recipe::*>(option.field) &&
+         !std::holds_alternative<bool Recipe::*>(option.field) &&
+         !std::holds_alternative<Betas Recipe::*>(option.field) &&
+         !(std::holds_alternative<std::string Recipe::*>(option.field) &&
+           option.check == Check::words);
+}
+
+std::string quoted(const Option& option, const std::string& value) {
+  if (!std::holds_alternative<std::string Recipe::*>(option.field)) return value;
+  if (value.empty()) return "null";
+  YAML::Emitter out;
+  out << YAML::DoubleQuoted << value;
+  const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.' || c == '/';
+  });
+  // A plain word would come back the same, but for those that YAML takes for something else.
+  const bool word = plain && value != "null" && value != "true" && value != "false";
+  return word ? value : out.c_str();
+}
+
+struct Line {
+  std::string text;                // with its indentation
+  const Option* option = nullptr;  // null for a section's name
+};
+
+// The recipe's keys in nested form, as LitGPT writes them.
+std::vector<Line> nested(const Recipe& recipe, Task task) {
+  std::vector<Line> lines;
+  std::string section;
+  for (const Option& o : options()) {
+    if (!o.used_by(task)) continue;
+    const std::string key = o.key;
+    const size_t dot = key.find('.');
+    const std::string value = quoted(o, value_of(recipe, o));
+    if (key == "data" || key == "optimizer") {
+      lines.push_back({key + ":", nullptr});
+      lines.push_back({fmt::format("  class_path: {}", value), &o});
+      lines.push_back({"  init_args:", nullptr});
+      section = key;
+      continue;
+    }
+    const std::string here = dot == std::string::npos ? "" : key.substr(0, dot);
+    if (here != section && !here.empty()) lines.push_back({here + ":", nullptr});
+    section = here;
+    const char* indent = here.empty() ? "" : here == "data" || here == "optimizer" ? "    " : "  ";
+    lines.push_back(
+        {fmt::format("{}{}: {}", indent, key.substr(here.empty() ? 0 : dot + 1), value), &o});
+  }
+  return lines;
+}
 
 }  // namespace
 
-std::set<std::string> read_recipe(Recipe& recipe, const std::string& path) {
+void RecipeInput::read_file(const std::filesystem::path& path) {
+  const std::string file = path.string();
   std::error_code error;
   require(!std::filesystem::is_directory(path, error), Fault::file,
-          "{}: is a folder; give a YAML file", path);
-  return YamlReader(recipe, path).read();
+          "{}: is a folder; give a YAML file", file);
+  const std::string text = read_text(path, 1 << 20);
+  std::vector<Entry> entries;
+  try {
+    const YAML::Node root = YAML::Load(text);
+    if (root.IsMap())
+      flatten(root, "", 1, file, entries, errors_);
+    else if (!root.IsNull())
+      errors_.push_back(fmt::format("{}: expected keys and values", file));
+  } catch (const YAML::Exception& e) {
+    errors_.push_back(fmt::format("{}:{}:{}: {}", file, std::max(e.mark.line, 0) + 1,
+                                  std::max(e.mark.column, 0) + 1, e.msg));
+    return;
+  }
+  const int source = sources_++;
+  for (const Entry& entry : entries) {
+    try {
+      if (entry.value.IsNull() && !can_be_null(find_option(entry.key))) continue;
+      set_value(entry.key, text_of(entry), {.source = source, .place = entry.place});
+    } catch (const Error& e) {
+      errors_.push_back(fmt::format("{}: {}", entry.place, e.what()));
+    } catch (const YAML::Exception& e) {
+      errors_.push_back(fmt::format("{}: {}: {}", entry.place, entry.key, e.msg));
+    }
+  }
 }
 
-std::string recipe_yaml(const Recipe& recipe) {
-  // A key that has keys below it ("optimizer", "optimizer.lr") cannot be a YAML map as well, so all
-  // keys are written flat; read_recipe takes both forms.
+std::string recipe_yaml(const Recipe& recipe, Task task) {
   std::string text;
-  for (const Option& o : options()) {
-    const std::string value = value_of(recipe, o);
-    const bool quoted = std::holds_alternative<std::string Recipe::*>(o.field);
-    YAML::Emitter out;
-    if (quoted)
-      out << YAML::DoubleQuoted << value;
-    else
-      out << value;
-    text += fmt::format("{}: {}\n", o.key, out.c_str());
+  for (const Line& line : nested(recipe, task)) text += line.text + "\n";
+  return text;
+}
+
+std::string RecipeInput::print_config(const Recipe& settled) const {
+  std::string text;
+  for (const Line& line : nested(settled, task_)) {
+    if (line.option == nullptr) {
+      text += line.text + "\n";
+      continue;
+    }
+    const bool changed = value_of(settled, *line.option) != value_of(recipe_, *line.option);
+    text += fmt::format("{:<44} # {}{}\n", line.text, origin_of(*line.option),
+                        line.option->ignored != nullptr
+                            ? fmt::format("; ignored: {}", line.option->ignored)
+                            : (changed ? "; settled" : ""));
   }
   return text;
 }

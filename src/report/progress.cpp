@@ -5,14 +5,17 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "base/units.h"
+#include "report/bar.h"
 
 namespace capstan {
 namespace {
 
 constexpr int kWidestBar = 24, kNarrowestBar = 4;
+constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
 
 int terminal_columns() {
   winsize size{};
@@ -20,70 +23,134 @@ int terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
-}  // namespace
-
-std::string progress_bar(double fraction, const std::string& text, int columns) {
-  const std::string percent = fmt::format("{:3.0f}% ", 100 * fraction);
-  // The last column stays free: some terminals wrap once it is written.
-  const int room = std::max(0, columns - 1 - static_cast<int>(percent.size()));
-  const int width = std::min(kWidestBar, room - 1 - static_cast<int>(text.size()));
-  std::string bar;
-  if (width >= kNarrowestBar) {
-    const int full = static_cast<int>(fraction * width + 0.5);
-    for (int i = 0; i < width; ++i) bar += i < full ? "█" : "░";
-    bar += " ";
-  }
-  return percent + bar + text.substr(0, static_cast<size_t>(room));
+// "02:41", "1:02:41": as tqdm has it, narrower than format_duration is for short times.
+std::string clock(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e15)) return "?";
+  const int64_t whole = std::llround(seconds);
+  const int64_t h = whole / 3600, m = whole / 60 % 60, s = whole % 60;
+  return h > 0 ? fmt::format("{}:{:02}:{:02}", h, m, s) : fmt::format("{:02}:{:02}", m, s);
 }
 
-Progress::Progress(int64_t total_steps, int64_t interval)
+std::string rate(double seconds_per_step) {
+  if (!(seconds_per_step > 0)) return "?it/s";
+  return seconds_per_step > 1 ? fmt::format("{:.2f}s/it", seconds_per_step)
+                              : fmt::format("{:.2f}it/s", 1 / seconds_per_step);
+}
+
+// "3.1k", "812", "1.2M"
+std::string short_count(double n) {
+  const char* unit = "";
+  for (const char* next : {"k", "M", "G", "T"}) {
+    if (n < 999.5) break;
+    n /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.{}f}{}", n, *unit != 0 && n < 99.95 ? 1 : 0, unit);
+}
+
+}  // namespace
+
+std::string progress_bar(const ProgressState& s, int columns) {
+  const double fraction =
+      s.total > 0 ? static_cast<double>(s.done) / static_cast<double>(s.total) : 0;
+  const double to_go =
+      s.seconds_per_step > 0 ? s.seconds_per_step * static_cast<double>(s.total - s.done) : -1;
+  // Down, not to the nearest: 100% is said when all is done.
+  const std::string percent = fmt::format("{:3.0f}%|", std::floor(100 * fraction));
+  const std::string text =
+      fmt::format("| {}/{} [{}<{}, {}{}{}]", s.done, s.total, clock(s.elapsed),
+                  s.done >= s.total ? "00:00" : clock(to_go), rate(s.seconds_per_step),
+                  s.notes.empty() ? "" : ", ", s.notes);
+  // The last column stays free: some terminals wrap once it is written.
+  const int room = std::max(0, columns - 1 - static_cast<int>(percent.size()));
+  const int width = std::min(kWidestBar, room - static_cast<int>(text.size()));
+  if (width >= kNarrowestBar) return percent + block_bar(fraction, width) + text;
+  return percent + text.substr(1, static_cast<size_t>(room));
+}
+
+std::string iteration_line(const IterationLine& l) {
+  return fmt::format(
+      "Epoch {} | iter {} step {} | loss train: {:.3f}, val: {} | iter time: {:.2f} ms{}", l.epoch,
+      l.iter, l.step, l.loss, l.val_loss ? fmt::format("{:.3f}", *l.val_loss) : "n/a",
+      l.seconds * 1e3, l.stepped ? " (step)" : "");
+}
+
+std::string validation_line(int64_t iter, double val_loss, double seconds) {
+  return fmt::format("iter {}: val loss {:.4f}, val time: {:.2f} ms", iter, val_loss,
+                     seconds * 1e3);
+}
+
+std::string final_evaluation_line(double val_loss) {
+  return fmt::format("Final evaluation | val loss: {:.3f} | val ppl: {:.3f}", val_loss,
+                     std::exp(val_loss));
+}
+
+Progress::Progress(int64_t total_steps, int64_t interval, int64_t done)
     : total_(total_steps),
       interval_(interval),
+      first_(done),
+      done_(done),
       terminal_(isatty(STDERR_FILENO) == 1),
-      start_(std::chrono::steady_clock::now()) {}
+      start_(std::chrono::steady_clock::now()) {
+  if (terminal_) draw();
+}
 
 double Progress::seconds() const {
   const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start_;
   return std::max(1e-9, all.count() - excluded_);
 }
 
-std::string Progress::render(const Line& line) const {
+std::string Progress::plain_line(const Line& line) const {
   const double training = seconds();
-  const double eta =
-      (training + excluded_) / static_cast<double>(done_) * static_cast<double>(total_ - done_);
+  const double per_step =
+      (training + excluded_) / static_cast<double>(std::max<int64_t>(1, done_ - first_));
   const std::string val = line.val_loss < 0 ? "" : fmt::format(" | val {:.4f}", line.val_loss);
   return fmt::format("step {}/{} | loss {:.4f}{} | lr {:.2e} | {} tok/s | ETA {}", done_, total_,
                      line.loss, val, line.lr, format_count(static_cast<double>(tokens_) / training),
-                     format_duration(eta));
+                     format_duration(per_step * static_cast<double>(total_ - done_)));
+}
+
+std::string Progress::bar() const {
+  const double training = seconds(), all = training + excluded_;
+  const int64_t made = done_ - first_;
+  ProgressState s{.done = done_, .total = total_, .elapsed = all};
+  if (made > 0) {
+    s.seconds_per_step = all / static_cast<double>(made);
+    s.notes = fmt::format("loss={:.3f}, lr={:.1e}, tok/s={}", last_.loss, last_.lr,
+                          short_count(static_cast<double>(tokens_) / training));
+  }
+  return progress_bar(s, terminal_columns());
+}
+
+void Progress::draw() {
+  fmt::print(stderr, "\r\x1b[2K{}", bar());
+  last_draw_ = std::chrono::steady_clock::now();
+  open_ = drawn_ = true;
 }
 
 void Progress::step(const Line& line) {
   ++done_;
   tokens_ += line.tokens;
+  last_ = line;
   const bool validated = line.val_loss >= 0;
-  const bool shown = validated || done_ % interval_ == 0 || done_ == total_;
-  if (terminal_) {
-    if (validated) fmt::print(stderr, "\r\x1b[2K{}\n", render(line));
-    Line bare = line;
-    bare.val_loss = -1;
-    const double fraction = static_cast<double>(done_) / static_cast<double>(total_);
-    last_ = progress_bar(fraction, render(bare), terminal_columns());
-    fmt::print(stderr, "\r\x1b[2K{}", last_);
-    open_ = true;
-  } else if (shown) {
-    fmt::print(stderr, "{}\n", render(line));
-  }
+  const bool prints =
+      interval_ > 0 && (validated || (!terminal_ && (done_ % interval_ == 0 || done_ == total_)));
+  if (prints) fmt::print(stderr, "{}{}\n", open_ ? "\r\x1b[2K" : "", plain_line(line));
+  if (!terminal_) return;
+  drawn_ = false;
+  const bool due = std::chrono::steady_clock::now() - last_draw_ >= kBetweenDraws;
+  if (prints || due || done_ == total_) draw();
 }
 
 void Progress::say(const std::string& text) {
-  if (terminal_ && open_)
-    fmt::print(stderr, "\r\x1b[2K{}\n{}", text, last_);
-  else
-    fmt::print(stderr, "{}\n", text);
+  fmt::print(stderr, "{}{}\n", open_ ? "\r\x1b[2K" : "", text);
+  if (open_) draw();
 }
 
 void Progress::finish() {
-  if (open_) fmt::print(stderr, "\n");
+  if (!open_) return;
+  if (!drawn_) draw();
+  fmt::print(stderr, "\n");
   open_ = false;
 }
 

@@ -2,19 +2,47 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace capstan {
 
-// "42% ███░░░ text" in less than `columns` columns: the bar gives way first, then the end of the
-// text, which must be ASCII.
-std::string progress_bar(double fraction, const std::string& text, int columns);
+// Where a run is, for one drawing of the bar.
+struct ProgressState {
+  int64_t done = 0, total = 0;
+  double elapsed = 0;           // seconds since this process began with the first step it made
+  double seconds_per_step = 0;  // not above 0: unknown, shown as "?"
+  std::string notes = {};       // ASCII: "loss=2.134, lr=1.2e-04"
+};
+// "  3%|█▍        | 12/400 [00:05<02:41, 2.40it/s, notes]" in less than `columns` columns: the bar
+// gives way first, then the end of the text. Slower than a step a second it says "1.25s/it".
+std::string progress_bar(const ProgressState& state, int columns);
 
-// One line that says how far a run is: a bar that is redrawn where stderr is a terminal, else a
-// plain line every `interval` steps.
+// LitGPT's lines, without the newline. An iteration is a micro-batch; a step is one of the
+// optimizer.
+struct IterationLine {
+  int64_t epoch = 1, iter = 0, step = 0;
+  double loss = 0;
+  std::optional<double> val_loss = {};  // the last that was measured; "n/a" before
+  double seconds = 0;                   // of this iteration
+  bool stepped = false;                 // it ended with an optimizer step
+};
+// "Epoch 1 | iter 4 step 1 | loss train: 2.516, val: n/a | iter time: 12.34 ms (step)"
+std::string iteration_line(const IterationLine& line);
+// "iter 40: val loss 1.2345, val time: 67.89 ms"
+std::string validation_line(int64_t iter, double val_loss, double seconds);
+// "Final evaluation | val loss: 1.235 | val ppl: 3.437"
+std::string final_evaluation_line(double val_loss);
+
+// How far a run is: on a terminal a bar that is redrawn in place, at most ten times a second; else
+// nothing but lines. All of it goes to stderr. Belongs to one thread.
 class Progress {
  public:
-  Progress(int64_t total_steps, int64_t interval);
+  // A resumed run has `done` of its `total` steps behind it. Every `interval` steps, at the last
+  // one, and where a step has a validation loss, a line is printed ("step 12/400 | loss …"; on a
+  // terminal only for validations, since the bar has the rest). Interval 0: none of these, for a
+  // caller that says LitGPT's lines.
+  Progress(int64_t total_steps, int64_t interval, int64_t done = 0);
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -25,7 +53,6 @@ class Progress {
     double val_loss = -1;  // negative: none was measured after this step
     int64_t tokens = 0;    // of this step
   };
-  // A step with a validation loss gets a line that stays, whatever the interval.
   void step(const Line& line);
   // So many of the seconds up to now were not training (but a validation, say). They do not count
   // in seconds() and the speed; the time to go has its share of them.
@@ -33,20 +60,23 @@ class Progress {
 
   // A line of its own above the bar.
   void say(const std::string& text);
-  // Ends the bar; more calls do nothing.
+  // Draws the last state and ends the bar; more calls do nothing.
   void finish();
 
-  int64_t tokens() const { return tokens_; }
-  double seconds() const;  // of training, since the start
+  int64_t tokens() const { return tokens_; }  // of the steps that this process made
+  double seconds() const;                     // of training, since the start
 
  private:
-  std::string render(const Line& line) const;
+  std::string plain_line(const Line& line) const;
+  std::string bar() const;
+  void draw();
 
-  int64_t total_, interval_, done_ = 0, tokens_ = 0;
+  int64_t total_, interval_, first_, done_, tokens_ = 0;
   bool terminal_, open_ = false;
+  bool drawn_ = true;  // the bar on the screen shows the last step
   double excluded_ = 0;
-  std::string last_;
-  std::chrono::steady_clock::time_point start_;
+  Line last_;
+  std::chrono::steady_clock::time_point start_, last_draw_;
 };
 
 }  // namespace capstan

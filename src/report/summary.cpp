@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "report/bar.h"
 
 namespace capstan {
 namespace {
@@ -23,15 +24,24 @@ int64_t peak_resident_bytes() {
 }
 
 std::string plan_table(const MemoryPlan& plan) {
+  constexpr int kBar = 40;
+  constexpr size_t kRoom = 80 - 28;  // beside the name and the bytes
   std::string s = fmt::format("  {:<14}{:>12}\n", "memory", "planned");
+  const auto row = [&](std::string_view name, int64_t n) {
+    const double share =
+        static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, plan.total_bytes));
+    s += fmt::format("  {:<14}{:>12}  {} {:>3.0f}%\n", name, bytes(n), block_bar(share, kBar),
+                     100 * share);
+  };
   for (int i = 0; i < kCategories; ++i) {
     const int64_t n = plan.at_peak[static_cast<size_t>(i)];
-    if (n > 0) s += fmt::format("  {:<14}{:>12}\n", name_of(static_cast<Category>(i)), bytes(n));
+    if (n > 0) row(name_of(static_cast<Category>(i)), n);
   }
-  const int64_t lost = plan.total_bytes - plan.peak_bytes;
-  if (lost > 0) s += fmt::format("  {:<14}{:>12}\n", "packing", bytes(lost));
-  s += fmt::format("  {:<14}{:>12}   (most at '{}' in the phase '{}')\n", "total",
-                   bytes(plan.total_bytes), plan.peak_buffer, plan.peak_phase);
+  if (const int64_t lost = plan.total_bytes - plan.peak_bytes; lost > 0) row("packing", lost);
+  std::string where =
+      fmt::format("   (most at '{}' in the phase '{}')", plan.peak_buffer, plan.peak_phase);
+  if (where.size() > kRoom) where = fmt::format("   (most in the phase '{}')", plan.peak_phase);
+  s += fmt::format("  {:<14}{:>12}{}\n", "total", bytes(plan.total_bytes), where.substr(0, kRoom));
   return s;
 }
 
@@ -50,17 +60,21 @@ std::string memory_table(const MemoryPlan& plan, const Arena& arena) {
   return s;
 }
 
-std::string op_table(const Queue& q, int rows) {
+std::vector<OpTotal> longest_ops(const Queue& q, int rows) {
   std::vector<OpTotal> totals;
   for (const OpTotal& t : q.totals())
     if (t.op != nullptr) totals.push_back(t);
   std::sort(totals.begin(), totals.end(),
             [](const OpTotal& a, const OpTotal& b) { return a.seconds > b.seconds; });
   totals.resize(std::min(totals.size(), static_cast<size_t>(rows)));
+  return totals;
+}
+
+std::string op_table(const Queue& q, int rows) {
   const double all = std::max(q.seconds(), 1e-12);
   std::string s = fmt::format("  {:<24}{:>8}{:>9}{:>10}{:>11}{:>9}\n", "op", "calls", "share",
                               "time", "GFLOP/s", "GB/s");
-  for (const OpTotal& t : totals) {
+  for (const OpTotal& t : longest_ops(q, rows)) {
     const double seconds = std::max(t.seconds, 1e-12);
     s += fmt::format("  {:<24}{:>8}{:>8.1f}%{:>10}{:>11.1f}{:>9.1f}\n", t.op, t.calls,
                      100 * t.seconds / all, format_duration(t.seconds),

@@ -76,6 +76,7 @@ std::string_view name_of(Category category) {
     case Category::workspace: return "workspace";
     case Category::data: return "data";
     case Category::cache: return "cache";
+    case Category::staging: return "staging";
   }
   return "?";
 }

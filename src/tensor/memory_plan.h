@@ -17,8 +17,9 @@ enum class Category : uint8_t {
   workspace,    // scratch inside one op
   data,         // token ids, labels, positions, tables
   cache,        // keys and values while decoding
+  staging,      // a copy of the state, written to disk while the training goes on
 };
-inline constexpr int kCategories = 7;
+inline constexpr int kCategories = 8;
 std::string_view name_of(Category category);
 
 using ByCategory = std::array<int64_t, kCategories>;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -70,25 +71,69 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, in
 }
 
 // Single changes that make the run fit, as "key: value".
-std::vector<std::string> what_fits(const TrainOptions& options, int64_t micro_batch,
-                                   const MemoryPlan& plan, int64_t available) {
+std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
+                                        int64_t available) {
   std::vector<std::string> changes;
-  const int64_t kept = at(plan.highest, Category::weights) + at(plan.highest, Category::optimizer);
-  if (kept <= available) {  // else no saving of activations is enough
-    for (const auto policy : {Recompute::selective, Recompute::block}) {
-      TrainOptions o = options;
-      o.recompute = policy;
-      if (policy > options.recompute && fits(o, available))
-        changes.push_back(fmt::format("activations: {}", name_of(policy)));
-    }
-    if (const int64_t m = fitting_micro_batch(options, micro_batch, available); m > 0)
-      changes.push_back(fmt::format("train.micro_batch_size: {}", m));
-  }
-  TrainOptions o = options;
-  o.precision = Precision::bf16_true;
-  if (options.precision != o.precision && fits(o, available))
-    changes.emplace_back("precision: bf16-true");
+  const auto attempt = [&](const char* name, auto&& change) {
+    TrainOptions o = options;
+    change(o);
+    if (fits(o, available)) changes.emplace_back(name);
+  };
+  for (const auto policy : {Recompute::selective, Recompute::block})
+    if (policy > options.recompute)
+      attempt(policy == Recompute::block ? "activations: block" : "activations: selective",
+              [&](auto& o) { o.recompute = policy; });
+  if (const int64_t m = fitting_micro_batch(options, micro_batch, available); m > 0)
+    changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  if (options.precision != Precision::bf16_true)
+    attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
+  if (options.optimizer.kind == OptimizerOptions::Kind::adamw)
+    attempt("optimizer: SGD", [](auto& o) {
+      o.optimizer = {};
+      o.optimizer.kind = OptimizerOptions::Kind::sgd;
+    });
   return changes;
+}
+
+// One change after the other until it fits, from those that cost the least; empty if all of them
+// together are not enough.
+std::string joint_change(TrainOptions options, int64_t available) {
+  std::vector<std::string> taken;
+  const auto enough = [&](std::string name) {
+    taken.push_back(std::move(name));
+    return fits(options, available);
+  };
+  const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
+  if (options.recompute != Recompute::block) {
+    options.recompute = Recompute::block;
+    if (enough("activations: block")) return together();
+  }
+  if (options.precision != Precision::bf16_true) {
+    options.precision = Precision::bf16_true;
+    if (enough("precision: bf16-true")) return together();
+  }
+  if (options.limits.documents > 1) {
+    options = in_micro_batches(options, 1);
+    if (enough("train.micro_batch_size: 1")) return together();
+  }
+  options.optimizer = {};
+  options.optimizer.kind = OptimizerOptions::Kind::sgd;
+  return enough("optimizer: SGD") ? together() : "";
+}
+
+// The largest n in [1, most] for which it fits, which it does for all below; 0 if for none.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& it_fits) {
+  int64_t good = 0, bad = most + 1;
+  for (int64_t n = 1; n <= most && good == n / 2; n *= 2) (it_fits(n) ? good : bad) = n;
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (it_fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
 }
 
 }  // namespace
@@ -97,17 +142,65 @@ int64_t available_memory() {
   return std::min(machine_memory(), group_memory());
 }
 
-void require_fit(const TrainOptions& options, int64_t micro_batch, const MemoryPlan& plan,
-                 int64_t available) {
-  if (plan.total_bytes <= available) return;
-  const std::vector<std::string> changes = what_fits(options, micro_batch, plan, available);
-  fail(Fault::does_not_fit, "does not fit: needs {}, {} free. {}{}",
-       format_bytes(static_cast<double>(plan.total_bytes)),
-       format_bytes(static_cast<double>(available)),
-       changes.empty() ? "No single change of activations, precision or micro-batch is enough: use "
-                         "a smaller model or a shorter max_seq_length"
-                       : "Fits with: ",
-       fmt::join(changes, " · "));
+std::string Fit::verdict() const {
+  if (fits())
+    return fmt::format(
+        "fits: needs {} of {}{}", bytes(plan.total_bytes), bytes(available),
+        dropped_staging > 0
+            ? fmt::format("; {} more would let it save without a pause", bytes(dropped_staging))
+            : "");
+  const std::string way =
+      changes.empty()
+          ? "No change of activations, precision, micro-batch or optimizer is enough: use "
+            "a smaller model or a shorter train.max_seq_length"
+          : fmt::format("Fits with: {}", fmt::join(changes, " · "));
+  return fmt::format("does not fit: needs {}, {} free. {}", bytes(plan.total_bytes),
+                     bytes(available), way);
+}
+
+Fit fit_of(const TrainOptions& options, int64_t micro_batch, int64_t available) {
+  Fit fit{.plan = Trainer::plan(options),
+          .options = options,
+          .dropped_staging = 0,
+          .available = available,
+          .changes = {}};
+  if (fit.fits()) return fit;
+  if (options.staging) {
+    const int64_t staged = fit.plan.total_bytes;
+    fit.options.staging = false;
+    fit.plan = Trainer::plan(fit.options);
+    fit.dropped_staging = staged - fit.plan.total_bytes;
+    if (fit.fits()) return fit;
+  }
+  fit.changes = single_changes(fit.options, micro_batch, available);
+  if (fit.changes.empty()) {
+    const std::string joint = joint_change(fit.options, available);
+    if (!joint.empty()) fit.changes.push_back(joint);
+  }
+  return fit;
+}
+
+void require_fit(const Fit& fit) {
+  require(fit.fits(), Fault::does_not_fit, "{}", fit.verdict());
+}
+
+int64_t largest_micro_batch(const TrainOptions& options, int64_t available) {
+  return largest(65536, [&](int64_t n) {
+    TrainOptions o = options;
+    o.limits.documents = n;
+    o.limits.tokens = n * o.limits.longest;
+    return fits(o, available);
+  });
+}
+
+int64_t largest_sequence(const TrainOptions& options, int64_t available) {
+  return largest(options.model.max_positions, [&](int64_t n) {
+    TrainOptions o = options;
+    o.limits.longest = n;
+    o.limits.tokens = n * o.limits.documents;
+    if (o.sample_positions > 0) o.sample_positions = std::max(o.sample_positions, n);
+    return fits(o, available);
+  });
 }
 
 }  // namespace capstan

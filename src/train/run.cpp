@@ -1,30 +1,32 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <fstream>
+#include <csignal>
 #include <numeric>
-#include <vector>
 
-#include "base/files.h"
+#include "base/checksum.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "data/tokenizer_json.h"
-#include "report/progress.h"
-#include "report/summary.h"
+#include "checkpoint/manifest.h"
+#include "report/curve.h"
+#include "report/page.h"
 #include "train/fit.h"
+#include "train/peak.h"
 #include "train/stop_signals.h"
 
 namespace capstan {
 namespace {
 
-BatchOptions batch_options(const Recipe& recipe, const ModelConfig& model) {
-  return {.max_seq_length = recipe.max_seq_length, .vocab = model.vocab, .packed = recipe.packed};
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 // Recipes may ask for batches of any size: sums and products of them must not overflow.
@@ -32,171 +34,321 @@ int64_t at_most_all(int64_t batch, const Dataset& dataset) {
   return std::min(batch, std::max<int64_t>(1, dataset.size()));
 }
 
+// The record that eval.evaluate_example names, of the validation set where there is one.
+std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
+  if (in.is_text || !r.eval_max_new_tokens) return std::nullopt;
+  const Dataset& part = in.data.validation.size() > 0 ? in.data.validation : in.data.train;
+  int64_t index = 0;
+  if (r.evaluate_example == "random") {
+    const Rng rng({.seed = static_cast<uint64_t>(r.seed), .site = site::sampling});
+    index = static_cast<int64_t>(rng.below(0, static_cast<uint64_t>(part.size())));
+  } else if (r.evaluate_example != "first") {
+    index = std::stoll(r.evaluate_example);
+    require(index < part.size(), Fault::usage,
+            "eval.evaluate_example: {} was asked for, and there are {} samples to show", index,
+            part.size());
+  }
+  return in.data.example(part, index, *in.tokenizer);
+}
+
+TrainOptions options_of(const Recipe& r, const RunInputs& in,
+                        const std::optional<ExamplePrompt>& example) {
+  check_recipe(r);
+  TrainOptions o = train_options(r, in);
+  o.sample_positions = in.sample_positions;
+  if (example)
+    o.sample_positions = std::min(in.model.config.max_positions,
+                                  std::ssize(example->tokens) + *r.eval_max_new_tokens);
+  return o;
+}
+
+MemoryPlan plan_of(TrainOptions& options, int64_t micro_batch) {
+  Fit fit = fit_of(options, micro_batch, available_memory());
+  require_fit(fit);
+  if (fit.dropped_staging > 0)
+    log::warn("no room for a copy of the state ({}): the training waits while it is saved",
+              format_bytes(static_cast<double>(fit.dropped_staging)));
+  options = fit.options;
+  return std::move(fit.plan);
+}
+
+std::string fingerprint_of(const Dataset& dataset, int64_t max_seq_length) {
+  Sha256 sum;
+  sum.update(fmt::format("{} samples, {} {}\n", dataset.size(),
+                         dataset.cut() == Cut::tokens ? "tokens" : "inputs", max_seq_length));
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    sum.update(std::as_bytes(dataset.tokens_of(i)));
+    sum.update(std::as_bytes(dataset.target_spans_of(i)));
+  }
+  return sum.hex();
+}
+
 }  // namespace
 
-TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
-  TrainOptions o;
-  o.model = model;
-  o.precision = parse_precision(r.precision);
-  o.recompute = parse_recompute(r.activations);
-  o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
-  o.optimizer = {.kind = parse_optimizer(r.optimizer),
-                 .beta1 = r.beta1,
-                 .beta2 = r.beta2,
-                 .eps = r.eps,
-                 .momentum = r.momentum,
-                 .dampening = r.dampening,
-                 .nesterov = r.nesterov,
-                 .weight_decay = r.weight_decay};
-  o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
-  o.schedule = {.lr = r.lr,
-                .min_lr = r.min_lr,
-                .warmup_steps = r.lr_warmup_steps,
-                .total_steps = r.max_steps,
-                .decay = parse_decay(r.schedule)};
-  o.max_norm = r.max_norm;
-  return o;
+TrainOptions run_options(const Recipe& recipe, const RunInputs& inputs) {
+  return options_of(recipe, inputs, example_of(recipe, inputs));
 }
 
-void check_recipe(const Recipe& r) {
-  std::vector<std::string> errors;
-  const int64_t global = r.global_batch_size, micro = r.micro_batch_size;
-  if (global % micro != 0) {
-    const int64_t lower = global / micro * micro, common = std::gcd(global, micro);
-    const auto upper = static_cast<uint64_t>(lower) + static_cast<uint64_t>(micro);
-    errors.push_back(fmt::format(
-        "train.global_batch_size {} is not a whole number of micro-batches of {}; {}{} would be{}",
-        global, micro, lower > 0 ? fmt::format("{} or ", lower) : "", upper,
-        common > 1 ? fmt::format(", or train.micro_batch_size {}", common) : ""));
-  }
-  if (parse_decay(r.schedule) != Schedule::Decay::constant && r.min_lr > r.lr)
-    errors.push_back(fmt::format(
-        "train.min_lr {} is above optimizer.lr {}: the rate would rise; give a train.min_lr of at "
-        "most {}, or train.schedule constant",
-        r.min_lr, r.lr, r.lr));
-  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
-}
-
-TrainOptions TrainingRun::with_limits(const Recipe& recipe, const ModelConfig& model,
-                                      const Dataset& train, const Dataset& validation,
-                                      int64_t sample_positions) {
-  check_recipe(recipe);
-  TrainOptions o = train_options(recipe, model);
-  o.sample_positions = sample_positions;
-  const BatchOptions batches = batch_options(recipe, model);
-  o.limits = limits_of(train, recipe.micro_batch_size, batches);
-  if (validation.size() > 0)
-    o.limits.include(limits_of(validation, recipe.micro_batch_size, batches));
-  return o;
-}
-
-TrainingRun::TrainingRun(const Recipe& recipe, const ModelConfig& model, Dataset train,
-                         Dataset validation, int64_t sample_positions)
+TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command)
     : recipe_(recipe),
-      train_(std::move(train)),
-      validation_(std::move(validation)),
-      options_(with_limits(recipe, model, train_, validation_, sample_positions)),
-      plan_([&] {
-        MemoryPlan plan = Trainer::plan(options_);
-        require_fit(options_, recipe.micro_batch_size, plan, available_memory());
-        return plan;
-      }()),
+      task_(task),
+      inputs_(std::move(inputs)),
+      command_(std::move(command)),
+      length_(recipe, inputs_.data.train, inputs_.max_seq_length),
+      example_(example_of(recipe, inputs_)),
+      options_(options_of(recipe, inputs_, example_)),
+      plan_(plan_of(options_, recipe.micro_batch_size)),
       arena_(plan_),
       queue_(Device::cpu, arena_),
-      trainer_(std::make_unique<Trainer>(queue_, options_)) {
-  const DatasetCounts c = count(train_, recipe.max_seq_length);
-  if (c.truncated > 0)
-    log::warn("{} of {} samples are longer than train.max_seq_length {} and lose their ends",
-              c.truncated, train_.size(), recipe.max_seq_length);
-  if (c.all_masked > 0)
-    log::warn("{} of {} samples have nothing to learn: all of their targets are masked",
-              c.all_masked, train_.size());
+      trainer_(std::make_unique<Trainer>(queue_, options_)),
+      saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
+                                               trainer_->snapshot())),
+      fingerprint_(fingerprint_of(inputs_.data.train, inputs_.max_seq_length)) {
+  for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
+  if (length_.warmup_steps() >= length_.steps())
+    log::warn(
+        "the warm-up of {} steps is not shorter than the run of {}: the learning rate never "
+        "reaches its peak",
+        length_.warmup_steps(), length_.steps());
 }
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
-  return {dataset, at_most_all(recipe_.micro_batch_size, dataset),
-          batch_options(recipe_, options_.model)};
+  return {dataset, at_most_all(recipe_.micro_batch_size, dataset), batch_options(recipe_, inputs_)};
 }
 
-void TrainingRun::initialize() {
-  if (recipe_.initial_checkpoint_dir.empty())
-    trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));
-  else
-    load_parameters(queue_, trainer_->params(), recipe_.initial_checkpoint_dir);
+void TrainingRun::rehearse() {
+  log::info("Verifying settings ...");
+  const Dataset& train = inputs_.data.train;
+  std::vector<int64_t> order(static_cast<size_t>(train.size()));
+  std::iota(order.begin(), order.end(), 0);
+  const auto micro = static_cast<size_t>(at_most_all(recipe_.micro_batch_size, train));
+  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(micro), order.end(),
+                    [&](int64_t a, int64_t b) {
+                      return train.inputs_of(a, inputs_.max_seq_length) >
+                             train.inputs_of(b, inputs_.max_seq_length);
+                    });
+  MicroBatches data = micro_batches(train);
+  data.start(std::span(order).first(micro));
+  double loss = trainer_->rehearse_step(data);
+  if (const Dataset& held = inputs_.data.validation; held.size() > 0 && std::isfinite(loss)) {
+    Sampler in_order(held.size(), at_most_all(recipe_.micro_batch_size, held), 0, false);
+    MicroBatches one = micro_batches(held);
+    one.start(in_order.ids(0));
+    loss = trainer_->evaluate(one).mean();
+  }
+  require(std::isfinite(loss), Fault::file,
+          "before the first step the loss is {}: the weights of {} are damaged, or do not fit in "
+          "{}; try precision 32-true",
+          loss, inputs_.model.name, name_of(options_.precision));
+  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(),
+                 recipe_.save_interval && *recipe_.save_interval < length_.steps() ? 2 : 1);
 }
 
-double TrainingRun::validate() {
-  if (validation_.size() == 0) return -1;
-  const int64_t all = validation_.size();
-  const int64_t micro = at_most_all(recipe_.micro_batch_size, validation_);
+std::optional<double> TrainingRun::validate() {
+  const Dataset& held = inputs_.data.validation;
+  if (held.size() == 0) return std::nullopt;
+  const int64_t micro = at_most_all(recipe_.micro_batch_size, held);
   const int64_t samples =
-      recipe_.eval_max_iters <= all / micro ? recipe_.eval_max_iters * micro : all;
-  Sampler in_order(validation_.size(), samples, 0, false);
-  MicroBatches data = micro_batches(validation_);
+      recipe_.eval_max_iters <= held.size() / micro ? recipe_.eval_max_iters * micro : held.size();
+  Sampler in_order(held.size(), samples, 0, false);
+  MicroBatches data = micro_batches(held);
   data.start(in_order.ids(0));
   val_loss_ = trainer_->evaluate(data).mean();
+  require(std::isfinite(*val_loss_), Fault::usage,
+          "step {}: the loss on held-out data is {}: the training diverged, and this state is not "
+          "saved. Lower the learning rate or set train.max_norm",
+          step_, *val_loss_);
   return val_loss_;
 }
 
-void TrainingRun::train() {
-  Sampler sampler(train_.size(), at_most_all(recipe_.global_batch_size, train_),
-                  static_cast<uint64_t>(recipe_.seed));
-  MicroBatches data = micro_batches(train_);
-  queue_.reset_totals();
-  Progress progress(recipe_.max_steps, recipe_.log_interval);
-  const StopSignals stop;
-  for (; steps_ < recipe_.max_steps && stop.caught() == 0; ++steps_) {
-    data.start(sampler.ids(steps_));
-    const StepResult r = trainer_->step(data);
-    tokens_ += r.tokens;
-    targets_ += r.targets;
-    if (steps_ == 0) first_loss_ = r.loss;
-    last_loss_ = r.loss;
-    const bool last = steps_ + 1 == recipe_.max_steps;
-    Progress::Line line{.loss = r.loss, .lr = r.lr, .tokens = r.tokens};
-    if ((steps_ + 1) % recipe_.eval_interval == 0 || last) {
-      const auto start = std::chrono::steady_clock::now();
-      line.val_loss = validate();
-      progress.exclude(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    progress.step(line);
+std::string TrainingRun::sample_text() {
+  GenerateOptions options;
+  options.max_new_tokens = *recipe_.eval_max_new_tokens;
+  options.seed = static_cast<uint64_t>(recipe_.seed);
+  options.stop_ids = options_.model.eos_ids;
+  options.stop_ids.push_back(inputs_.tokenizer->eos());
+  return inputs_.tokenizer->decode(
+      generate(queue_, *trainer_->decoder(), example_->tokens, options));
+}
+
+void TrainingRun::evaluate_and_show(Progress& progress) {
+  const auto start = Clock::now();
+  const auto loss = validate();
+  const double seconds = since(start);
+  if (loss) progress.say(validation_line(length_.iterations(step_), *loss, seconds));
+  if (example_ && trainer_->decoder() != nullptr) {
+    const std::string text = sample_text();
+    progress.say(fmt::format("{}\n{}\n", example_->prompt, text));
+    samples_.push_back({example_->prompt, text});
   }
+  const double all = since(start);
+  eval_seconds_ += all;
+  progress.exclude(all);
+}
+
+// LitGPT counts log_interval in micro-batches: a step is logged if one of its own is due.
+bool TrainingRun::is_logged(int64_t iterations, int64_t micro_batches) const {
+  const int64_t every = recipe_.log_interval;
+  return iterations / every > (iterations - micro_batches) / every || step_ == length_.steps();
+}
+
+void TrainingRun::take_step(Sampler& sampler, MicroBatches& data, Progress& progress) {
+  data.start(sampler.ids(step_));
+  const auto start = Clock::now();
+  const StepResult r = trainer_->step(data, step_);
+  ++step_;
+  const double seconds = since(start);
+  tokens_ += r.tokens - r.padding;
+  padding_ += r.padding;
+  targets_ += r.targets;
+  if (!r.skipped) {
+    if (!first_loss_) first_loss_ = r.loss;
+    last_loss_ = r.loss;
+  }
+  after_step(r, seconds, progress);
+}
+
+void TrainingRun::after_step(const StepResult& r, double seconds, Progress& progress) {
+  const bool evaluated = step_ % recipe_.eval_interval == 0 && step_ < length_.steps();
+  if (evaluated) evaluate_and_show(progress);
+  const int64_t iterations = length_.iterations(step_);
+  const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
+  if (is_logged(iterations, r.micro_batches) || evaluated) {
+    MetricsRow row{.epoch = length_.epoch_after(step_ - 1),
+                   .iter = iterations,
+                   .step = step_,
+                   .iter_time = iter_time,
+                   .learning_rate = r.lr,
+                   .loss = r.loss,
+                   .tokens = r.tokens - r.padding,
+                   .total_tokens = tokens_,
+                   .grad_norm = r.grad_norm};
+    if (evaluated) row.val_loss = val_loss_;
+    metrics_->write(row);
+    if (isatty(STDERR_FILENO) == 0)
+      progress.say(iteration_line({.epoch = row.epoch,
+                                   .iter = iterations,
+                                   .step = step_,
+                                   .loss = r.loss,
+                                   .val_loss = val_loss_,
+                                   .seconds = iter_time,
+                                   .stepped = true}));
+  }
+  progress.step({.loss = r.loss, .lr = r.lr, .tokens = r.tokens});
+}
+
+void TrainingRun::train() {
+  Sampler sampler(inputs_.data.train.size(),
+                  at_most_all(recipe_.global_batch_size, inputs_.data.train),
+                  static_cast<uint64_t>(recipe_.seed));
+  MicroBatches data = micro_batches(inputs_.data.train);
+  const Logger logger = parse_logger(recipe_.logger_name);
+  if (first_step_ == 0 && task_ != Task::demo) move_earlier_run();
+  metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_,
+                                                  length_.iterations(first_step_))
+                             : MetricsLog(logger, recipe_.out_dir);
+  const double earlier = seconds_;
+  queue_.reset_totals();
+  Progress progress(length_.steps(), 0, step_);
+  const StopSignals stop;
+  if (recipe_.initial_validation && step_ == 0) {
+    evaluate_and_show(progress);
+    metrics_->write({.val_loss = val_loss_});
+  }
+  const auto stopped = [&] { return stop.caught() != 0 || step_ >= stop_after_; };
+  while (step_ < length_.steps() && !stopped() && !out_of_time_) {
+    take_step(sampler, data, progress);
+    seconds_ = earlier + progress.seconds();
+    out_of_time_ = recipe_.max_time && seconds_ >= *recipe_.max_time;
+    const bool due = recipe_.save_interval && step_ % *recipe_.save_interval == 0;
+    if (due && step_ < length_.steps() && !stopped()) {
+      const auto start = Clock::now();
+      save(step_folder(), false);
+      save_seconds_ += since(start);
+      progress.exclude(since(start));
+    }
+  }
+  progress.finish();
+  here_seconds_ = progress.seconds();
+  flops_ = static_cast<double>(queue_.total().flops);
+  ops_seconds_ = queue_.seconds();
+  ops_ = longest_ops(queue_, 8);
+  op_table_ = op_table(queue_, 8);
+  if (step_ == length_.steps()) return;
   signal_ = stop.caught();
-  ops_ = op_table(queue_, 8);
-  require(std::isfinite(val_loss_), Fault::usage,
-          "the loss on held-out data is {}: the training diverged, and nothing is saved. Lower the "
-          "learning rate or set train.max_norm",
-          val_loss_);
-  seconds_ = progress.seconds();
+  if (stopped()) {
+    save(step_folder(), false);
+    saver_->wait();
+  }
 }
 
-void TrainingRun::check_save(const std::filesystem::path& dir) {
-  const NewFolder probe(dir);
-  int64_t bytes = 0;
-  for (int i = 0; i < trainer_->params().count(); ++i)
-    bytes += trainer_->params().stored(i).nbytes();
-  require_space(probe.path(), bytes);
+void TrainingRun::finish() {
+  if (recipe_.final_validation && task_ != Task::demo && inputs_.data.validation.size() > 0) {
+    const auto start = Clock::now();
+    // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
+    const int64_t some = recipe_.eval_max_iters;
+    if (task_ != Task::pretrain) recipe_.eval_max_iters = INT64_MAX;
+    validate();
+    recipe_.eval_max_iters = some;
+    eval_seconds_ += since(start);
+    log::info("{}", final_evaluation_line(*val_loss_));
+    metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
+                     .iter = length_.iterations(step_),
+                     .step = step_,
+                     .total_tokens = tokens_,
+                     .val_loss = val_loss_});
+  }
+  const auto start = Clock::now();
+  save(fs::path(recipe_.out_dir) / "final", true);
+  saver_->wait();
+  save_seconds_ += since(start);
+  const RunSummary s = summary();
+  const auto rows = metrics_->rows();
+  write_text(fs::path(recipe_.out_dir) / "loss.svg",
+             chart_svg(loss_chart(rows, fmt::format("{}: loss", s.model))));
+  write_text(fs::path(recipe_.out_dir) / "report.html", report_html(s, rows));
 }
 
-void TrainingRun::save(const std::filesystem::path& dir) {
-  NewFolder folder(dir);
-  write_model(queue_, trainer_->params(), folder.path());
-  write_text(folder.path() / "tokenizer.json", byte_tokenizer_json());
-  write_text(folder.path() / "tokenizer_config.json", byte_tokenizer_config_json());
-  write_text(folder.path() / "hyperparameters.yaml", recipe_yaml(recipe_));
-  folder.commit();
+RunSummary TrainingRun::summary() const {
+  RunSummary s;
+  s.command = command_;
+  s.model = inputs_.model.name;
+  s.device = "CPU";
+  s.precision = std::string(name_of(options_.precision));
+  s.trainable = trainer_->params().spec().parameter_count();
+  s.steps = step_;
+  s.total_steps = length_.steps();
+  s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
+  if (signal_ != 0) s.stopped_by = signal_ == SIGINT ? "SIGINT" : "SIGTERM";
+  if (out_of_time_) s.stopped_by = "train.max_time";
+  s.train_seconds = seconds_;
+  s.eval_seconds = eval_seconds_;
+  s.save_seconds = save_seconds_;
+  s.input_tokens = targets_;
+  s.tokens_with_prompt = tokens_;
+  s.tokens_with_padding = tokens_ + padding_;
+  s.flops = here_seconds_ > 0 ? flops_ * seconds_ / here_seconds_ : 0;
+  s.peak_flops_per_second = gemm_peak();
+  s.ops_seconds = ops_seconds_;
+  s.ops = ops_;
+  s.planned_bytes = plan_.total_bytes;
+  s.measured_bytes = arena_.allocated_bytes();
+  s.planned = plan_.highest;
+  s.measured = arena_.highest();
+  s.process_bytes = peak_resident_bytes();
+  s.first_loss = first_loss_;
+  s.last_loss = last_loss_;
+  s.val_loss = val_loss_;
+  s.checkpoint = saved_.string();
+  s.recipe = settings();
+  s.samples = samples_;
+  s.started = started_;
+  s.ended = std::chrono::system_clock::now();
+  return s;
 }
 
 std::string TrainingRun::report() const {
-  const auto count = [](int64_t n) { return format_count(static_cast<double>(n)); };
-  std::string s = fmt::format(
-      "  {} steps in {}: {} tokens, {} of them targets, {} tok/s\n"
-      "  loss {:.4f} at the first step, {:.4f} at the last{}\n\n",
-      steps_, format_duration(seconds_), count(tokens_), count(targets_),
-      format_count(static_cast<double>(tokens_) / std::max(seconds_, 1e-9)), first_loss_,
-      last_loss_, val_loss_ < 0 ? "" : fmt::format(", {:.4f} on held-out data", val_loss_));
-  return s + memory_table(plan_, arena_) + "\n" + ops_;
+  return closing_block(summary()) + "\n" + memory_table(plan_, arena_) + "\n" + op_table_;
 }
 
 }  // namespace capstan

@@ -1,75 +1,125 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "checkpoint/find.h"
 #include "data/sampler.h"
-#include "recipe/recipe.h"
-#include "train/trainer.h"
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "report/summary.h"
+#include "train/setup.h"
 
 namespace capstan {
 
-// What a recipe makes of a model: the options of its trainer, without the batch limits.
-TrainOptions train_options(const Recipe& recipe, const ModelConfig& model);
+// All that decides what the run of a recipe on these inputs computes and needs: TrainingRun makes
+// its plan from it, and so does who plans without running.
+TrainOptions run_options(const Recipe& recipe, const RunInputs& inputs);
 
-// Checks what no single key shows: the global batch is a whole number of micro-batches, and the
-// learning rate decays to no more than its peak. Throws Fault::usage with all that is wrong, one
-// per line, and what would be right.
-void check_recipe(const Recipe& recipe);
-
-// One training run on the CPU, from datasets to a folder with the model: plan, check, train,
-// report.
+// One training run on the CPU, from its inputs to a folder with the model:
+//
+//   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans, refuses what does not fit
+//   run.initialize();                                           weights, or the state to go on from
+//   run.rehearse();                                             minute zero
+//   run.train();                                                the steps
+//   run.finish();                                               final model, report
+//
+// out_dir gets step-NNNNNN every train.save_interval steps and when interrupted, final at the end,
+// logs/, loss.svg and report.html.
 class TrainingRun {
  public:
-  // Makes the plan, refuses what does not fit, takes the memory. `sample_positions`: room to
-  // generate text with the model. An empty validation set is allowed.
-  TrainingRun(const Recipe& recipe, const ModelConfig& model, Dataset train, Dataset validation,
-              int64_t sample_positions);
+  // `command` is what the user typed, for the report.
+  TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command = {});
 
   const MemoryPlan& plan() const { return plan_; }
+  const RunLength& length() const { return length_; }
+  const RunInputs& inputs() const { return inputs_; }
   Trainer& trainer() { return *trainer_; }
   Queue& queue() { return queue_; }
 
-  // Random weights by the recipe's seed, or those of initial_checkpoint_dir.
+  // The state that the recipe's `resume` names; else the weights of the model's folder, or random
+  // ones by the seed.
   void initialize();
-  // All steps, with progress on stderr and a validation every eval.interval steps and at the end.
-  // SIGINT and SIGTERM end it after the step that is running; interrupted() has the signal then.
-  // Throws Fault::usage if the last validation is not finite: such a model is not worth saving.
+  // Every step was done already by the run that this one resumed.
+  bool complete() const { return step_ >= length_.steps(); }
+
+  // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
+  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written.
+  // Throws what fails.
+  void rehearse();
+
+  // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
+  // out_dir to out_dir/previous-N. With progress, validations, checkpoints. SIGINT and SIGTERM end
+  // it after the step that is running, and its state is saved; interrupted() has the signal then.
+  // Throws Fault::usage if a validation is not finite.
   void train();
   int interrupted() const { return signal_; }  // 0: it was not
-  int64_t steps() const { return steps_; }     // done
-  // Mean loss over the first eval.max_iters micro-batches of the validation set.
-  double validate();
-  // The model as a Hugging Face folder with the byte-level tokenizer and the recipe.
-  void save(const std::filesystem::path& dir);
-  // Throws what save would for a folder that cannot be made or a full disk (Fault::file): to be
-  // known before the training, not after.
-  void check_save(const std::filesystem::path& dir);
+  int64_t steps() const { return step_; }      // done, with those before a resume
 
-  // Time, tokens per second, memory, ops.
+  // Ends train() after this step as a signal would, with the state saved.
+  void stop_after(int64_t step) { stop_after_ = step; }
+
+  // Mean loss over the first eval.max_iters micro-batches of the validation set; nothing without
+  // one.
+  std::optional<double> validate();
+
+  // The last validation, the final model, the pictures and the report.
+  void finish();
+  const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
+
+  RunSummary summary() const;
+  // The closing lines, and the tables of memory and ops.
   std::string report() const;
 
  private:
-  static TrainOptions with_limits(const Recipe& recipe, const ModelConfig& model,
-                                  const Dataset& train, const Dataset& validation,
-                                  int64_t sample_positions);
+  std::optional<FoundCheckpoint> find_resume() const;
+  void restore(const FoundCheckpoint& checkpoint);
+  void check_same_run(const FoundCheckpoint& checkpoint) const;
+  void move_earlier_run() const;
+
   MicroBatches micro_batches(const Dataset& dataset) const;
+  void take_step(Sampler& sampler, MicroBatches& data, Progress& progress);
+  void after_step(const StepResult& result, double seconds, Progress& progress);
+  bool is_logged(int64_t iterations, int64_t micro_batches) const;
+  void evaluate_and_show(Progress& progress);
+  std::string sample_text();
+
+  std::filesystem::path step_folder() const;
+  void save(const std::filesystem::path& dir, bool is_final);
+  TrainingState state() const;
+  std::string settings() const;
 
   Recipe recipe_;
-  Dataset train_, validation_;
+  Task task_;
+  RunInputs inputs_;
+  std::string command_;
+  RunLength length_;
+  std::optional<ExamplePrompt> example_;  // what samples are made from
   TrainOptions options_;
   MemoryPlan plan_;
   Arena arena_;
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::optional<MetricsLog> metrics_;
+  std::string fingerprint_;  // of the training samples
 
   int signal_ = 0;
-  int64_t steps_ = 0;
-  std::string ops_;  // the table of ops at the end of the training
-  double seconds_ = 0;
-  int64_t tokens_ = 0, targets_ = 0;
-  double first_loss_ = 0, last_loss_ = 0, val_loss_ = -1;
+  int64_t stop_after_ = INT64_MAX;
+  bool out_of_time_ = false;
+  int64_t step_ = 0, first_step_ = 0;  // first_step_: where this process began
+  int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
+  double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
+  double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
+  std::vector<OpTotal> ops_;
+  std::string op_table_;
+  std::optional<double> first_loss_, last_loss_, val_loss_;
+  std::vector<RunSummary::Sample> samples_;
+  std::filesystem::path saved_;
+  std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
 };
 
 }  // namespace capstan

@@ -2,22 +2,12 @@
 
 #include <memory>
 
-#include "data/micro_batches.h"
-#include "model/decoder.h"
-#include "model/transformer.h"
+#include "checkpoint/training_checkpoint.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "train/inference.h"
 
 namespace capstan {
-
-// The largest micro-batch that can come: what memory is planned for.
-struct BatchLimits {
-  int64_t tokens = 0;  // padding included
-  int64_t documents = 0;
-  int64_t longest = 0;  // tokens of one document
-
-  void include(const BatchLimits& other);
-};
 
 // Everything that decides what a training run computes and what it needs.
 struct TrainOptions {
@@ -30,6 +20,8 @@ struct TrainOptions {
   Decay decay = Decay::all;
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
+  bool skip_not_finite = false;  // leave a step out whose loss or gradients are not finite
+  bool staging = false;          // room for a copy of the state, to save while training goes on
   int64_t sample_positions = 0;  // room to generate samples during the run; 0: none
 };
 
@@ -38,7 +30,10 @@ struct StepResult {
   double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;  // with padding
+  int64_t padding = 0;
   int64_t targets = 0;
+  int64_t micro_batches = 0;
+  bool skipped = false;  // not finite, and left out: the weights are as before
 };
 
 // A model being trained on one device. All memory is taken in the constructor's requests and,
@@ -50,30 +45,30 @@ class Trainer {
   // The program run on `sim`: what a Trainer with these options will ask for.
   static MemoryPlan plan(const TrainOptions& options);
 
-  // One optimizer step over the micro-batches of a step that was started. A loss or gradient that
-  // is not finite throws Fault::usage before any weight is touched, naming the samples.
-  StepResult step(MicroBatches& data);
+  // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
+  // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
+  // naming the samples, or the step is left out if the options say so.
+  StepResult step(MicroBatches& data, int64_t step);
 
-  // Mean loss over the micro-batches of a step that was started; 0 if nothing counts.
-  struct Evaluation {
-    double loss_sum = 0;
-    int64_t targets = 0;
-    double mean() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
-  };
+  // Forward and backward of the first micro-batch that was started, without an update: the mean
+  // loss. To know before the first step that the largest batch works.
+  double rehearse_step(MicroBatches& data);
+
+  // Of the micro-batches of a step that was started.
   Evaluation evaluate(MicroBatches& data);
 
   Parameters& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   Transformer& model() { return model_; }
   Decoder* decoder() { return decoder_.get(); }
+  Snapshot* snapshot() { return snapshot_.get(); }
   Queue& queue() { return q_; }
 
  private:
   void rehearse();  // makes every request once, at its largest
-  Batch upload(const HostBatch& host);
-  Batch view(int64_t tokens, int64_t documents, int64_t longest) const;
-  // Checks that loss and gradients are finite, then moves the weights; returns the norm.
-  double update(double lr, double loss_sum, const MicroBatches* data);
+  // Moves the weights if loss and gradients are finite.
+  void update(StepResult& result, const MicroBatches& data, int64_t step);
+  void move_weights(double lr);
 
   Queue& q_;
   TrainOptions options_;
@@ -81,11 +76,10 @@ class Trainer {
   Transformer model_;
   Optimizer optimizer_;
   GradientClip clip_;
-  Buffer ids_, labels_, positions_, starts_, loss_;
+  DeviceBatch batch_;
+  Buffer loss_;
   std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<Snapshot> snapshot_;
 };
-
-// The largest micro-batch that `micro_batch` samples of the dataset can make.
-BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options);
 
 }  // namespace capstan

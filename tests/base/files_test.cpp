@@ -77,6 +77,36 @@ TEST(NewFile, ReplacesAFileOfItsName) {
   EXPECT_EQ(read_text(folder / "a"), "new");
 }
 
+TEST(NewFile, TakesTheSumWhileItWrites) {
+  TempFolder folder;
+  NewFile file(folder / "a", 0);
+  std::string all;
+  for (const char* piece : {"one", "", "two", "three"}) {
+    file.append(std::as_bytes(std::span(std::string_view(piece))));
+    all += piece;
+  }
+  const FileSum sum = file.commit();
+  EXPECT_EQ(sum, (FileSum{11, sha256_of(all)}));
+  EXPECT_EQ(sum.sha256, sha256_of_file(folder / "a"));
+  EXPECT_EQ(write_text(folder / "b", all), sum);
+}
+
+TEST(WriteCopy, CopiesLargeFilesInPieces) {
+  TempFolder folder;
+  std::string text(3'000'001, 'x');
+  for (size_t i = 0; i < text.size(); i += 97) text[i] = static_cast<char>(i);
+  write_text(folder / "a", text);
+  EXPECT_EQ(write_copy(folder / "a", folder / "b"), (FileSum{3'000'001, sha256_of(text)}));
+  EXPECT_EQ(read_text(folder / "b") == text, true);
+  EXPECT_NE(message_of(Fault::file, [&] { write_copy(folder / "none", folder / "c"); })
+                .find("none: cannot open"),
+            std::string::npos);
+  EXPECT_NE(message_of(Fault::file, [&] { write_copy(folder.path(), folder / "c"); })
+                .find("cannot read: Is a directory"),
+            std::string::npos);
+  EXPECT_FALSE(fs::exists(folder / "c"));
+}
+
 TEST(ReadText, RefusesAFileThatIsTooLarge) {
   TempFolder folder;
   write_text(folder / "a", std::string(11, 'x'));
@@ -153,6 +183,56 @@ TEST(NewFolder, LeavesNeighboursOfSimilarNamesAlone) {
   }
   EXPECT_EQ(read_text(folder / "out.old" / "config.json"), "kept");
   EXPECT_EQ(read_text(folder / "out.part" / "config.json"), "kept");
+}
+
+TEST(NewFolder, TwoDoNotWriteTheSameFolder) {
+  TempFolder folder;
+  {
+    const NewFolder first(folder / "out");
+    const auto message = message_of(Fault::file, [&] { NewFolder second(folder / "out"); });
+    EXPECT_NE(message.find("out: another process is writing this folder (as "), std::string::npos)
+        << message;
+    EXPECT_TRUE(fs::exists(first.path())) << "it is not taken for a leftover";
+  }
+  EXPECT_NO_THROW(NewFolder again(folder / "out"));
+}
+
+TEST(RemoveLeftovers, TakesWhatDeadProcessesLeftAndNothingElse) {
+  TempFolder folder;
+  const NewFolder alive(folder / "alive");
+  for (const char* name : {".dead.capstan-part", ".gone.capstan-old", ".here.capstan-old", "here",
+                           "other", ".hidden"}) {
+    fs::create_directory(folder / name);
+    write_text(folder / name / "file", name);
+  }
+  write_text(folder / ".file.capstan-part", "not a folder of ours");
+  remove_leftovers(folder.path());
+  EXPECT_TRUE(fs::exists(alive.path()));
+  EXPECT_FALSE(fs::exists(folder / ".dead.capstan-part"));
+  EXPECT_FALSE(fs::exists(folder / ".here.capstan-old"));
+  EXPECT_EQ(read_text(folder / "here" / "file"), "here") << "the newer one stays";
+  EXPECT_EQ(read_text(folder / "gone" / "file"), ".gone.capstan-old") << "it has its name back";
+  for (const char* name : {"other", ".hidden", ".file.capstan-part"})
+    EXPECT_TRUE(fs::exists(folder / name)) << name;
+  EXPECT_NO_THROW(remove_leftovers(folder / "none"));
+}
+
+TEST(RemoveFolder, LeavesNothing) {
+  TempFolder folder;
+  fs::create_directories(folder / "a" / "b");
+  write_text(folder / "a" / "b" / "c", "");
+  remove_folder(folder / "a");
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RequireWritable, MakesTheFolderAndLeavesNothingInIt) {
+  TempFolder folder;
+  require_writable(folder / "a");
+  EXPECT_TRUE(fs::is_empty(folder / "a"));
+  write_text(folder / "file", "");
+  EXPECT_NE(message_of(Fault::file, [&] { require_writable(folder / "file" / "b"); })
+                .find("file/b: cannot create the folder: Not a directory"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -6,8 +6,9 @@
 
 #include "base/files.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/quick_folder.h"
+#include "checkpoint/safetensors.h"
 #include "checkpoint/small_model.h"
-#include "support/temp_folder.h"
 
 namespace capstan {
 namespace {
@@ -25,7 +26,7 @@ TEST(SaveModel, IsLoadedBackBitForBit) {
   for (const char* name :
        {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"}) {
     for (const bool tied : {false, true}) {
-      TempFolder folder;
+      QuickFolder folder;
       Model model(small(name, tied));
       const auto saved = model.all();
       save_model(model.queue, model.params, folder / "out");
@@ -38,7 +39,7 @@ TEST(SaveModel, IsLoadedBackBitForBit) {
 }
 
 TEST(SaveModel, HasTheNamesAndShapesOfHuggingFace) {
-  TempFolder folder;
+  QuickFolder folder;
   Model model(small("Qwen2ForCausalLM"));
   save_model(model.queue, model.params, folder / "out");
   const ModelFolder files(folder / "out");
@@ -48,8 +49,8 @@ TEST(SaveModel, HasTheNamesAndShapesOfHuggingFace) {
   EXPECT_EQ(shape("model.layers.1.self_attn.k_proj.weight"), (std::vector<int64_t>{12, 24}));
   EXPECT_EQ(shape("model.layers.1.self_attn.v_proj.bias"), (std::vector<int64_t>{12}));
   EXPECT_EQ(shape("model.layers.0.mlp.up_proj.weight"), (std::vector<int64_t>{37, 24}));
-  const auto& entry = files.tensors().at("lm_head.weight");
-  EXPECT_EQ(entry.file->header().metadata.at("format"), "pt");
+  const SafetensorsFile file(folder / "out" / "model.safetensors");
+  EXPECT_EQ(file.header().metadata.at("format"), "pt");
   const auto generation =
       nlohmann::json::parse(read_text(folder / "out" / "generation_config.json"));
   EXPECT_EQ(generation["bos_token_id"], 1);
@@ -60,7 +61,7 @@ TEST(SaveModel, ConvertsToTheTypeThatIsAskedFor) {
   Model model(small("LlamaForCausalLM"));
   const auto exact = model.all();
   const auto save_and_load = [&](DType type) {
-    TempFolder folder;
+    QuickFolder folder;
     save_model(model.queue, model.params, folder / "out", {.dtype = type});
     EXPECT_EQ(read_config(folder / "out").dtype, type);
     Model loaded(small("LlamaForCausalLM"));
@@ -73,7 +74,7 @@ TEST(SaveModel, ConvertsToTheTypeThatIsAskedFor) {
 }
 
 TEST(SaveModel, RefusesToMakeInfinitiesOfWeights) {
-  TempFolder folder;
+  QuickFolder folder;
   Model model(small("LlamaForCausalLM"));
   model.set(0, std::vector<float>(50 * 24, 1e6f));
   const auto message = message_of(Fault::usage, [&] {
@@ -86,7 +87,7 @@ TEST(SaveModel, RefusesToMakeInfinitiesOfWeights) {
 }
 
 TEST(SaveModel, CutsShardsAndLoadsThem) {
-  TempFolder folder;
+  QuickFolder folder;
   Model model(small("LlamaForCausalLM"));
   const auto saved = model.all();
   save_model(model.queue, model.params, folder / "out", {.dtype = {}, .max_shard_bytes = 10000});
@@ -104,7 +105,7 @@ TEST(SaveModel, CutsShardsAndLoadsThem) {
 }
 
 TEST(SaveModel, ReplacesTheCheckpointThatHasTheName) {
-  TempFolder folder;
+  QuickFolder folder;
   Model one(small("LlamaForCausalLM")), two(small("LlamaForCausalLM"));
   two.clear();
   save_model(one.queue, one.params, folder / "out", {.dtype = {}, .max_shard_bytes = 10000});
@@ -115,7 +116,7 @@ TEST(SaveModel, ReplacesTheCheckpointThatHasTheName) {
 }
 
 TEST(LoadParameters, FillsMastersAndWeights) {
-  TempFolder folder;
+  QuickFolder folder;
   Model f32(small("LlamaForCausalLM"));
   save_model(f32.queue, f32.params, folder / "out");
   Model mixed(small("LlamaForCausalLM"), Precision::bf16_mixed);
@@ -129,7 +130,7 @@ TEST(LoadParameters, FillsMastersAndWeights) {
 }
 
 TEST(LoadParameters, ConvertsTensorsLargerThanABlock) {
-  TempFolder folder;
+  QuickFolder folder;
   ModelConfig c = small("LlamaForCausalLM");
   c.vocab = 60'001;  // 60,001 rows of 24 floats are more than one block, and no multiple of it
   Model model(c);
@@ -141,7 +142,7 @@ TEST(LoadParameters, ConvertsTensorsLargerThanABlock) {
 }
 
 TEST(LoadParameters, NamesAllThatIsMissingExtraOrOfAnotherShapeAndWritesNothing) {
-  TempFolder folder;
+  QuickFolder folder;
   ModelConfig c = small("LlamaForCausalLM");
   Model saved(c);
   save_model(saved.queue, saved.params, folder / "out");
@@ -180,15 +181,13 @@ void write_with(Model& model, const fs::path& dir, std::vector<SafetensorsWriter
   }
   SafetensorsWriter file(dir / "model.safetensors", others, {});
   for (const auto& item : others) {
-    int64_t bytes = size_of(item.dtype);
-    for (const int64_t extent : item.shape) bytes *= extent;
-    file.append(std::vector<std::byte>(static_cast<size_t>(bytes)));
+    file.append(std::vector<std::byte>(static_cast<size_t>(item.nbytes())));
   }
   file.commit();
 }
 
 TEST(LoadParameters, ToleratesATiedHeadAndTheTablesOfRope) {
-  TempFolder folder;
+  QuickFolder folder;
   Model tied(small("LlamaForCausalLM", true)), untied(small("LlamaForCausalLM"));
   const SafetensorsWriter::Item head{"lm_head.weight", DType::f32, {50, 24}};
   const SafetensorsWriter::Item rope{
@@ -201,7 +200,7 @@ TEST(LoadParameters, ToleratesATiedHeadAndTheTablesOfRope) {
 }
 
 TEST(LoadParameters, OnSimChecksWithoutMemory) {
-  TempFolder folder;
+  QuickFolder folder;
   Model model(small("LlamaForCausalLM"));
   save_model(model.queue, model.params, folder / "out");
   Arena arena;

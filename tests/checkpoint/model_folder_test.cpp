@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "checkpoint/quick_folder.h"
 #include "checkpoint/small_model.h"
-#include "support/temp_folder.h"
 
 namespace capstan {
 namespace {
@@ -28,7 +28,7 @@ class Index : public testing::Test {
     return failure();
   }
 
-  TempFolder folder_;
+  QuickFolder folder_;
   fs::path dir_ = folder_ / "out";
   fs::path path_ = dir_ / "model.safetensors.index.json";
   Model model_{small("LlamaForCausalLM")};
@@ -86,13 +86,21 @@ TEST_F(Index, AnotherTotalIsWarnedOf) {
 }
 
 TEST(ModelFolder, SaysWhatItFoundInstead) {
-  TempFolder folder;
-  EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
-                .find("expected model.safetensors or model.safetensors.index.json, found neither"),
-            std::string::npos);
+  QuickFolder folder;
+  EXPECT_NE(
+      message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
+          .find("expected model.safetensors, pytorch_model.bin or an index of either's shards, "
+                "found none of them"),
+      std::string::npos);
   write_text(folder / "pytorch_model.bin", "");
+  EXPECT_NE(
+      message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
+          .find("pytorch_model.bin: expected a zip archive of torch.save, found something else"),
+      std::string::npos);
+  fs::remove(folder / "pytorch_model.bin");
+  write_text(folder / "lit_model.pth", "");
   EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder.path()); })
-                .find("found the pickle pytorch_model.bin, which could run any code"),
+                .find("found LitGPT's lit_model.pth"),
             std::string::npos);
   EXPECT_NE(message_of(Fault::file, [&] { ModelFolder f(folder / "none"); }).find("found nothing"),
             std::string::npos);

@@ -63,10 +63,10 @@ TEST(SafetensorsHeader, KnowsTypesThatItHasNoOwnTypeFor) {
 TEST(SafetensorsHeader, LengthMustLieWithinTheFile) {
   EXPECT_EQ(refusal("1234567"),
             "m.safetensors: expected a safetensors file, found 7 bytes, fewer than the 8 of the "
-            "header's length");
+            "header's length; download or copy it again");
   EXPECT_EQ(refusal(length_of(3) + "{}"),
             "m.safetensors: expected a header of at most 2 bytes, found a length of 3; the file is "
-            "cut short or is no safetensors file: download it again");
+            "cut short or is no safetensors file: download or copy it again");
   EXPECT_NE(refusal(length_of(UINT64_MAX) + "{}").find("a length of 18446744073709551615"),
             std::string::npos);
   EXPECT_NE(refusal("").find("found 0 bytes"), std::string::npos);
@@ -173,7 +173,7 @@ TEST(SafetensorsHeader, DataHasNoGapNorOverlapNorRest) {
             std::string::npos);
   EXPECT_EQ(refusal(two("[0,4]", "[4,8]", 9)),
             "m.safetensors (header): expected 8 bytes of data, as the last offset says, found 9; "
-            "the file is damaged");
+            "the file is damaged: download or copy it again");
   EXPECT_NE(refusal(two("[0,4]", "[4,8]", 7)).find("within 7 bytes of data"), std::string::npos);
 }
 

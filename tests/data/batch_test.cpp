@@ -56,6 +56,30 @@ TEST(Pack, PutsDocumentsOneAfterTheOther) {
   EXPECT_EQ(batch.truncated, 0);
 }
 
+TEST(Pack, LabelsEverySpanThatCounts) {
+  Dataset data;
+  data.add(Ids{1, 2, 3, 4, 5, 6, 7}, std::vector<TargetSpan>{{0, 2}, {4, 6}});
+  data.add(Ids{8, 9, 10}, std::vector<TargetSpan>{});
+  HostBatch batch(16, 2);
+  pack(batch, data, first_samples(2), {.max_seq_length = 8, .vocab = 20});
+  EXPECT_EQ(batch.labels, (Ids{2, kX, kX, 5, 6, kX, kX, kX}));
+  EXPECT_EQ(batch.targets, 3);
+  pack(batch, data, first_samples(2), {.max_seq_length = 4, .vocab = 20});
+  EXPECT_EQ(batch.labels, (Ids{2, kX, kX, 5, kX, kX})) << "a span is cut with its sample";
+  EXPECT_EQ(batch.targets, 2);
+}
+
+TEST(Batch, CutsInstructionsToTokens) {
+  Dataset data = two();
+  data.set_cut(Cut::tokens);
+  HostBatch batch(8, 2);
+  pack(batch, data, first_samples(2), {.max_seq_length = 3, .vocab = 10});
+  EXPECT_EQ(batch.ids, (Ids{1, 2, 5}));
+  EXPECT_EQ(batch.labels, (Ids{kX, 3, 6})) << "three tokens: 1, 2 and the label 3";
+  EXPECT_EQ(batch.truncated, 1);
+  EXPECT_EQ(largest_batch(data, 1, {.max_seq_length = 3, .vocab = 10}), 2);
+}
+
 TEST(Pad, FillsEachRowToTheLongest) {
   HostBatch batch(8, 2);
   pad(batch, two(), first_samples(2), {.max_seq_length = 8, .vocab = 10});
@@ -125,6 +149,11 @@ TEST(Batch, NamesTheSampleWhoseIdsAreTooLarge) {
   const Dataset data = two();
   expect_error(Fault::file, {"sample 1: token 1 has id 6", "ends at 5", "use the tokenizer"},
                [&] { pack(batch, data, first_samples(2), {.max_seq_length = 8, .vocab = 6}); });
+  Dataset named;
+  const TargetSpan all{0, 2};
+  named.add(Ids{1, 9}, {&all, 1}, {.file = named.add_file("a.json"), .line = 3});
+  expect_error(Fault::file, {"a.json:3: token 1 has id 9"},
+               [&] { pack(batch, named, first_samples(1), {.max_seq_length = 8, .vocab = 6}); });
   Dataset negative;
   negative.add(Ids{1, -1}, 0);
   expect_error(Fault::file, {"sample 0: token 1 has id -1"},
@@ -206,6 +235,10 @@ TEST(MicroBatches, RefuseWhatCannotBeCut) {
   expect_error(Fault::usage, {"micro-batch", "0"}, [&] { MicroBatches(data, 0, options); });
   expect_error(Fault::usage, {"max_seq_length", "0"},
                [&] { MicroBatches(data, 1, {.max_seq_length = 0, .vocab = 10}); });
+  Dataset instructions = two();
+  instructions.set_cut(Cut::tokens);
+  expect_error(Fault::usage, {"max_seq_length must be 2 or more, not 1"},
+               [&] { MicroBatches(instructions, 1, {.max_seq_length = 1, .vocab = 10}); });
 }
 
 }  // namespace

@@ -69,6 +69,67 @@ TEST(Dataset, RefusesWhatCannotBeASample) {
   EXPECT_EQ(data.size(), 0);
 }
 
+using Spans = std::vector<TargetSpan>;
+
+TEST(Dataset, HoldsSeveralTargetSpans) {
+  Dataset data;
+  data.add(Ids{0, 1, 2, 3, 4, 5, 6, 7}, Spans{{0, 2}, {4, 4}, {4, 6}, {6, 7}});
+  const auto spans = data.target_spans_of(0);
+  EXPECT_EQ(Spans(spans.begin(), spans.end()), (Spans{{0, 2}, {4, 7}}))
+      << "empty ones are left out, neighbours joined";
+  EXPECT_EQ(data.targets_of(0, 100), 4) << "tokens 1, 4, 5, 6";
+  EXPECT_EQ(data.targets_of(0, 5), 3) << "labels up to token 5";
+  EXPECT_EQ(data.targets_of(0, 3), 1);
+  expect_error(Fault::bug, {"2 … 1"}, [&] { data.add(Ids{1, 2, 3}, Spans{{2, 1}}); });
+  expect_error(Fault::bug, {"1 … 3"}, [&] { data.add(Ids{1, 2, 3}, Spans{{0, 2}, {1, 3}}); });
+  expect_error(Fault::bug, {"1 … 4"}, [&] { data.add(Ids{1, 2, 3}, Spans{{1, 4}}); });
+  EXPECT_EQ(data.size(), 1);
+}
+
+TEST(Dataset, CutsTokensOrInputs) {
+  Dataset data;
+  data.add(Ids{1, 2, 3, 4, 5, 6}, 0);
+  EXPECT_EQ(data.inputs_of(0, 4), 4) << "five tokens";
+  data.set_cut(Cut::tokens);
+  EXPECT_EQ(data.inputs_of(0, 4), 3) << "four tokens";
+  EXPECT_EQ(data.targets_of(0, 4), 3);
+  EXPECT_EQ(data.inputs_of(0, 6), 5);
+  EXPECT_EQ(count(data, 6).truncated, 0);
+  EXPECT_EQ(count(data, 5).truncated, 1);
+  EXPECT_EQ(split(data, 0, 1).train.cut(), Cut::tokens) << "parts cut alike";
+}
+
+TEST(Dataset, NamesSamplesByTheirPlace) {
+  Dataset data;
+  data.add(Ids{1, 2}, 0);
+  const int32_t file = data.add_file("a.jsonl");
+  EXPECT_EQ(data.add_file("a.jsonl"), file);
+  data.add(Ids{3, 4}, Spans{{0, 2}}, {.file = file, .line = 17});
+  data.add(Ids{5, 6}, Spans{{0, 2}}, {.file = file});
+  const int64_t picked[] = {2, 1, 0};
+  const Dataset part = data.part(picked);
+  EXPECT_EQ(part.where_of(0), "a.jsonl (sample 2)");
+  EXPECT_EQ(part.where_of(1), "a.jsonl:17");
+  EXPECT_EQ(part.where_of(2), "sample 0");
+  EXPECT_EQ(part.id_of(0), 2) << "its number before the split";
+  EXPECT_EQ(part.tokens(), 6);
+  EXPECT_EQ(part.longest(), 2);
+}
+
+TEST(Dataset, CopiesShareUntilOneGrows) {
+  Dataset data;
+  data.add(Ids{1, 2}, 0);
+  Dataset copy = data;
+  EXPECT_EQ(copy.tokens_of(0).data(), data.tokens_of(0).data());
+  copy.add(Ids{3, 4, 5}, 0);
+  EXPECT_EQ(copy.size(), 2);
+  EXPECT_EQ(data.size(), 1);
+  EXPECT_EQ(data.longest(), 2);
+  const int64_t picked[] = {0};
+  Dataset part = data.part(picked);
+  expect_error(Fault::bug, {"part of a dataset"}, [&] { part.add(Ids{1, 2}, 0); });
+}
+
 Dataset numbered(int32_t n) {
   Dataset data;
   for (int32_t i = 0; i < n; ++i) data.add(Ids{i, i + 1}, i % 3);
@@ -91,6 +152,14 @@ TEST(Split, PutsEverySampleInExactlyOnePart) {
   std::set<int32_t> all = first_tokens(parts.train);
   all.merge(first_tokens(parts.validation));
   EXPECT_EQ(all.size(), 100u);
+}
+
+TEST(Split, CopiesNoTokens) {
+  const Dataset data = numbered(10);
+  const Split parts = split(data, 0.3, 1);
+  for (const Dataset* part : {&parts.train, &parts.validation})
+    for (int64_t i = 0; i < part->size(); ++i)
+      EXPECT_EQ(part->tokens_of(i).data(), data.tokens_of(part->id_of(i)).data());
 }
 
 TEST(Split, DependsOnTheSeedAlone) {

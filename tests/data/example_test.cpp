@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "data/errors.h"
+#include "data/fake_tokenizer.h"
 #include "data/text_files.h"
 #include "support/temp_folder.h"
 
@@ -35,37 +36,24 @@ TEST(Example, AnEmptyResponseTeachesToStop) {
   EXPECT_EQ(data.targets_of(0, 100), 1);
 }
 
-// Two equal letters are one token, and there is no bos.
-class PairTokenizer final : public Tokenizer {
- public:
-  std::vector<int32_t> encode(std::string_view text) const override {
-    Ids ids;
-    for (size_t i = 0; i < text.size(); ++i) {
-      const bool pair = i + 1 < text.size() && text[i] == text[i + 1];
-      ids.push_back(text[i] + (pair ? 128 : 0));
-      i += pair;
-    }
-    return ids;
-  }
-  std::string decode(std::span<const int32_t>) const override { return ""; }
-  int32_t vocab_size() const override { return 257; }
-  std::optional<int32_t> bos() const override { return std::nullopt; }
-  int32_t eos() const override { return 256; }
-};
+// "bb" is one token.
+FakeTokenizer pairs() {
+  return FakeTokenizer({}, "", "", {"bb"});
+}
+constexpr int32_t kPair = FakeTokenizer::kFirstMerge;
 
 TEST(Example, IsEncodedAsOneText) {
   Dataset data;
-  add_example(data, PairTokenizer(), {"ab", "bc"}, true);
+  add_example(data, pairs(), {"ab", "bc"}, true);
   const auto tokens = data.tokens_of(0);
-  EXPECT_EQ(Ids(tokens.begin(), tokens.end()), (Ids{'a', 'b' + 128, 'c', 256}));
-  EXPECT_EQ(data.first_target_of(0), 2) << "the length of \"ab\" on its own";
+  EXPECT_EQ(Ids(tokens.begin(), tokens.end()), (Ids{'a', kPair, 'c', 257}));
+  EXPECT_EQ(data.first_target_of(0), 1) << "the token that spans the border";
 }
 
 TEST(Example, EosCountsEvenWhereTheBorderVanishes) {
   Dataset data;
-  add_example(data, PairTokenizer(), {"b", "b"}, true);
-  EXPECT_EQ(data.first_target_of(0), 1);
-  EXPECT_EQ(data.targets_of(0, 100), 1);
+  add_example(data, pairs(), {"b", "b"}, true);
+  EXPECT_EQ(data.targets_of(0, 100), 1) << "nothing predicts the first token";
 }
 
 TEST(Example, RefusesOneWithoutText) {

@@ -54,6 +54,21 @@ TEST(TextFiles, AFolderIsItsTxtFilesByName) {
   EXPECT_EQ(data.tokens_of(1)[1], '2');
 }
 
+TEST(TextFiles, SamplesNameTheirFileAndProgressIsTold) {
+  const TempFolder folder;
+  for (int i = 0; i < 20; ++i) folder.write("f" + std::to_string(10 + i) + ".txt", "text");
+  int64_t last = 0;
+  const Dataset data =
+      load_text_files(folder.path(), ByteTokenizer(), 8, [&](int64_t done, int64_t total) {
+        EXPECT_EQ(total, 20);
+        EXPECT_GT(done, last);
+        last = done;
+      });
+  EXPECT_EQ(last, 20);
+  ASSERT_EQ(data.size(), 20);
+  EXPECT_EQ(data.where_of(13), (folder.path() / "f23.txt").string() + " (sample 13)");
+}
+
 TEST(TextFiles, NoDocumentRunsIntoAnother) {
   const TempFolder folder;
   folder.write("a.txt", "aaaaa");

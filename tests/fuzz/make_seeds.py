@@ -24,6 +24,26 @@ HEADERS = [
           "u": tensor("U8", [1], 11, 12), "t": tensor("BOOL", [1], 12, 13)}),
 ]
 
+# Records of instructions and conversations, as lists and as lines.
+RECORDS = [
+    {"instruction": "do", "input": "this", "output": "done \u00e9 \\"},
+    {"instruction": "do", "input": None, "output": ""},
+    {"messages": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+                  {"role": "assistant", "content": "a"}]},
+    {"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]},
+    {"conversations": ["u", "a"]},
+]
+
+
+def make_record_seeds(folder):
+    records = folder / "corpus/jsonl"
+    records.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(record, ensure_ascii=False) for record in RECORDS]
+    for i, line in enumerate(lines):
+        (records / f"line{i}").write_text(line, encoding="utf-8")
+    (records / "lines").write_text("\n\r\n".join(lines), encoding="utf-8")
+    (records / "list").write_text("[\n" + ",\n ".join(lines) + "]\n", encoding="utf-8")
+
 
 def main(folder):
     headers, configs = folder / "corpus/safetensors", folder / "corpus/config"
@@ -36,6 +56,27 @@ def main(folder):
         (headers / f"file{i}").write_bytes(b"\0" + whole)
     for config in GOLDEN.glob("*/config.json"):
         (configs / config.parent.name).write_bytes(config.read_bytes())
+    make_tokenizer_seeds(folder)
+    make_record_seeds(folder)
+
+
+def make_tokenizer_seeds(folder):
+    """The tiny tokenizers, whole and with most of their tokens taken out."""
+    files, models = folder / "corpus/tokenizer_json", folder / "corpus/tokenizer_model"
+    for path in files, models:
+        path.mkdir(parents=True, exist_ok=True)
+    tokens = GOLDEN.parent / "golden_tokens"
+    for path in tokens.glob("*/tokenizer.json"):
+        name, whole = path.parent.name, json.loads(path.read_text(encoding="utf-8"))
+        (files / name).write_bytes(path.read_bytes())
+        model = whole["model"]
+        model["merges"] = model["merges"][:6]
+        named = {t for merge in model["merges"] for t in (*merge, "".join(merge))}
+        named |= {t["content"] for t in whole["added_tokens"]} | set("abc </|<0x0A>")
+        model["vocab"] = {t: i for t, i in model["vocab"].items() if t in named}
+        (files / f"{name}_small").write_text(json.dumps(whole, ensure_ascii=False), encoding="utf-8")
+    for path in tokens.glob("*/tokenizer.model"):
+        (models / path.parent.name).write_bytes(path.read_bytes())
 
 
 if __name__ == "__main__":

@@ -284,5 +284,46 @@ TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
   }
 }
 
+TEST(Optimizer, MomentsHaveTheNamesOfTorch) {
+  Model m(Precision::f32_true);
+  const auto names = [&](const OptimizerOptions& options) {
+    const Optimizer o(m.q, m.params, options);
+    return std::pair(o.first_moment_name(), o.second_moment_name());
+  };
+  using Pair = std::pair<std::string_view, std::string_view>;
+  using Kind = OptimizerOptions::Kind;
+  EXPECT_EQ(names({}), Pair("exp_avg", "exp_avg_sq"));
+  EXPECT_EQ(names({.kind = Kind::sgd, .momentum = 0.9}), Pair("momentum_buffer", ""));
+  EXPECT_EQ(names({.kind = Kind::sgd}), Pair("", ""));
+}
+
+TEST(Optimizer, GoesOnBitForBitAfterItIsRestored) {
+  for (const auto kind : {OptimizerOptions::Kind::adamw, OptimizerOptions::Kind::sgd})
+    for (const Precision p : kPrecisions) {
+      const OptimizerOptions options{.kind = kind, .momentum = 0.9, .dampening = 0.1};
+      Model one(p), two(p);
+      const Buffer scale = one.scale(1), other_scale = two.scale(1);
+      Optimizer through(one.q, one.params, options), resumed(two.q, two.params, options);
+      for (int step = 0; step < 3; ++step) through.update(one.q, 1e-2, scale);
+      for (int i = 0; i < one.params.count(); ++i) {
+        two.q.upload(two.params.stored(i), one.params.stored(i).raw());
+        for (const auto moment : {&Optimizer::first_moment, &Optimizer::second_moment})
+          if ((through.*moment)(i)) two.q.upload((resumed.*moment)(i), (through.*moment)(i).raw());
+      }
+      two.params.refresh_weights(two.q);
+      resumed.restore(through.steps());
+      for (int step = 0; step < 2; ++step) {
+        through.update(one.q, 1e-2, scale);
+        resumed.update(two.q, 1e-2, other_scale);
+      }
+      EXPECT_EQ(resumed.steps(), 5);
+      for (int i = 0; i < one.params.count(); ++i) {
+        EXPECT_EQ(one.values(one.params.stored(i)), two.values(two.params.stored(i)))
+            << name_of(kind) << " " << name_of(p);
+        EXPECT_EQ(one.values(one.params.weight(i)), two.values(two.params.weight(i)));
+      }
+    }
+}
+
 }  // namespace
 }  // namespace capstan::test

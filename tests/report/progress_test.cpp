@@ -7,7 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <thread>
+
+#include "report/bar.h"
 
 namespace capstan {
 namespace {
@@ -114,16 +117,85 @@ int64_t columns_of(const std::string& line) {
   return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
 
+const ProgressState kSome{.done = 12,
+                          .total = 400,
+                          .elapsed = 5,
+                          .seconds_per_step = 1 / 2.4,
+                          .notes = "loss=2.134, lr=1.2e-04, tok/s=3.1k"};
+
+TEST(ProgressBar, ReadsLikeTqdm) {
+  EXPECT_EQ(progress_bar(kSome, 84),
+            "  3%|▎         | 12/400 [00:05<02:42, 2.40it/s, loss=2.134, lr=1.2e-04, tok/s=3.1k]");
+  EXPECT_EQ(progress_bar({.done = 2, .total = 4, .elapsed = 7300, .seconds_per_step = 3650}, 80),
+            " 50%|████████████            | 2/4 [2:01:40<2:01:40, 3650.00s/it]");
+  EXPECT_EQ(progress_bar({.done = 0, .total = 8}, 80),
+            "  0%|                        | 0/8 [00:00<?, ?it/s]");
+}
+
+TEST(ProgressBar, SaysAHundredPercentWhenAllIsDone) {
+  EXPECT_EQ(progress_bar({.done = 999, .total = 1000}, 200).rfind(" 99%|", 0), 0u);
+  EXPECT_EQ(progress_bar({.done = 1000, .total = 1000}, 200).rfind("100%|", 0), 0u);
+  EXPECT_EQ(progress_bar({.done = 0, .total = 0}, 200).rfind("  0%|", 0), 0u) << "no division";
+}
+
 TEST(ProgressBar, GivesWayToTheTextAndThenCutsIt) {
-  const std::string text(60, 'x');
-  EXPECT_EQ(columns_of(progress_bar(0.5, text, 200)), 5 + 24 + 1 + 60);
-  EXPECT_EQ(progress_bar(0.5, text, 71), " 50% ██░░ " + text);
-  EXPECT_EQ(progress_bar(0.5, text, 70), " 50% " + text) << "a bar of 3 tells nothing";
-  EXPECT_EQ(progress_bar(1, text, 20), "100% " + std::string(14, 'x'));
-  for (const int columns : {6, 7, 64, 65, 66, 67, 80, 95, 96})
-    for (const double fraction : {0.0, 0.333, 1.0})
-      EXPECT_LT(columns_of(progress_bar(fraction, text, columns)), columns) << columns;
-  EXPECT_EQ(progress_bar(0, text, 1), "  0% ");
+  const std::string text = "12/400 [00:05<02:42, 2.40it/s, loss=2.134, lr=1.2e-04, tok/s=3.1k]";
+  EXPECT_EQ(columns_of(progress_bar(kSome, 200)), 5 + 24 + 2 + static_cast<int64_t>(text.size()));
+  const int all = 6 + 2 + static_cast<int>(text.size());  // with the free column
+  EXPECT_EQ(progress_bar(kSome, all + 4), "  3%|▏   | " + text);
+  EXPECT_EQ(progress_bar(kSome, all + 3), "  3%| " + text) << "a bar of 3 tells nothing";
+  EXPECT_EQ(progress_bar(kSome, 20), "  3%| 12/400 [00:05");
+  for (int columns = 6; columns < 130; ++columns)
+    EXPECT_LT(columns_of(progress_bar(kSome, columns)), columns) << columns;
+  EXPECT_EQ(progress_bar(kSome, 1), "  3%|");
+}
+
+TEST(BlockBar, CountsInEighthsAndFillsItsWidth) {
+  EXPECT_EQ(block_bar(0, 3), "   ");
+  EXPECT_EQ(block_bar(1, 3), "███");
+  EXPECT_EQ(block_bar(0.5, 3), "█▌ ");
+  EXPECT_EQ(block_bar(1.0 / 24, 3), "▏  ");
+  EXPECT_EQ(block_bar(23.0 / 24, 3), "██▉");
+  EXPECT_EQ(block_bar(7, 2), "██");
+  EXPECT_EQ(block_bar(-1, 2), "  ");
+  EXPECT_EQ(block_bar(std::nan(""), 2), "  ");
+  EXPECT_EQ(block_bar(0.5, 0), "");
+}
+
+TEST(LitGptLines, AreAsLitGptPrintsThem) {
+  EXPECT_EQ(
+      iteration_line(
+          {.epoch = 1, .iter = 4, .step = 1, .loss = 2.5161, .seconds = 0.012344, .stepped = true}),
+      "Epoch 1 | iter 4 step 1 | loss train: 2.516, val: n/a | iter time: 12.34 ms (step)");
+  EXPECT_EQ(iteration_line({.epoch = 2, .iter = 5, .step = 1, .loss = 2, .val_loss = 1.5}),
+            "Epoch 2 | iter 5 step 1 | loss train: 2.000, val: 1.500 | iter time: 0.00 ms");
+  EXPECT_EQ(validation_line(40, 1.23456, 0.0678912),
+            "iter 40: val loss 1.2346, val time: 67.89 ms");
+  EXPECT_EQ(final_evaluation_line(1.0), "Final evaluation | val loss: 1.000 | val ppl: 2.718");
+}
+
+TEST(Progress, OfAResumedRunCountsFromItsStepAndMeasuresItsOwnSpeed) {
+  const auto lines = lines_of(written([] {
+    Progress p(1002, 1, 1000);
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    p.step({.tokens = 10});
+    EXPECT_EQ(p.tokens(), 10);
+  }));
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].rfind("step 1001/1002 ", 0), 0u) << lines[0];
+  const double eta = std::stod(lines[0].substr(lines[0].find("ETA ") + 4));
+  EXPECT_GE(eta, lines[0].ends_with(" ms") ? 29 : 0.02) << "one more step as long as this one";
+}
+
+TEST(Progress, OfIntervalZeroSaysOnlyWhatItIsTold) {
+  EXPECT_EQ(written([] {
+              Progress p(2, 0);
+              p.step({.val_loss = 3});
+              p.say("Epoch 1");
+              p.step({});
+              p.finish();
+            }),
+            "Epoch 1\n");
 }
 
 // A terminal of so many columns that stands for stderr while it lives.
@@ -153,25 +225,54 @@ class Terminal {
   int here_ = -1, there_ = -1, saved_ = -1;
 };
 
+constexpr const char* kRedraw = "\r\x1b[2K";
+
+size_t draws_in(const std::string& text) {
+  size_t n = 0;
+  for (size_t at = 0; (at = text.find(kRedraw, at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
 TEST(Progress, OnATerminalIsRedrawnInItsWidthAndAValidationLeavesALine) {
   const Terminal terminal(60);
   Progress p(3, 1);
-  const auto drawn = [&](const Progress::Line& line) {
-    p.step(line);
-    return terminal.text();
-  };
-  const std::string redraw = "\r\x1b[2K";
-  for (const double val : {-1.0, 3.25, -1.0}) {
-    std::string s = drawn({.loss = 2, .lr = 1, .val_loss = val, .tokens = 5});
+  EXPECT_NE(terminal.text().find("0/3 [00:00<?"), std::string::npos) << "before the first step";
+  for (const double val : {3.25, 3.125, -1.0}) {
+    p.step({.loss = 2, .lr = 1, .val_loss = val, .tokens = 5});
+    const std::string s = terminal.text();
     EXPECT_EQ(std::count(s.begin(), s.end(), '\n'), val < 0 ? 0 : 1) << s;
-    EXPECT_EQ(s.find("val 3.2500") != std::string::npos, val >= 0) << s;
-    const size_t bar = s.rfind(redraw);
+    EXPECT_EQ(s.find("| val 3.") != std::string::npos, val >= 0) << s;
+    const size_t bar = s.rfind(kRedraw);
     ASSERT_NE(bar, std::string::npos) << s;
-    EXPECT_EQ(columns_of(s.substr(bar + redraw.size())), 59) << s;
+    EXPECT_LT(columns_of(s.substr(bar + 5)), 60) << s;
+    EXPECT_NE(s.find("loss=2.000", bar), std::string::npos) << s;
     EXPECT_EQ(s.find("val", bar), std::string::npos) << s;
   }
   p.finish();
   EXPECT_EQ(terminal.text(), "\r\n");
+}
+
+TEST(Progress, OnATerminalDrawsNoMoreThanTenTimesASecond) {
+  const Terminal terminal(80);
+  const auto start = std::chrono::steady_clock::now();
+  Progress p(1000, 1);
+  for (int i = 0; i < 500; ++i) p.step({.loss = 1});
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  std::string text = terminal.text();
+  EXPECT_LE(draws_in(text), 2 + static_cast<size_t>(took.count() * 10));
+  p.finish();
+  EXPECT_NE(terminal.text().find("500/1000"), std::string::npos) << "the end is shown";
+}
+
+TEST(Progress, OnATerminalSaysLinesAboveTheBar) {
+  const Terminal terminal(80);
+  Progress p(3, 0);
+  p.step({});
+  (void)terminal.text();
+  p.say("Epoch 1 | iter 4");
+  const std::string s = terminal.text();
+  EXPECT_EQ(s.rfind(std::string(kRedraw) + "Epoch 1 | iter 4\r\n" + kRedraw, 0), 0u) << s;
+  EXPECT_NE(s.find("1/3 ["), std::string::npos) << "the bar below is of now: " << s;
 }
 
 TEST(Progress, CountsTokens) {

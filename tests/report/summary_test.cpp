@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "base/units.h"
 
 namespace capstan {
@@ -53,6 +56,32 @@ TEST(PlanTable, ItsRowsAddUpToTheTotal) {
   EXPECT_TRUE(has_row(table, "total", {"12.0 KiB"})) << table;
 }
 
+int64_t columns_of(std::string_view line) {
+  return std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+TEST(PlanTable, HasABarForEachShare) {
+  const std::string table = plan_table(planned());
+  const auto bar = [](int full) {
+    std::string s;
+    for (int i = 0; i < 40; ++i) s += i < full ? "█" : " ";
+    return s;
+  };
+  EXPECT_NE(table.find("3.00 KiB  " + bar(12) + "  30%\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("6.00 KiB  " + bar(24) + "  60%\n"), std::string::npos) << table;
+}
+
+TEST(PlanTable, FitsEightyColumnsWhateverTheNames) {
+  MemoryPlan plan = planned();
+  for (const size_t n : {5, 20, 200}) {
+    plan.peak_buffer = std::string(n, 'b');
+    plan.peak_phase = std::string(n, 'p');
+    const std::string table = plan_table(plan);
+    for (size_t at = 0, end = 0; (end = table.find('\n', at)) != std::string::npos; at = end + 1)
+      EXPECT_LE(columns_of(std::string_view(table).substr(at, end - at)), 80) << table;
+  }
+}
+
 TEST(MemoryTable, HasPlannedAndMeasuredBytesSideBySide) {
   const MemoryPlan plan = planned();
   Arena arena(plan);
@@ -99,6 +128,85 @@ TEST(PeakResidentBytes, IsAtLeastWhatThisTestTouches) {
   const std::vector<char> touched(32 << 20, 1);
   EXPECT_GE(peak_resident_bytes(), int64_t{32} << 20);
   EXPECT_EQ(touched.back(), 1);
+}
+
+RunSummary some_run() {
+  RunSummary r;
+  r.steps = 120;
+  r.total_steps = 120;
+  r.train_seconds = 200;
+  r.input_tokens = 124985;
+  r.tokens_with_prompt = 230000;
+  r.tokens_with_padding = 250000;
+  r.measured_bytes = 6130000000;
+  r.planned_bytes = 6130000000;
+  return r;
+}
+
+TEST(ClosingBlock, HasLitGptsLabelsAndBothRates) {
+  EXPECT_EQ(closing_block(some_run()),
+            "| ------------------------------------------------------\n"
+            "| Token Counts\n"
+            "| - Input Tokens              :  124985\n"
+            "| - Tokens w/ Prompt          :  230000\n"
+            "| - Total Tokens (w/ Padding) :  250000\n"
+            "| ------------------------------------------------------\n"
+            "| Performance\n"
+            "| - Training Time             :  200.00 s\n"
+            "| - Tok/sec (w/o Padding)     :  1150.00 tok/s\n"
+            "| - Tok/sec (w/ Padding)      :  1250.00 tok/s\n"
+            "| ------------------------------------------------------\n"
+            "| Memory Usage\n"
+            "| - Memory Used               :  6.13 GB\n"
+            "| - Memory Planned            :  6.13 GB\n"
+            "-------------------------------------------------------\n");
+}
+
+TEST(ClosingBlock, ShowsWhatElseIsKnown) {
+  RunSummary r = some_run();
+  r.eval_seconds = 3;
+  r.save_seconds = 1.5;
+  r.flops = 4e12;
+  r.peak_flops_per_second = 1e11;
+  r.process_bytes = 7000000000;
+  r.first_loss = 2.5;
+  r.last_loss = 1.25;
+  r.val_loss = 0;
+  r.checkpoint = "out/final";
+  const std::string block = closing_block(r);
+  for (const char* line :
+       {"| - Evaluation Time           :  3.00 s\n", "| - Saving Time               :  1.50 s\n",
+        "| - GFLOP/s                   :  20.0\n", "| - MFU                       :  20.0 %\n",
+        "| - Process, at most          :  7.00 GB\n", "| Result\n",
+        "| - First Loss                :  2.5000\n", "| - Last Loss                 :  1.2500\n",
+        "| - Val Loss                  :  0.0000 (ppl 1.000)\n",
+        "| - Saved To                  :  out/final\n"})
+    EXPECT_NE(block.find(line), std::string::npos) << line << block;
+}
+
+TEST(RunSummary, KnowsNoRatesOfARunWithoutTime) {
+  RunSummary r = some_run();
+  EXPECT_FALSE(r.mfu());
+  r.train_seconds = 0;
+  r.flops = r.peak_flops_per_second = 1;
+  EXPECT_EQ(r.tokens_per_second(), 0);
+  EXPECT_EQ(r.tokens_per_second_with_padding(), 0);
+  EXPECT_FALSE(r.mfu());
+}
+
+TEST(Verdict, SaysHowFarAndHowWell) {
+  RunSummary r = some_run();
+  EXPECT_EQ(verdict(r), "Trained 120 steps in 3:20");
+  r.val_loss = 0;
+  EXPECT_EQ(verdict(r), "Trained 120 steps in 3:20; validation 0.000 (perplexity 1.00)");
+  r.first_loss = 2.5;
+  r.last_loss = 1.25;
+  r.total_steps = 400;
+  EXPECT_EQ(verdict(r),
+            "Trained 120 of 400 steps in 3:20; loss 2.500 to 1.250, validation 0.000 (perplexity "
+            "1.00)");
+  r.stopped_by = "SIGINT";
+  EXPECT_EQ(verdict(r).rfind("Stopped by SIGINT after 120 of 400 steps in 3:20; loss ", 0), 0u);
 }
 
 }  // namespace

@@ -91,7 +91,7 @@ TEST(Allocation, NoneInsideAStep) {
         MicroBatches micro(data, micro_batch, batches);
         const auto step = [&](int64_t i) {
           micro.start(sampler.ids(i));
-          trainer.step(micro);
+          trainer.step(micro, i);
         };
         step(0);
         const int64_t before = g_allocations;

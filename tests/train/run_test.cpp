@@ -1,14 +1,17 @@
 #include "train/run.h"
-#include "train/fit.h"
 
 #include <gtest/gtest.h>
 
-#include <ctime>
+#include <fmt/format.h>
+
 #include <fstream>
+#include <set>
 
 #include "base/files.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
 #include "data/tokenizer_json.h"
+#include "recipe/recipe_input.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 
@@ -17,14 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Recipe small_recipe() {
-  Recipe r;
+Recipe small_recipe(const TempFolder& folder) {
+  Recipe r = defaults_of(Task::pretrain);
+  r.out_dir = folder / "out";
+  r.logger_name = "csv";
+  r.max_tokens = std::nullopt;
   r.global_batch_size = 4;
   r.micro_batch_size = 2;
-  r.max_seq_length = 16;
   r.max_steps = 3;
   r.lr_warmup_steps = 0;
-  r.val_split_fraction = 0;
   return r;
 }
 
@@ -46,157 +50,198 @@ Dataset samples(int64_t count) {
   return data;
 }
 
+RunInputs inputs(int64_t train, int64_t held_out) {
+  RunInputs in;
+  in.tokenizer = std::make_shared<ByteTokenizer>();
+  in.model.config = small_model();
+  in.model.name = "a small model";
+  in.data.train = samples(train);
+  in.data.validation = samples(held_out);
+  in.max_seq_length = 16;
+  in.is_text = true;
+  return in;
+}
+
 // Progress goes to stderr; the tests need not show it.
 struct Quiet {
   Quiet() { testing::internal::CaptureStderr(); }
   ~Quiet() { testing::internal::GetCapturedStderr(); }
 };
 
-TEST(CheckRecipe, TakesAWholeNumberOfMicroBatches) {
-  Recipe r;
-  for (const auto& [global, micro] : {std::pair{32, 32}, {32, 1}, {30, 6}}) {
-    r.global_batch_size = global;
-    r.micro_batch_size = micro;
-    EXPECT_NO_THROW(check_recipe(r)) << global << " " << micro;
-  }
-}
-
-TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {
-  Recipe r;
-  const auto refusal = [&](int64_t global, int64_t micro) {
-    r.global_batch_size = global;
-    r.micro_batch_size = micro;
-    return message_of(Fault::usage, [&] { check_recipe(r); });
-  };
-  EXPECT_EQ(refusal(30, 7),
-            "train.global_batch_size 30 is not a whole number of micro-batches of 7; 28 or 35 "
-            "would be");
-  EXPECT_EQ(refusal(8, 32),
-            "train.global_batch_size 8 is not a whole number of micro-batches of 32; 32 would be, "
-            "or train.micro_batch_size 8");
-  EXPECT_NE(refusal(INT64_MAX, INT64_MAX - 1).find("18446744073709551612 would be"),
-            std::string::npos);
-}
-
-TEST(CheckRecipe, RefusesARateThatWouldRise) {
-  Recipe r;
-  r.lr = 1e-5;
-  r.min_lr = 4e-5;
-  EXPECT_EQ(message_of(Fault::usage, [&] { check_recipe(r); }),
-            "train.min_lr 4e-05 is above optimizer.lr 1e-05: the rate would rise; give a "
-            "train.min_lr of at most 1e-05, or train.schedule constant");
-  r.schedule = "constant";
-  EXPECT_NO_THROW(check_recipe(r));
-}
-
-TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
-  Recipe r;
-  r.global_batch_size = 5;
-  r.lr = 1e-9;
-  const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
-  EXPECT_NE(message.find("train.global_batch_size 5"), std::string::npos) << message;
-  EXPECT_NE(message.find("\ntrain.min_lr"), std::string::npos) << message;
-}
-
-TEST(AvailableMemory, IsMoreThanThisTestNeedsAndLessThanAnyMachineHas) {
-  EXPECT_GT(available_memory(), int64_t{1} << 20);
-  EXPECT_LT(available_memory(), int64_t{1} << 50);
-}
-
-class RequireFit : public testing::Test {
- protected:
-  static TrainOptions options() {
-    TrainOptions o;
-    o.model = small_model();
-    o.model.vocab = 300;
-    o.model.layers = 12;
-    o.model.hidden = 128;
-    o.model.intermediate = 384;
-    o.model.head_dim = 64;
-    // As the largest of few and ragged documents give it: not a multiple of their number.
-    o.limits = {.tokens = 7 * 64 - 50, .documents = 7, .longest = 64};
-    o.single_micro_batch = true;
-    return o;
-  }
-  std::string refusal(int64_t available) const {
-    return message_of(Fault::does_not_fit,
-                      [&] { require_fit(options(), 8, Trainer::plan(options()), available); });
-  }
-  const int64_t total = Trainer::plan(options()).total_bytes;
-};
-
-TEST_F(RequireFit, IsSilentWhenAllIsThere) {
-  EXPECT_NO_THROW(require_fit(options(), 8, Trainer::plan(options()), total));
-}
-
-TEST_F(RequireFit, NamesChangesThatFit) {
-  const std::string message = refusal(total - 1);
-  EXPECT_EQ(message.rfind("does not fit: needs ", 0), 0u) << message;
-  for (const char* part : {" free. Fits with: ", "activations: selective", " · ",
-                           "activations: block", "precision: bf16-true"})
-    EXPECT_NE(message.find(part), std::string::npos) << part << " is not in " << message;
-}
-
-// What is named must be true: the options with that change do fit.
-TEST_F(RequireFit, TheMicroBatchItNamesFitsAndDividesTheOneGiven) {
-  TrainOptions of_two = options();
-  of_two.limits = {.tokens = 128, .documents = 2, .longest = 64};
-  of_two.single_micro_batch = false;
-  const int64_t enough_for_two = Trainer::plan(of_two).total_bytes;
-  ASSERT_LT(enough_for_two, total);
-  EXPECT_NE(refusal(enough_for_two).find("train.micro_batch_size: 2"), std::string::npos)
-      << refusal(enough_for_two);
-}
-
-TEST_F(RequireFit, SaysSoWhenNoSingleChangeIsEnough) {
-  EXPECT_NE(refusal(1 << 20).find("No single change"), std::string::npos) << refusal(1 << 20);
-}
-
-TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
-  TrainOptions o = options();
-  o.model.hidden = o.model.intermediate = 65536;
-  o.model.heads = o.model.kv_heads = 512;
-  o.model.head_dim = 128;
-  o.model.layers = 200;
-  const std::clock_t start = std::clock();  // of the processor: a busy machine does not add to it
-  message_of(Fault::does_not_fit, [&] { require_fit(o, 8, Trainer::plan(o), int64_t{64} << 30); });
-  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0);
-}
-
 TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe();
+  Recipe r = small_recipe(folder);
   r.lr = 0.01;
   r.min_lr = 0;
   r.max_steps = 30;
-  TrainingRun run(r, small_model(), samples(12), samples(3), 0);
+  TrainingRun run(r, Task::pretrain, inputs(12, 3));
   run.initialize();
-  const double before = run.validate();
+  const double before = *run.validate();
+  run.rehearse();
   run.train();
-  EXPECT_LT(run.validate(), before);
-  EXPECT_NE(run.report().find("30 steps in "), std::string::npos);
-  run.save(folder / "final");
+  run.finish();
+  EXPECT_LT(*run.validate(), before);
+  EXPECT_NE(run.report().find("Training Time"), std::string::npos);
 
-  EXPECT_EQ(read_config(folder / "final").vocab, 31);
-  EXPECT_TRUE(is_byte_tokenizer(read_text(folder / "final" / "tokenizer.json"), "tokenizer.json"));
-  Recipe back;
-  read_recipe(back, folder / "final" / "hyperparameters.yaml");
-  EXPECT_EQ(recipe_yaml(back), recipe_yaml(r));
+  const fs::path final = fs::path(r.out_dir) / "final";
+  EXPECT_NO_THROW(verify_checkpoint(final));
+  EXPECT_EQ(read_config(final).vocab, 31);
+  EXPECT_TRUE(is_byte_tokenizer(read_text(final / "tokenizer.json"), "tokenizer.json"));
+  RecipeInput back(Task::pretrain, defaults_of(Task::pretrain));
+  back.read_file(final / "hyperparameters.yaml");
+  EXPECT_EQ(recipe_yaml(back.finish(), Task::pretrain), recipe_yaml(r, Task::pretrain));
+  for (const char* file : {"loss.svg", "report.html", "logs/csv/version_0/metrics.csv"})
+    EXPECT_TRUE(fs::exists(fs::path(r.out_dir) / file)) << file;
 
-  // Going on from it begins at the loss where it was.
-  r.initial_checkpoint_dir = folder / "final";
-  TrainingRun again(r, read_config(folder / "final"), samples(12), samples(3), 0);
+  // Going on from its weights begins at the loss where it was.
+  RunInputs next = inputs(12, 3);
+  next.model.folder = final;
+  r.out_dir = folder / "again";
+  TrainingRun again(r, Task::pretrain, std::move(next));
   again.initialize();
   EXPECT_EQ(again.validate(), run.validate());
 }
 
+// The weights' bytes and the losses of a run; `stops` are steps after which it is begun anew from
+// its newest checkpoint.
+struct Trace {
+  std::string weights, metrics;
+};
+Trace trace(Recipe r, std::vector<int64_t> stops) {
+  const Quiet quiet;
+  const TempFolder folder;
+  r.out_dir = folder / "out";
+  r.resume = "auto";
+  const int64_t all = *r.max_steps;
+  stops.push_back(all);
+  for (const int64_t stop : stops) {
+    TrainingRun run(r, Task::pretrain, inputs(13, 3));
+    run.initialize();
+    if (stop < all) {
+      run.stop_after(stop);
+      run.train();
+      continue;
+    }
+    run.train();
+    run.finish();
+  }
+  // The time of a step is the only column that differs from run to run.
+  std::string losses;
+  for (const MetricsRow& row : read_metrics(fs::path(r.out_dir) / "logs/csv/version_0/metrics.csv"))
+    losses += fmt::format("{} {} {} {} {} {} {}\n", row.epoch, row.iter, row.step,
+                          row.learning_rate.value_or(-1), row.loss.value_or(-1), row.total_tokens,
+                          row.val_loss.value_or(-1));
+  return {read_text(fs::path(r.out_dir) / "final" / "model.safetensors"), losses};
+}
+
+TEST(TrainingRun, ResumesBitForBit) {
+  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed"})
+    for (const char* optimizer : {"AdamW", "SGD"}) {
+      Recipe r = small_recipe(TempFolder());
+      r.precision = precision;
+      r.optimizer = optimizer;
+      r.momentum = 0.9;
+      r.max_steps = 11;
+      r.lr_warmup_steps = 3;
+      r.eval_interval = 2;
+      r.save_interval = 3;
+      const Trace whole = trace(r, {});
+      const Trace parts = trace(r, {1, 4, 5, 10});
+      EXPECT_TRUE(whole.weights == parts.weights) << precision << " " << optimizer;
+      EXPECT_EQ(whole.metrics, parts.metrics) << precision << " " << optimizer;
+    }
+}
+
+TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
+  {
+    TrainingRun run(r, Task::pretrain, inputs(5, 0));
+    run.initialize();
+    run.train();
+    run.finish();
+  }
+  r.resume = "true";
+  TrainingRun again(r, Task::pretrain, inputs(5, 0));
+  again.initialize();
+  EXPECT_TRUE(again.complete());
+  r.max_steps = 5;
+  TrainingRun longer(r, Task::pretrain, inputs(5, 0));
+  EXPECT_NE(
+      message_of(Fault::usage, [&] { longer.initialize(); }).find("no state of the optimizer"),
+      std::string::npos);
+}
+
+TEST(TrainingRun, RefusesToGoOnWithAnotherRunsState) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
+  r.save_interval = 2;
+  {
+    TrainingRun run(r, Task::pretrain, inputs(8, 0));
+    run.initialize();
+    run.stop_after(2);
+    run.train();
+  }
+  r.resume = "true";
+  const auto refusal = [&](const Recipe& other, int64_t train) {
+    TrainingRun run(other, Task::pretrain, inputs(train, 0));
+    return message_of(Fault::usage, [&] { run.initialize(); });
+  };
+  EXPECT_NE(refusal(r, 9).find("a training set of 8, and this run has 9"), std::string::npos);
+  Recipe seed = r, batch = r;
+  seed.seed = 7;
+  EXPECT_NE(refusal(seed, 8).find("seed 42, and this run has 7"), std::string::npos);
+  batch.global_batch_size = 2;
+  EXPECT_NE(refusal(batch, 8).find("a place in the data"), std::string::npos);
+  Recipe none = r;
+  none.out_dir = folder / "elsewhere";
+  TrainingRun run(none, Task::pretrain, inputs(8, 0));
+  EXPECT_NE(message_of(Fault::file, [&] { run.initialize(); }).find("no complete checkpoint"),
+            std::string::npos);
+}
+
+TEST(TrainingRun, StartingAnewKeepsTheEarlierRunsCheckpoints) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
+  for (int i = 0; i < 3; ++i) {
+    TrainingRun run(r, Task::pretrain, inputs(5, 0));
+    run.initialize();
+    run.train();
+    run.finish();
+  }
+  for (const char* name : {"final", "previous-1/final", "previous-2/final"})
+    EXPECT_NO_THROW(verify_checkpoint(fs::path(r.out_dir) / name)) << name;
+}
+
+TEST(TrainingRun, KeepsTheNewestCheckpoints) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
+  r.max_steps = 9;
+  r.save_interval = 2;
+  r.keep_last = 2;
+  TrainingRun run(r, Task::pretrain, inputs(8, 0));
+  run.initialize();
+  run.train();
+  run.finish();
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(r.out_dir))
+    names.insert(entry.path().filename().string());
+  EXPECT_EQ(names, (std::set<std::string>{"step-00000006", "step-00000008", "final", "logs",
+                                          "loss.svg", "report.html"}));
+}
+
 TEST(TrainingRun, ValidatesTheFirstMicroBatchesOnlyWhenTold) {
   const Quiet quiet;
-  const auto loss = [](int64_t iterations, int64_t held_out) {
-    Recipe r = small_recipe();
+  const TempFolder folder;
+  const auto loss = [&](int64_t iterations, int64_t held_out) {
+    Recipe r = small_recipe(folder);
     r.eval_max_iters = iterations;
-    TrainingRun run(r, small_model(), samples(4), samples(held_out), 0);
+    TrainingRun run(r, Task::pretrain, inputs(4, held_out));
     run.initialize();
     return run.validate();
   };
@@ -208,36 +253,100 @@ TEST(TrainingRun, ValidatesTheFirstMicroBatchesOnlyWhenTold) {
 
 TEST(TrainingRun, TakesAnyBatchSizeWithoutOverflow) {
   const Quiet quiet;
-  Recipe r = small_recipe();
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
   r.global_batch_size = r.micro_batch_size = INT64_MAX;
   r.eval_max_iters = INT64_MAX;
   r.max_steps = 1;
-  TrainingRun run(r, small_model(), samples(5), samples(2), 0);
+  TrainingRun run(r, Task::pretrain, inputs(5, 2));
   run.initialize();
   EXPECT_NO_THROW(run.train());
 }
 
-TEST(TrainingRun, WithoutValidationDataThereIsNoValidation) {
+TEST(TrainingRun, StopsWhenItsTimeIsUp) {
   const Quiet quiet;
-  TrainingRun run(small_recipe(), small_model(), samples(4), {}, 0);
+  const TempFolder folder;
+  Recipe r = small_recipe(folder);
+  r.max_steps = 1'000'000'000;
+  r.max_time = 0.05;
+  TrainingRun run(r, Task::pretrain, inputs(5, 0));
   run.initialize();
   run.train();
-  EXPECT_EQ(run.validate(), -1);
-  EXPECT_EQ(run.report().find("held-out"), std::string::npos);
+  EXPECT_GT(run.steps(), 0);
+  EXPECT_LT(run.steps(), 1'000'000'000);
+  EXPECT_EQ(run.interrupted(), 0);
+  run.finish();
+  EXPECT_NO_THROW(verify_checkpoint(run.saved()));
+}
+
+TEST(TrainingRun, WithoutValidationDataThereIsNoValidation) {
+  const Quiet quiet;
+  const TempFolder folder;
+  TrainingRun run(small_recipe(folder), Task::pretrain, inputs(4, 0));
+  run.initialize();
+  run.train();
+  EXPECT_FALSE(run.validate());
+  EXPECT_EQ(run.report().find("Val Loss"), std::string::npos);
 }
 
 TEST(TrainingRun, KnowsBeforeTheTrainingThatItCannotSave) {
+  const Quiet quiet;
   const TempFolder folder;
-  TrainingRun run(small_recipe(), small_model(), samples(4), {}, 0);
-  EXPECT_NO_THROW(run.check_save(folder / "new"));
-  EXPECT_TRUE(fs::is_empty(folder.path())) << "the check left something behind";
+  Recipe r = small_recipe(folder);
+  folder.write("taken", "precious");
+  r.out_dir = folder / "taken";
+  TrainingRun run(r, Task::pretrain, inputs(4, 0));
+  EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("taken"), std::string::npos);
+  EXPECT_EQ(read_text(folder / "taken"), "precious");
+}
 
-  fs::create_directory(folder / "taken");
-  std::ofstream(folder / "taken" / "thesis.tex") << "precious";
-  EXPECT_NE(message_of(Fault::file, [&] { run.check_save(folder / "taken"); }).find("taken"),
+TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
+  const Quiet quiet;
+  const TempFolder folder;
+  TrainingRun run(small_recipe(folder), Task::pretrain, inputs(4, 2));
+  run.initialize();
+  run.trainer().params().weight(0).as<float>()[0] = NAN;
+  EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("before the first step the loss"),
             std::string::npos);
-  EXPECT_TRUE(fs::exists(folder / "taken" / "thesis.tex"));
-  EXPECT_NE(message_of(Fault::file, [&] { run.check_save(folder / "taken" / "thesis.tex"); }), "");
+}
+
+TEST(RunLength, TheShortestLimitCounts) {
+  Recipe r;
+  r.global_batch_size = 4;
+  r.micro_batch_size = 2;
+  const auto steps = [&] { return RunLength(r, 13, 130).steps(); };
+  r.epochs = 3;
+  EXPECT_EQ(steps(), 12) << "4 steps an epoch, of which the last has one sample";
+  r.max_steps = 5;
+  EXPECT_EQ(steps(), 5);
+  r.max_tokens = 65;
+  EXPECT_EQ(steps(), 2) << "32.5 tokens a step";
+  r.max_tokens = 66;
+  EXPECT_EQ(steps(), 3);
+}
+
+TEST(RunLength, CountsSamplesAndMicroBatches) {
+  Recipe r;
+  r.global_batch_size = 4;
+  r.micro_batch_size = 2;
+  r.epochs = 3;
+  const RunLength length(r, 13, 130);
+  EXPECT_EQ(length.iterations(1), 2);
+  EXPECT_EQ(length.iterations(4), 7);
+  EXPECT_EQ(length.iterations(5), 9);
+  EXPECT_EQ(length.samples_in(4), 13);
+  EXPECT_EQ(length.samples_in(6), 21);
+  EXPECT_EQ(length.epoch_after(3), 1);
+  EXPECT_EQ(length.epoch_after(4), 2);
+}
+
+TEST(RunLength, TheWarmUpIsStepsOrAPart) {
+  Recipe r;
+  r.max_steps = 40;
+  r.lr_warmup_steps = 7;
+  EXPECT_EQ(RunLength(r, 13, 130).warmup_steps(), 7);
+  r.lr_warmup_fraction = 0.25;
+  EXPECT_EQ(RunLength(r, 13, 130).warmup_steps(), 10);
 }
 
 }  // namespace

@@ -1,0 +1,104 @@
+#include "checkpoint/convert_model.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/json_text.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/tensor_writer.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Files that belong to a model's folder whatever its weights are stored as.
+constexpr std::array kCompanions = {"generation_config.json",
+                                    "tokenizer.json",
+                                    "tokenizer_config.json",
+                                    "tokenizer.model",
+                                    "special_tokens_map.json",
+                                    "added_tokens.json",
+                                    "vocab.json",
+                                    "merges.txt",
+                                    "chat_template.jinja",
+                                    "chat_template.json",
+                                    "preprocessor_config.json",
+                                    "prompt_style.yaml",
+                                    "hyperparameters.yaml",
+                                    "LICENSE",
+                                    "LICENSE.txt",
+                                    "LICENSE.md",
+                                    "NOTICE",
+                                    "README.md",
+                                    "USE_POLICY.md"};
+
+const char* torch_name(DType t) {
+  switch (t) {
+    case DType::f32: return "float32";
+    case DType::bf16: return "bfloat16";
+    case DType::f16: return "float16";
+    default:
+      fail(Fault::usage, "convert: weights are stored as f32, bf16 or f16, not {}", name_of(t));
+  }
+}
+
+// The text with the new type under the key that it has; both keys, if none.
+std::string with_dtype(const std::string& text, const fs::path& path, DType dtype) {
+  require(parse_json(text, path.string()).is_object(), Fault::file,
+          "{}: expected an object, found something else", text_location(text, path.string(), 0));
+  // Again, for the order of its keys: parse_json has proved it right.
+  auto root = nlohmann::ordered_json::parse(text);
+  const bool has_new = root.contains("dtype");
+  if (has_new) root["dtype"] = torch_name(dtype);
+  if (root.contains("torch_dtype") || !has_new) root["torch_dtype"] = torch_name(dtype);
+  return root.dump(2) + "\n";
+}
+
+bool is_real(const StoredType& type) {
+  return type.dtype && is_weight_type(*type.dtype);
+}
+
+std::vector<TensorToWrite> tensors_of(const ModelFolder& model, std::optional<DType> dtype) {
+  std::vector<TensorToWrite> out;
+  for (const auto& [name, entry] : model.tensors()) {
+    const StoredType from = entry.tensor->type;
+    const StoredType to = dtype && is_real(from) ? StoredType(*dtype) : from;
+    const TensorEntry source = entry;
+    out.push_back({{name, to, entry.tensor->shape},
+                   from,
+                   [source](int64_t first, int64_t n, std::vector<std::byte>& room) {
+                     return source.file->read(*source.tensor, first, n, room);
+                   }});
+  }
+  return out;
+}
+
+}  // namespace
+
+void convert_model(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
+  if (options.dtype) torch_name(*options.dtype);  // refuses others
+  require(options.max_shard_bytes > 0, Fault::usage, "convert: shards of {} bytes",
+          options.max_shard_bytes);
+  const ModelFolder model(from);
+  const fs::path config = from / "config.json";
+  const std::string text = read_text(config);
+  NewFolder folder(to);
+  std::error_code error;
+  require(!fs::equivalent(from, to, error), Fault::usage,
+          "{}: expected another folder to convert to, found the same one", to.string());
+  Manifest sums;
+  sums["config.json"] = write_text(folder.path() / "config.json",
+                                   options.dtype ? with_dtype(text, config, *options.dtype) : text);
+  for (const char* name : kCompanions)
+    if (fs::is_regular_file(from / name, error))
+      sums[name] = write_copy(from / name, folder.path() / name);
+  write_weights(folder.path(), tensors_of(model, options.dtype), options.max_shard_bytes,
+                Threads::all, sums);
+  write_manifest(folder.path(), sums);
+  folder.commit();
+}
+
+}  // namespace capstan

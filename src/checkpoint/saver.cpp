@@ -1,0 +1,187 @@
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/log.h"
+#include "checkpoint/find.h"
+#include "checkpoint/tensor_writer.h"
+#include "checkpoint/training_checkpoint.h"
+#include "ops/elementwise.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What a save writes beside the request: views of the tensors, and the rest by value, since the
+// training goes on meanwhile.
+struct Contents {
+  ModelConfig config;
+  std::vector<TensorToWrite> weights, moments;
+  std::map<std::string, std::string> optimizer;  // metadata
+};
+
+// The tensors of the run itself, by the names that Snapshot has for them.
+struct Live {
+  const Parameters& params;
+  const Optimizer& optimizer;
+  Tensor stored(int i) const { return params.stored(i); }
+  Tensor first_moment(int i) const { return optimizer.first_moment(i); }
+  Tensor second_moment(int i) const { return optimizer.second_moment(i); }
+};
+
+template <class Source>
+Contents contents_of(const Parameters& params, const Optimizer& optimizer, const Source& source,
+                     Queue* q) {
+  Contents c;
+  c.config = params.spec().config;
+  c.config.dtype = params.types().master;
+  c.optimizer = {{"optimizer", std::string(name_of(optimizer.options().kind))},
+                 {"steps", std::to_string(optimizer.steps())}};
+  for (int i = 0; i < params.count(); ++i)
+    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts) {
+      const auto add = [&](std::vector<TensorToWrite>& to, std::string name, const Tensor& whole) {
+        if (whole)
+          to.push_back(tensor_to_write(std::move(name), whole.rows(part.first_row, part.rows),
+                                       whole.dtype(), q));
+      };
+      const auto moment = [&](std::string_view name) {
+        return fmt::format("{}.{}", part.name, name);
+      };
+      add(c.weights, part.name, source.stored(i));
+      add(c.moments, moment(optimizer.first_moment_name()), source.first_moment(i));
+      add(c.moments, moment(optimizer.second_moment_name()), source.second_moment(i));
+    }
+  return c;
+}
+
+int64_t nbytes(const std::vector<TensorToWrite>& tensors) {
+  int64_t bytes = 0;
+  for (const TensorToWrite& t : tensors) bytes += t.item.nbytes();
+  return bytes;
+}
+
+FileSum write_extra(const fs::path& folder, const ExtraFile& extra) {
+  const fs::path path = folder / extra.name;
+  std::error_code error;
+  fs::create_directories(path.parent_path(), error);
+  require(!error, Fault::file, "{}: cannot create the folder: {}", path.parent_path().string(),
+          error.message());
+  return extra.copy_of.empty() ? write_text(path, extra.contents) : write_copy(extra.copy_of, path);
+}
+
+void write_checkpoint(const Contents& contents, const SaveRequest& request, Threads threads) {
+  NewFolder folder(request.dir);
+  const fs::path& path = folder.path();
+  require_space(path, nbytes(contents.weights) + (request.moments ? nbytes(contents.moments) : 0));
+  Manifest sums;
+  sums["generation_config.json"] =
+      write_text(path / "generation_config.json", generation_config_json(contents.config));
+  for (const ExtraFile& extra : request.extras) sums[extra.name] = write_extra(path, extra);
+  sums["config.json"] = write_text(path / "config.json", config_json(contents.config));
+  write_weights(path, contents.weights, request.max_shard_bytes, threads, sums);
+  sums[std::string(kStateFile)] =
+      write_extra(path, ExtraFile::text(std::string(kStateFile), state_json(request.state)));
+  if (request.moments)
+    sums[std::string(kOptimizerFile)] =
+        write_tensor_file(path / kOptimizerFile, contents.moments, contents.optimizer, threads);
+  write_manifest(path, sums);
+  folder.commit();
+  if (request.keep > 0)
+    keep_last(fs::absolute(request.dir).lexically_normal().parent_path(), request.keep);
+}
+
+// Signals are for the thread that trains: this one must not be interrupted in its writes.
+template <class Body>
+std::future<void> start_without_signals(Body body) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const auto restore = [&] { pthread_sigmask(SIG_SETMASK, &before, nullptr); };
+  try {
+    auto running = std::async(std::launch::async, std::move(body));
+    restore();
+    return running;
+  } catch (const std::exception& e) {
+    restore();
+    fail(Fault::device, "cannot start a thread to save with: {}", e.what());
+  }
+}
+
+}  // namespace
+
+Snapshot::Snapshot(Queue& q, const Parameters& params, const Optimizer& optimizer) {
+  const auto add = [&](std::vector<Buffer>& to, const Tensor& like, const char* name) {
+    to.emplace_back();
+    if (like) to.back() = q.arena().make(Category::staging, like.dtype(), like.shape(), name);
+  };
+  for (int i = 0; i < params.count(); ++i) {
+    add(stored_, params.stored(i), "staged parameter");
+    add(m_, optimizer.first_moment(i), "staged first moment");
+    add(v_, optimizer.second_moment(i), "staged second moment");
+  }
+}
+
+void Snapshot::capture(Queue& q, const Parameters& params, const Optimizer& optimizer) {
+  const auto copy = [&](const Tensor& to, const Tensor& from) {
+    if (from) cast(q, to, from);
+  };
+  for (int i = 0; i < params.count(); ++i) {
+    copy(stored(i), params.stored(i));
+    copy(first_moment(i), optimizer.first_moment(i));
+    copy(second_moment(i), optimizer.second_moment(i));
+  }
+  q.synchronize();
+}
+
+CheckpointSaver::CheckpointSaver(Queue& q, const Parameters& params, const Optimizer& optimizer,
+                                 Snapshot* snapshot)
+    : q_(q), params_(params), optimizer_(optimizer), snapshot_(snapshot) {}
+
+CheckpointSaver::~CheckpointSaver() {
+  try {
+    wait();
+  } catch (const std::exception& e) {
+    log::warn("{}", e.what());
+  }
+}
+
+void CheckpointSaver::save(SaveRequest request) {
+  wait();
+  if (snapshot_ == nullptr) {
+    const Live live{params_, optimizer_};
+    return write_checkpoint(contents_of(params_, optimizer_, live, &q_), request, Threads::all);
+  }
+  snapshot_->capture(q_, params_, optimizer_);
+  running_ = start_without_signals(
+      [contents = contents_of(params_, optimizer_, *snapshot_, nullptr),
+       request = std::move(request)] { write_checkpoint(contents, request, Threads::one); });
+}
+
+void CheckpointSaver::wait() {
+  if (running_.valid()) running_.get();
+}
+
+bool CheckpointSaver::busy() const {
+  return running_.valid() &&
+         running_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
+}
+
+int64_t CheckpointSaver::bytes() const {
+  int64_t bytes = 0;
+  for (int i = 0; i < params_.count(); ++i)
+    for (const Tensor& t :
+         {params_.stored(i), optimizer_.first_moment(i), optimizer_.second_moment(i)})
+      if (t) bytes += t.nbytes();
+  return bytes;
+}
+
+void check_can_save(const fs::path& dir, int64_t bytes, int at_once) {
+  const NewFolder folder(dir);
+  require_writable(folder.path());
+  require_space(folder.path().parent_path(), bytes * at_once);
+}
+
+}  // namespace capstan

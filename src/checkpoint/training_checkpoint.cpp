@@ -1,0 +1,89 @@
+#include "checkpoint/training_checkpoint.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/json_text.h"
+#include "checkpoint/safetensors.h"
+#include "checkpoint/stored_parts.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<TensorToRead> moment_parts(const Parameters& params, const Optimizer& optimizer) {
+  std::vector<TensorToRead> parts;
+  for (int i = 0; i < params.count(); ++i)
+    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts) {
+      const auto add = [&](std::string_view moment, const Tensor& tensor) {
+        if (tensor)
+          parts.push_back(
+              {fmt::format("{}.{}", part.name, moment), tensor.rows(part.first_row, part.rows)});
+      };
+      add(optimizer.first_moment_name(), optimizer.first_moment(i));
+      add(optimizer.second_moment_name(), optimizer.second_moment(i));
+    }
+  return parts;
+}
+
+std::string metadata(const SafetensorsFile& file, const char* key) {
+  const auto it = file.header().metadata.find(key);
+  require(it != file.header().metadata.end(), Fault::file,
+          "{}: expected {} in the metadata, found none", file.path().string(), in_quotes(key));
+  return it->second;
+}
+
+int64_t steps_of(const SafetensorsFile& file) {
+  const std::string text = metadata(file, "steps");
+  int64_t steps = -1;
+  const auto end = std::from_chars(text.data(), text.data() + text.size(), steps).ptr;
+  require(end == text.data() + text.size() && steps >= 0, Fault::file,
+          "{}: steps: expected a whole number, found {}", file.path().string(), in_quotes(text));
+  return steps;
+}
+
+}  // namespace
+
+TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
+                              const fs::path& dir) {
+  const TrainingState state = read_state(dir);
+  const ModelFolder folder(dir);
+  check_weights(params, folder, dir);
+  const auto weights = stored_parts(params);
+  const std::string other =
+      differences(weights, folder.tensors(),
+                  {.same_type = true, .may_ignore = [](const auto&) { return true; }});
+  require(other.empty(), Fault::file,
+          "{}: was saved in another precision than {}: {}; resume with the precision of the run",
+          dir.string(), name_of(params.precision()), other);
+
+  std::error_code error;
+  require(fs::exists(dir / kOptimizerFile, error), Fault::file,
+          "{}: expected the moments of the optimizer, found none; a run cannot go on from this "
+          "folder, but one can start from its weights",
+          (dir / kOptimizerFile).string());
+  const SafetensorsFile file(dir / kOptimizerFile);
+  const std::string kind = metadata(file, "optimizer");
+  require(kind == name_of(optimizer.options().kind), Fault::file,
+          "{}: expected the moments of {}, found those of {}; resume with the optimizer of the run",
+          file.path().string(), name_of(optimizer.options().kind), in_quotes(kind));
+  TensorEntries found;
+  for (const StoredTensor& t : file.tensors()) found[t.name] = {&file, &t};
+  const auto moments = moment_parts(params, optimizer);
+  const std::string problems = differences(moments, found, {.same_type = true, .may_ignore = {}});
+  require(problems.empty(), Fault::file,
+          "{}: the moments are not those of this run's {}: {}; resume with the optimizer and the "
+          "precision of the run",
+          file.path().string(), kind, problems);
+  const int64_t steps = steps_of(file);
+
+  read_tensors(q, weights, folder.tensors());
+  read_tensors(q, moments, found);
+  if (q.device() != Device::sim) params.refresh_weights(q);
+  optimizer.restore(steps);
+  return state;
+}
+
+}  // namespace capstan

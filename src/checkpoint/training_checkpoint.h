@@ -1,0 +1,111 @@
+#pragma once
+
+#include <filesystem>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/training_state.h"
+#include "optim/optimizer.h"
+
+// A training checkpoint is a model's folder with
+//   training_state/state.json             a TrainingState
+//   training_state/optimizer.safetensors  "NAME.exp_avg", "NAME.exp_avg_sq" or
+//                                         "NAME.momentum_buffer" for every tensor NAME of the
+//                                         model; its metadata: "optimizer" and "steps"
+//   MANIFEST.json                         manifest.h
+namespace capstan {
+
+// Restores parameters, moments and the count of the optimizer's steps, bit for bit, and returns the
+// state. Throws Fault::file and changes nothing unless everything is there, in the types that the
+// run stores: another precision or optimizer is told as such. Verifies no sums: call
+// verify_checkpoint first, or take what newest_checkpoint found. On sim it checks, and reads no
+// data.
+TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
+                              const std::filesystem::path& dir);
+
+// A file that goes along: a tokenizer, the recipe. The name may have folders in it. One that is
+// called generation_config.json takes the place of ours.
+struct ExtraFile {
+  std::string name;
+  std::string contents;
+  std::filesystem::path copy_of;  // where this is given, its contents are taken instead
+
+  static ExtraFile text(std::string name, std::string contents) {
+    return {std::move(name), std::move(contents), {}};
+  }
+  static ExtraFile copy(std::string name, std::filesystem::path of) {
+    return {std::move(name), {}, std::move(of)};
+  }
+};
+
+// Room for one copy of all that a checkpoint holds. The arena must outlive it; it stays where it
+// is, since a save in progress reads from it.
+class Snapshot {
+ public:
+  // Takes Category::staging from the queue's arena, outside of a phase.
+  Snapshot(Queue& q, const Parameters& params, const Optimizer& optimizer);
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  // Copies the stored parameters and the moments; done on return.
+  void capture(Queue& q, const Parameters& params, const Optimizer& optimizer);
+
+  // Of parameter i; what the optimizer has none of is absent.
+  Tensor stored(int i) const { return *stored_[static_cast<size_t>(i)]; }
+  Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
+  Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
+
+ private:
+  std::vector<Buffer> stored_, m_, v_;
+};
+
+// What one save writes.
+struct SaveRequest {
+  std::filesystem::path dir;  // a checkpoint of that name is replaced
+  TrainingState state;
+  std::vector<ExtraFile> extras;
+  int64_t max_shard_bytes = 5'000'000'000;
+  bool moments = true;  // without them it is a model to use, not a state to go on from
+  int keep = 0;         // afterwards keep_last(dir's folder, keep); 0: deletes nothing
+};
+
+// Saves checkpoints, one at a time. With a snapshot, save() copies into it and returns, and a
+// thread writes; without one, save() writes from the parameters and returns when that is done.
+// All arguments must outlive it. Belongs to one thread.
+class CheckpointSaver {
+ public:
+  CheckpointSaver(Queue& q, const Parameters& params, const Optimizer& optimizer,
+                  Snapshot* snapshot);
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+  // Waits. An error that nobody waited for is logged as a warning.
+  ~CheckpointSaver();
+
+  // Waits for the save before it, and throws its error. The folder appears under its name when it
+  // is complete and on the disk; until then, and after any failure (Fault::file, naming the file),
+  // what had the name before is untouched.
+  void save(SaveRequest request);
+  // Until the last save is done. Throws its error, once.
+  void wait();
+  bool busy() const;
+
+  // Bytes of a checkpoint but for small files: about what a disk needs.
+  int64_t bytes() const;
+
+ private:
+  Queue& q_;
+  const Parameters& params_;
+  const Optimizer& optimizer_;
+  Snapshot* snapshot_;
+  std::future<void> running_;
+};
+
+// Proves, before a run starts, that `dir` can be saved to: the folder can be made (its parents
+// are), a probe of a few bytes can be written and synced there, and `at_once` times `bytes` are
+// free: 2 where a run saves more than once, since the checkpoint before stays until the next is
+// complete. Throws Fault::file, naming the file or folder, and the space needed.
+void check_can_save(const std::filesystem::path& dir, int64_t bytes, int at_once = 1);
+
+}  // namespace capstan

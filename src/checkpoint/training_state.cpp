@@ -1,0 +1,119 @@
+#include "checkpoint/training_state.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json_text.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kFormat = 1;
+
+// The one table of the fields: calls visit(key, field) for each.
+template <class State, class Visit>
+void for_each_field(State& s, const Visit& visit) {
+  visit("step", s.step);
+  visit("seed", s.seed);
+  visit("epoch", s.epoch);
+  visit("samples", s.samples);
+  visit("tokens", s.tokens);
+  visit("padding", s.padding);
+  visit("targets", s.targets);
+  visit("seconds", s.seconds);
+  visit("dataset_samples", s.dataset_samples);
+  visit("dataset_fingerprint", s.dataset_fingerprint);
+  visit("first_loss", s.first_loss);
+  visit("last_loss", s.last_loss);
+  visit("val_loss", s.val_loss);
+  visit("recipe", s.recipe);
+}
+
+json to_json(const std::optional<double>& value) {
+  return value && std::isfinite(*value) ? json(*value) : json(nullptr);
+}
+template <class T>
+json to_json(const T& value) {
+  return value;
+}
+
+// Each returns what was expected if the value is something else.
+const char* from_json(int64_t& to, const json& value) {
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) return "a whole number";
+  to = value.get<int64_t>();
+  return nullptr;
+}
+const char* from_json(uint64_t& to, const json& value) {
+  if (!value.is_number_unsigned()) return "a whole number";
+  to = value.get<uint64_t>();
+  return nullptr;
+}
+const char* from_json(double& to, const json& value) {
+  if (!value.is_number()) return "a number";
+  to = value.get<double>();
+  return nullptr;
+}
+const char* from_json(std::optional<double>& to, const json& value) {
+  if (value.is_null()) return nullptr;
+  if (!value.is_number()) return "a number or null";
+  to = value.get<double>();
+  return nullptr;
+}
+const char* from_json(std::string& to, const json& value) {
+  if (!value.is_string()) return "a string";
+  to = value.get<std::string>();
+  return nullptr;
+}
+
+}  // namespace
+
+std::string state_json(const TrainingState& state) {
+  nlohmann::ordered_json out = {{"format", kFormat}};
+  for_each_field(state, [&](const char* key, const auto& field) { out[key] = to_json(field); });
+  // Whatever bytes a recipe has: a save must not fail for them.
+  return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+TrainingState parse_state(std::string_view text, std::string_view where) {
+  const json root = parse_json(text, where);
+  require(root.is_object(), Fault::file, "{}: expected an object, found {}",
+          text_location(text, where, 0), shown(root));
+  const auto check = [&](const char* key, const char* expected) {
+    const auto it = root.find(key);
+    if (expected != nullptr)
+      fail(Fault::file, "{}: {}: expected {}, found {}", json_location(text, where, {key}), key,
+           expected, it == root.end() ? "none" : shown(*it));
+  };
+  const auto format = root.find("format");
+  check("format", format == root.end() || *format != kFormat ? "1" : nullptr);
+  std::set<std::string> known = {"format"};
+  TrainingState state;
+  for_each_field(state, [&](const char* key, auto& field) {
+    known.insert(key);
+    const auto it = root.find(key);
+    check(key, it == root.end() ? "a value" : from_json(field, *it));
+  });
+  for (const auto& [key, _] : root.items())
+    require(known.contains(key), Fault::file, "{}: {}: no such key",
+            json_location(text, where, {key}), in_quotes(key));
+  return state;
+}
+
+TrainingState read_state(const fs::path& dir) {
+  const fs::path path = dir / kStateFile;
+  std::error_code error;
+  require(fs::exists(path, error), Fault::file,
+          "{}: expected the state of a training run, found none; a run cannot be resumed from this "
+          "folder, but one can start from its weights",
+          path.string());
+  return parse_state(read_text(path), path.string());
+}
+
+}  // namespace capstan

@@ -1,0 +1,130 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+
+#include "base/log.h"
+#include "cli/app.h"
+#include "cli/text_model.h"
+#include "train/setup.h"
+
+namespace capstan::cli {
+namespace {
+
+struct Options {
+  std::string folder, prompt_style, system, precision;
+  int64_t context = 4096;
+  GenerateOptions generate;
+};
+
+// What was said, as the model reads it.
+class Conversation {
+ public:
+  Conversation(TextModel& text, const std::string& system) : text_(text) {
+    require(system.empty() || text.has_chat_template(), Fault::usage,
+            "--system: this model has no chat template to put it in");
+    if (!system.empty()) messages_.push_back({Role::system, system});
+  }
+
+  // Tokens up to the answer to this question. The oldest turns go where the context is too short.
+  std::vector<int32_t> ask(const std::string& question, int64_t room) {
+    if (!text_.has_chat_template()) {
+      std::vector<int32_t> tokens = history_;
+      const auto turn = text_.prompt_tokens(question);
+      if (std::ssize(tokens) + std::ssize(turn) > room) tokens.clear();
+      tokens.insert(tokens.end(), turn.begin(), turn.end());
+      return history_ = tokens;
+    }
+    messages_.push_back({Role::user, question});
+    std::vector<int32_t> tokens = text_.chat_tokens(messages_);
+    while (std::ssize(tokens) > room && turns() > 1) {
+      const auto first = messages_.begin() + (messages_.front().role == Role::system ? 1 : 0);
+      messages_.erase(first, first + 2);
+      tokens = text_.chat_tokens(messages_);
+    }
+    return tokens;
+  }
+
+  void answered(std::span<const int32_t> tokens) {
+    history_.insert(history_.end(), tokens.begin(), tokens.end());
+    history_.push_back(text_.tokenizer().eos());
+    if (text_.has_chat_template())
+      messages_.push_back({Role::assistant, text_.tokenizer().decode(tokens)});
+  }
+
+ private:
+  int64_t turns() const {
+    return std::count_if(messages_.begin(), messages_.end(),
+                         [](const Message& m) { return m.role == Role::user; });
+  }
+
+  TextModel& text_;
+  std::vector<Message> messages_;
+  std::vector<int32_t> history_;
+};
+
+bool read_question(std::string& question) {
+  fmt::print(">> Prompt: ");
+  std::fflush(stdout);
+  return static_cast<bool>(std::getline(std::cin, question)) && !question.empty();
+}
+
+void talk(TextModel& text, Options& o) {
+  Conversation conversation(text, o.system);
+  std::vector<int32_t> in_cache;
+  std::string question;
+  for (uint64_t turn = 0; read_question(question); ++turn) {
+    const std::vector<int32_t> prompt =
+        conversation.ask(question, text.capacity() - o.generate.max_new_tokens);
+    if (std::ssize(prompt) >= text.capacity()) {
+      log::warn("this question alone has {} tokens, and there is room for {}; ask a shorter one",
+                prompt.size(), text.capacity());
+      return;
+    }
+    // What the cache holds of this conversation need not be computed again; one token at least is.
+    const auto differs =
+        std::mismatch(in_cache.begin(), in_cache.end(), prompt.begin(), prompt.end() - 1);
+    o.generate.cached = differs.first - in_cache.begin();
+    o.generate.sample = turn;
+    fmt::print(">> Reply: ");
+    const auto start = std::chrono::steady_clock::now();
+    const std::vector<int32_t> answer = text.stream(prompt, o.generate);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    fmt::print("\n");
+    log::info("{} tokens, {:.1f} tok/s", answer.size(),
+              static_cast<double>(answer.size()) / took.count());
+    in_cache = prompt;
+    if (!answer.empty()) in_cache.insert(in_cache.end(), answer.begin(), answer.end() - 1);
+    conversation.answered(answer);
+  }
+}
+
+}  // namespace
+
+int chat(const Arguments& arguments) {
+  CLI::App app("Talks with a model, which remembers what was said; an empty line ends it.",
+               "capstan chat");
+  Options o;
+  app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
+  app.add_option("--prompt_style", o.prompt_style,
+                 "how the model is asked; else as the folder says");
+  app.add_option("--system", o.system, "what the model is told beforehand");
+  app.add_option("--context", o.context, "tokens that are remembered at most")
+      ->capture_default_str()
+      ->check(number(2));
+  add_sampling(app, o.generate);
+  add_precision(app, o.precision);
+  if (!parse(app, arguments)) return 0;
+  TextModel text(find_checkpoint_dir(o.folder), o.prompt_style);
+  const int64_t positions = std::min(o.context, text.config().max_positions);
+  o.generate.max_new_tokens =
+      std::min(o.generate.max_new_tokens, std::max<int64_t>(1, positions / 2));
+  text.set_stops(o.generate);
+  text.load(o.precision, positions);
+  talk(text, o);
+  return 0;
+}
+
+}  // namespace capstan::cli

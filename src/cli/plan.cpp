@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/app.h"
+#include "cli/recipe_arguments.h"
+#include "report/summary.h"
+#include "train/fit.h"
+#include "train/run.h"
+#include "train/setup.h"
+
+namespace capstan::cli {
+namespace {
+
+struct Options {
+  std::string recipe, memory, command;
+  bool json = false;
+};
+
+// What is planned: the run itself where all that it reads is on the disk, else the largest batch
+// that the recipe allows.
+struct Planned {
+  TrainOptions options;
+  std::string model;
+  std::string basis;
+  std::optional<int64_t> steps;
+};
+
+Planned plan_for(const Recipe& recipe, Task task) {
+  Planned p;
+  const NamedModel model = model_of(recipe, task, nullptr, true);
+  p.model = model.name;
+  std::string missing = "the checkpoint is not on this disk";
+  if (!model.folder.empty() || task == Task::pretrain) {
+    try {
+      const RunInputs inputs = find_inputs(recipe, task);
+      p.options = run_options(recipe, inputs);
+      p.steps = RunLength(recipe, inputs.data.train, inputs.max_seq_length).steps();
+      p.basis = fmt::format("for the {} samples of the data, the longest of {} tokens",
+                            inputs.data.train.size(), inputs.data.train.longest());
+      return p;
+    } catch (const Error& e) {
+      if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
+      missing = e.what();
+      missing.resize(std::min(missing.find('\n'), missing.size()));
+    }
+  }
+  p.options = worst_case_options(recipe, model.config);
+  p.basis =
+      fmt::format("for the largest batch that the recipe allows: {} samples of {} tokens ({})",
+                  p.options.limits.documents, p.options.limits.longest, missing);
+  return p;
+}
+
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
+
+int64_t disk_bytes(const TrainOptions& o) {
+  const auto types = types_of(o.precision);
+  const int64_t n = make_spec(o.model).parameter_count();
+  const bool adamw = o.optimizer.kind == OptimizerOptions::Kind::adamw;
+  const int64_t moments = adamw ? 2 : (o.optimizer.momentum > 0 ? 1 : 0);
+  return n * (size_of(types.master) + moments * size_of(types.state));
+}
+
+void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
+  nlohmann::ordered_json categories;
+  for (int i = 0; i < kCategories; ++i)
+    if (const int64_t n = fit.plan.at_peak[static_cast<size_t>(i)]; n > 0)
+      categories[std::string(name_of(static_cast<Category>(i)))] = n;
+  if (const int64_t lost = fit.plan.total_bytes - fit.plan.peak_bytes; lost > 0)
+    categories["packing"] = lost;
+  nlohmann::ordered_json out = {
+      {"fits", fit.fits()},
+      {"model", {{"name", p.model}, {"parameters", make_spec(p.options.model).parameter_count()}}},
+      {"memory",
+       {{"peak_bytes", fit.plan.total_bytes},
+        {"available_bytes", fit.available},
+        {"by_category", categories},
+        {"peak_phase", fit.plan.peak_phase},
+        {"peak_buffer", fit.plan.peak_buffer}}},
+      {"batch",
+       {{"samples", p.options.limits.documents},
+        {"tokens", p.options.limits.tokens},
+        {"longest", p.options.limits.longest}}},
+      {"largest", {{"micro_batch_size", micro_batch}, {"max_seq_length", sequence}}},
+      {"checkpoint_bytes", disk_bytes(p.options)},
+      {"fits_with", fit.changes},
+      {"basis", p.basis}};
+  if (p.steps) out["steps"] = *p.steps;
+  fmt::print("{}\n", out.dump(2));
+}
+
+void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
+  const TrainOptions& o = p.options;
+  fmt::print("{}: {} parameters, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
+             format_count(static_cast<double>(make_spec(o.model).parameter_count())),
+             name_of(o.precision), name_of(o.recompute), name_of(o.optimizer.kind), p.basis,
+             plan_table(fit.plan));
+  if (micro_batch > 0)
+    fmt::print(
+        "  largest that fits: train.micro_batch_size {} at {} tokens, or "
+        "train.max_seq_length {} at {} samples\n",
+        micro_batch, o.limits.longest, sequence, o.limits.documents);
+  fmt::print("  a checkpoint to go on from takes {} of disk{}\n\n{}\n", bytes(disk_bytes(o)),
+             p.steps ? fmt::format("; the run has {} steps", *p.steps) : "", fit.verdict());
+}
+
+}  // namespace
+
+int plan(const Arguments& arguments) {
+  CLI::App app(
+      "Says what a run needs before it starts: the recipe run on a simulated device. "
+      "Exit code 0: it fits; 3: it does not. Any key of the recipe can follow.",
+      "capstan plan");
+  app.allow_extras();
+  Options o;
+  app.add_option("recipe", o.recipe, "a recipe (YAML), as --config");
+  app.add_option("--memory", o.memory, "what the device has, as 80GiB; else what is free here");
+  app.add_option("--command", o.command,
+                 "what the recipe is for; else LoRA's keys or a checkpoint_dir tell")
+      ->check(CLI::IsMember({"pretrain", "finetune_full", "finetune", "finetune_lora"}));
+  app.add_flag("--json", o.json, "print JSON");
+  try {
+    app.parse(Arguments(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return 0;
+  } catch (const CLI::ParseError& e) {
+    fail(Fault::usage, "{}; 'capstan plan --help' tells the options", e.what());
+  }
+  Arguments rest = app.remaining();
+  if (!o.recipe.empty()) rest.insert(rest.begin(), {"--config", o.recipe});
+  const Task task = o.command.empty()              ? task_of(rest)
+                    : o.command == "pretrain"      ? Task::pretrain
+                    : o.command == "finetune_full" ? Task::finetune_full
+                                                   : Task::finetune_lora;
+  const auto recipe = recipe_from(rest, task, "", defaults_of(task));
+  if (!recipe) return 0;
+  const int64_t available = o.memory.empty() ? available_memory() : parse_bytes(o.memory);
+  const Planned planned = plan_for(*recipe, task);
+  const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
+  TrainOptions bare = planned.options;
+  bare.staging = false;
+  const int64_t micro_batch = largest_micro_batch(bare, available);
+  const int64_t sequence = largest_sequence(bare, available);
+  (o.json ? print_json : print_text)(planned, fit, micro_batch, sequence);
+  return fit.fits() ? 0 : static_cast<int>(Fault::does_not_fit);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,88 @@
+#include "cli/text_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "checkpoint/checkpoint.h"
+#include "data/tokenizer_folder.h"
+
+namespace capstan::cli {
+namespace {
+
+ModelPrompting named_prompting(const std::string& style, const std::filesystem::path& folder) {
+  if (style == kChatTemplateStyle) {
+    auto found = chat_template_of(folder);
+    require(found.has_value(), Fault::file,
+            "{}: has no chat template that is known; give --prompt_style a name", folder.string());
+    return {nullptr, std::move(found)};
+  }
+  if (const ChatTemplate* chat = find_chat_template(style)) return {nullptr, *chat};
+  return {&prompt_style(style), std::nullopt};
+}
+
+}  // namespace
+
+TextModel::TextModel(const std::filesystem::path& folder, const std::string& style)
+    : folder_(folder), config_(read_config(folder)), tokenizer_(load_tokenizer(folder)) {
+  require(tokenizer_->vocab_size() <= config_.vocab, Fault::file,
+          "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          folder.string(), tokenizer_->vocab_size(), config_.vocab);
+  prompting_ = style.empty() ? prompting_of(folder, folder.filename().string())
+                             : named_prompting(style, folder);
+}
+
+bool TextModel::is_plain() const {
+  return prompting_.style != nullptr && prompting_.style->text == "{instruction}";
+}
+
+std::vector<int32_t> TextModel::with_bos(std::vector<int32_t> tokens) const {
+  const auto bos = tokenizer_->bos();
+  if (bos && (tokens.empty() || tokens.front() != *bos)) tokens.insert(tokens.begin(), *bos);
+  return tokens;
+}
+
+std::vector<int32_t> TextModel::prompt_tokens(std::string_view instruction) const {
+  return with_bos(encode(prompt_pieces(prompting_, instruction), *tokenizer_).tokens);
+}
+
+std::vector<int32_t> TextModel::chat_tokens(std::span<const Message> messages) const {
+  return encode(render(*prompting_.chat_template, messages, true), *tokenizer_).tokens;
+}
+
+void TextModel::set_stops(GenerateOptions& options) const {
+  options.stop_ids = config_.eos_ids;
+  options.stop_ids.push_back(tokenizer_->eos());
+  if (prompting_.style != nullptr)
+    options.stop_sequences = stop_sequences(*prompting_.style, *tokenizer_);
+  if (!prompting_.chat_template) return;
+  for (const Piece& piece :
+       render(*prompting_.chat_template,
+              std::vector<Message>{{Role::user, "x"}, {Role::assistant, "y"}}, false))
+    if (piece.special && piece.learn)
+      if (const auto id = tokenizer_->id_of(piece.text)) options.stop_ids.push_back(*id);
+}
+
+void TextModel::load(const std::string& precision, int64_t positions) {
+  loaded_ = std::make_unique<LoadedModel>(
+      folder_, InferenceOptions{.model = config_,
+                                .precision = inference_precision(precision, config_),
+                                .limits = {},
+                                .positions = positions});
+}
+
+std::vector<int32_t> TextModel::stream(std::span<const int32_t> prompt,
+                                       const GenerateOptions& options) {
+  const auto text = tokenizer_->stream();
+  const auto put = [](const std::string& piece) {
+    fmt::print("{}", piece);
+    std::fflush(stdout);
+  };
+  auto tokens = capstan::generate(loaded_->queue(), loaded_->model().decoder(), prompt, options,
+                                  [&](int32_t id) { put(text->push(id)); });
+  put(text->finish());
+  return tokens;
+}
+
+}  // namespace capstan::cli

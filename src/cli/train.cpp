@@ -1,0 +1,68 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/recipe_arguments.h"
+#include "report/summary.h"
+#include "train/run.h"
+
+namespace capstan::cli {
+namespace {
+
+std::string typed(Task task, const Arguments& arguments) {
+  return fmt::format("capstan {} {}", name_of(task), fmt::join(arguments, " "));
+}
+
+void describe(const TrainingRun& run, const ModelSpec& spec) {
+  const RunInputs& in = run.inputs();
+  const DatasetCounts c = count(in.data.train, in.max_seq_length);
+  log::info("{}: {} trainable parameters, 0 frozen", in.model.name,
+            format_count(static_cast<double>(spec.parameter_count())));
+  log::info("{} training samples{}, {} held out{}; the longest sequence has {} tokens{}",
+            in.data.train.size(), in.data.from_cache ? " (tokenized before)" : "",
+            in.data.validation.size(),
+            in.data.default_fraction ? " (5%, since nothing says how many)" : "", c.longest + 1,
+            c.truncated > 0 ? fmt::format(", {} are cut", c.truncated) : "");
+  log::info("{} steps, {} in an epoch\n\n{}", run.length().steps(), run.length().steps_per_epoch(),
+            plan_table(run.plan()));
+}
+
+int train(Task task, const Arguments& arguments, std::string_view summary) {
+  const auto recipe = recipe_from(arguments, task, summary, defaults_of(task));
+  if (!recipe) return 0;
+  TrainingRun run(*recipe, task, find_inputs(*recipe, task), typed(task, arguments));
+  describe(run, run.trainer().params().spec());
+  run.initialize();
+  if (run.complete()) {
+    log::info("{} has all {} steps: nothing is left to do", run.saved().string(),
+              run.length().steps());
+    return 0;
+  }
+  run.rehearse();
+  run.train();
+  if (run.interrupted() != 0) {
+    log::warn(
+        "interrupted after step {} of {}; the state is in {}. The same command with --resume "
+        "auto goes on from there",
+        run.steps(), run.length().steps(), run.saved().string());
+    return 128 + run.interrupted();
+  }
+  run.finish();
+  log::info("\n{}\n  saved to {}; the report is {}/report.html", run.report(), run.saved().string(),
+            recipe->out_dir);
+  return 0;
+}
+
+}  // namespace
+
+int pretrain(const Arguments& arguments) {
+  return train(Task::pretrain, arguments, "trains a model on text");
+}
+
+int finetune_full(const Arguments& arguments) {
+  return train(Task::finetune_full, arguments, "trains all weights of a model on your data");
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,316 @@
+#include "data/data_source.h"
+
+#include <chrono>
+#include <map>
+#include <mutex>
+
+#include "base/checksum.h"
+#include "base/error.h"
+#include "base/json_text.h"
+#include "base/parallel.h"
+#include "data/data_render.h"
+#include "data/first_error.h"
+#include "data/named_sets.h"
+#include "data/text_files.h"
+#include "data/token_cache.h"
+
+namespace capstan {
+
+namespace fs = std::filesystem;
+
+// Opens record files when an example is asked for, which a run with cached tokens may never do.
+class PromptSource {
+ public:
+  PromptSource(RecordRenderer renderer, RecordFields fields)
+      : renderer_(std::move(renderer)), fields_(std::move(fields)) {}
+
+  ExamplePrompt example(const std::string& file, int64_t record, const Tokenizer& tokenizer) const {
+    const std::scoped_lock lock(mutex_);
+    const auto [entry, is_new] = files_.try_emplace(file);
+    if (is_new) entry->second = std::make_unique<RecordFile>(file, fields_);
+    const RecordFile& records = *entry->second;
+    require(record < records.size(), Fault::file,
+            "{}: has {} records now, fewer than when it was read", file, records.size());
+    const RenderedRecord r = renderer_.prompt(records.record(record),
+                                              fmt::format("{}:{}", file, records.line_of(record)));
+    return {r.instruction, text_of(r.pieces), encode(r, tokenizer).tokens, r.answer};
+  }
+
+ private:
+  RecordRenderer renderer_;
+  RecordFields fields_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::unique_ptr<RecordFile>> files_;
+};
+
+namespace {
+
+constexpr double kDefaultFraction = 0.05;  // LitGPT's, of records
+constexpr int64_t kNoLimit = INT32_MAX;
+
+struct Source {
+  fs::path train, validation;  // validation may be empty
+};
+
+fs::path record_file_in(const fs::path& folder, const char* stem) {
+  std::error_code error;
+  for (const char* ending : {".json", ".jsonl"})
+    if (const fs::path path = folder / (std::string(stem) + ending);
+        fs::is_regular_file(path, error))
+      return path;
+  fail(Fault::file, "{}: expected {}.json or {}.jsonl in this folder, found neither",
+       folder.string(), stem, stem);
+}
+
+Source source_of(const DataOptions& o) {
+  std::error_code error;
+  require(fs::exists(o.path, error), Fault::file, "{}: no such file or folder. Name {}",
+          o.path.string(),
+          o.kind == DataOptions::Kind::records
+              ? "a JSON or JSONL file of records, or a folder with train.json and val.json"
+              : "a text file, or a folder of .txt files");
+  Source source{o.path, o.validation_path};
+  if (o.kind == DataOptions::Kind::records && fs::is_directory(o.path, error)) {
+    source.train = record_file_in(o.path, "train");
+    if (source.validation.empty()) source.validation = record_file_in(o.path, "val");
+  }
+  require(source.validation.empty() || o.validation_fraction.value_or(0) == 0, Fault::usage,
+          "data.val_split_fraction {} cannot be used with separate validation data ({}). Leave one "
+          "of them out",
+          o.validation_fraction.value_or(0), source.validation.string());
+  return source;
+}
+
+// What one record becomes, or what is wrong with it.
+struct Tokenized {
+  EncodedPieces sample;
+  int32_t flags = 0;
+  std::string error;
+};
+
+Tokenized tokenize(const RecordFile& file, int64_t index, const RecordRenderer& renderer,
+                   const Tokenizer& tokenizer) {
+  Tokenized out;
+  try {
+    const std::string where = fmt::format("{}:{}", file.name(), file.line_of(index));
+    const RenderedRecord rendered = renderer.sample(file.record(index), where);
+    out.sample = encode(rendered, tokenizer);
+    out.flags = rendered.flags;
+    require(out.sample.tokens.size() >= 2, Fault::file,
+            "{}: gives {} token(s), too few to learn from. Remove the record", where,
+            out.sample.tokens.size());
+  } catch (const Error& e) {
+    if (e.fault() != Fault::file) throw;
+    out.error = e.what();
+  }
+  return out;
+}
+
+std::shared_ptr<const Samples> tokenize_records(const fs::path& path, const DataOptions& o,
+                                                const RecordRenderer& renderer,
+                                                const Tokenizer& tokenizer,
+                                                const DataProgress& progress) {
+  constexpr int64_t kAtOnce = 512;
+  const RecordFile file(path, o.fields);
+  auto samples = std::make_shared<OwnedSamples>();
+  const int32_t name = samples->file(path.string());
+  RecordErrors errors;
+  std::vector<Tokenized> results(kAtOnce);
+  for (int64_t first = 0; first < file.size(); first += kAtOnce) {
+    const int64_t n = std::min(kAtOnce, file.size() - first);
+    FirstError failure;
+    parallel_tasks(n, [&](int64_t i, int) {
+      failure.guard(i, [&] {
+        results[static_cast<size_t>(i)] = tokenize(file, first + i, renderer, tokenizer);
+      });
+    });
+    failure.rethrow();
+    for (int64_t i = 0; i < n; ++i) {
+      const Tokenized& r = results[static_cast<size_t>(i)];
+      if (!r.error.empty()) {
+        errors.add(r.error);
+      } else if (errors.empty()) {
+        samples->add(r.sample.tokens, r.sample.learned,
+                     {.file = name, .flags = r.flags, .line = file.line_of(first + i)});
+      }
+    }
+    if (progress) progress(first + n, file.size());
+  }
+  errors.throw_if_any();
+  return samples;
+}
+
+// Asks the cache before it calls `make`, and gives it the result.
+template <class Make>
+std::shared_ptr<const Samples> cached(const DataOptions& o, const TokenCacheKey& key,
+                                      const std::vector<std::string>& files, bool& from_cache,
+                                      const Make& make) {
+  if (!o.cache) return from_cache = false, make();
+  const fs::path folder = o.cache_folder.empty() ? token_cache_folder() : o.cache_folder;
+  if (auto samples = read_token_cache(folder, key, files)) return samples;
+  from_cache = false;
+  auto samples = make();
+  write_token_cache(folder, key, *samples);
+  return samples;
+}
+
+class Loader {
+ public:
+  Loader(const DataOptions& options, const Tokenizer& tokenizer, const DataProgress& progress)
+      : options_(options),
+        tokenizer_(tokenizer),
+        progress_(progress),
+        renderer_(options),
+        records_(options.kind == DataOptions::Kind::records) {}
+
+  LoadedData load() {
+    check();
+    const Source source = source_of(options_);
+    LoadedData out;
+    out.from_cache = true;  // until something is not
+    const Dataset all = dataset(source.train, out);
+    out.lint = linted(all);
+    if (source.validation.empty()) {
+      hold_out(all, out);
+    } else {
+      out.train = all;
+      out.validation = dataset(source.validation, out);
+      out.lint = merge(std::move(out.lint), linted(out.validation));
+    }
+    if (records_) describe(all, out);
+    return out;
+  }
+
+ private:
+  int64_t limit() const {
+    return options_.max_seq_length == 0 ? kNoLimit : options_.max_seq_length;
+  }
+
+  void check() const {
+    const int64_t least = records_ ? 2 : 1, length = options_.max_seq_length;
+    require(length >= least || (records_ && length == 0), Fault::usage,
+            "train.max_seq_length must be {} or more for these data, not {}", least, length);
+  }
+
+  Dataset dataset(const fs::path& path, LoadedData& out) const {
+    return records_ ? record_dataset(path, out) : text_dataset(path, out);
+  }
+
+  Dataset record_dataset(const fs::path& path, LoadedData& out) const {
+    const TokenCacheKey key{.contents = options_.cache ? sha256_of_file(path) : "",
+                            .tokenizer = tokenizer_.fingerprint(),
+                            .rendering = fmt::format("{}|{}|{}|{}", renderer_.fingerprint(),
+                                                     options_.fields.instruction,
+                                                     options_.fields.input, options_.fields.output),
+                            .mask_prompt = options_.mask_prompt};
+    return Dataset(
+        cached(options_, key, {path.string()}, out.from_cache,
+               [&] { return tokenize_records(path, options_, renderer_, tokenizer_, progress_); }),
+        Cut::tokens);
+  }
+
+  Dataset text_dataset(const fs::path& path, LoadedData& out) const {
+    TokenCacheKey key{.tokenizer = tokenizer_.fingerprint(),
+                      .rendering = "text",
+                      .max_seq_length = options_.max_seq_length};
+    std::vector<std::string> files;
+    for (const fs::path& file : text_files(path)) {
+      files.push_back(file.string());
+      if (options_.cache) key.contents += sha256_of_file(file);
+    }
+    return Dataset(cached(options_, key, files, out.from_cache, [&] {
+      return load_text_files(path, tokenizer_, options_.max_seq_length, progress_).samples();
+    }));
+  }
+
+  LintReport linted(const Dataset& data) const {
+    LintOptions o{.max_seq_length = limit(), .documents = !records_};
+    if (renderer_.chat()) {
+      std::vector<Piece> end;
+      const auto& chat = *renderer_.chat();
+      const std::vector<std::string_view> specials(chat.specials.begin(), chat.specials.end());
+      add_pieces(end, chat.assistant_end, specials, true);
+      const auto tokens = encode(end, tokenizer_).tokens;
+      if (!tokens.empty()) o.ends.push_back(tokens.back());
+    }
+    return lint(data, tokenizer_, o);
+  }
+
+  void hold_out(const Dataset& all, LoadedData& out) const {
+    out.default_fraction = records_ && !options_.validation_fraction;
+    out.validation_fraction =
+        options_.validation_fraction.value_or(records_ && all.size() > 1 ? kDefaultFraction : 0);
+    Split parts = split(all, out.validation_fraction, options_.seed);
+    out.train = std::move(parts.train);
+    out.validation = std::move(parts.validation);
+  }
+
+  void describe(const Dataset& all, LoadedData& out) const {
+    if (all.origin_of(0).flags & SampleOrigin::chat)
+      out.chat_template = renderer_.chat();
+    else
+      out.style = renderer_.style();
+    out.prompts = std::make_shared<PromptSource>(renderer_, options_.fields);
+  }
+
+  const DataOptions& options_;
+  const Tokenizer& tokenizer_;
+  const DataProgress& progress_;
+  RecordRenderer renderer_;
+  bool records_;
+};
+
+}  // namespace
+
+DataOptions named_set_options(std::string_view name, const fs::path& json_path,
+                              const fs::path& root) {
+  const NamedSet* set = find_named_set(name);
+  if (set == nullptr) {
+    std::string names;
+    for (const NamedSet& s : named_sets()) names.append(names.empty() ? "" : ", ").append(s.name);
+    fail(Fault::usage, "no data set is called {}. There are JSON, TextFiles, {}", in_quotes(name),
+         names);
+  }
+  DataOptions o;
+  o.path = json_path;
+  if (json_path.empty()) {
+    const NamedSetFiles files = locate(*set, root);
+    o.path = files.train;
+    o.validation_path = files.validation;
+  }
+  o.style = set->style;
+  o.fields = set->fields;
+  o.first_turn = set->first_turn;
+  if (o.validation_path.empty() && set->validation_fraction > 0)
+    o.validation_fraction = set->validation_fraction;
+  return o;
+}
+
+ExamplePrompt LoadedData::example(const Dataset& part, int64_t index,
+                                  const Tokenizer& tokenizer) const {
+  require(prompts != nullptr, Fault::bug, "text files have no prompts");
+  const auto file = static_cast<size_t>(part.origin_of(index).file);
+  return prompts->example(part.samples()->files().at(file), part.id_of(index), tokenizer);
+}
+
+LoadedData load_data(const DataOptions& options, const Tokenizer& tokenizer,
+                     const DataProgress& progress) {
+  const auto start = std::chrono::steady_clock::now();
+  LoadedData data = Loader(options, tokenizer, progress).load();
+  data.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return data;
+}
+
+ModelPrompting prompting_of(const fs::path& folder, std::string_view model_name) {
+  if (const PromptStyle* style = read_prompt_style(folder)) return {style, {}};
+  if (auto chat = chat_template_of(folder)) return {nullptr, std::move(chat)};
+  return {&style_for_model_name(model_name), {}};
+}
+
+std::vector<Piece> prompt_pieces(const ModelPrompting& prompting, std::string_view instruction) {
+  if (prompting.style != nullptr) return render(*prompting.style, instruction);
+  const Message message{Role::user, std::string(instruction)};
+  return render(*prompting.chat_template, {&message, 1}, true);
+}
+
+}  // namespace capstan

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace capstan {
+
+// The fields of one Protocol Buffers message, in the order of the file: a view of its bytes that
+// never leaves them. (protobuf.dev/programming-guides/encoding)
+//
+//   for (ProtobufReader r(bytes, where); r.next();)
+//     if (r.field() == 3) use(r.bytes());
+//
+// Throws Fault::file, with the byte's offset in the file, for bytes that are no message.
+class ProtobufReader {
+ public:
+  // `file` is the whole file and `message` a part of it: offsets in errors count from the former.
+  ProtobufReader(std::string_view message, std::string_view file, std::string_view where)
+      : message_(message), file_(file), where_(where) {}
+
+  // Moves to the next field, if there is one.
+  bool next();
+
+  uint32_t field() const { return field_; }
+  // The value, which must be of the kind that is asked for.
+  std::string_view bytes() const;
+  uint64_t integer() const;
+  float real() const;
+
+ private:
+  enum class Kind : uint8_t { integer = 0, fixed64 = 1, bytes = 2, fixed32 = 5 };
+
+  [[noreturn]] void refuse(std::string_view what) const;
+  uint64_t varint();
+  std::string_view take(uint64_t count);
+  void require_kind(Kind kind) const;
+
+  std::string_view message_, file_, where_;
+  size_t at_ = 0;
+  uint32_t field_ = 0;
+  Kind kind_ = Kind::integer;
+  uint64_t integer_ = 0;
+  std::string_view bytes_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "base/error.h"
+#include "recipe/recipe.h"
+
+namespace capstan {
+namespace {
+
+std::string batch_problem(int64_t global, int64_t micro) {
+  const int64_t lower = global / micro * micro, common = std::gcd(global, micro);
+  const auto upper = static_cast<uint64_t>(lower) + static_cast<uint64_t>(micro);
+  return fmt::format("{} is not a whole number of micro-batches of {}; {}{} would be{}", global,
+                     micro, lower > 0 ? fmt::format("{} or ", lower) : "", upper,
+                     common > 1 ? fmt::format(", or train.micro_batch_size {}", common) : "");
+}
+
+}  // namespace
+
+std::vector<Problem> problems_of(const Recipe& r) {
+  std::vector<Problem> found;
+  const auto add = [&](const char* key, std::string text) {
+    found.push_back({key, std::move(text)});
+  };
+  if (r.global_batch_size % r.micro_batch_size != 0)
+    add("train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size));
+  if (r.schedule != "constant" && r.min_lr > r.lr)
+    add("train.min_lr", fmt::format("{} is above optimizer.lr {}: the rate would rise; give a "
+                                    "train.min_lr of at most {}, or train.schedule constant",
+                                    r.min_lr, r.lr, r.lr));
+  if (!r.epochs && !r.max_steps && !r.max_tokens && !r.max_time)
+    add("train.max_steps",
+        "nothing says how long to train; give train.epochs, max_steps, max_tokens or max_time");
+  else if (!r.epochs && !r.max_steps && !r.max_tokens && r.schedule != "constant")
+    add("train.max_time",
+        fmt::format("does not say where the {} ends; give train.max_steps, epochs or max_tokens as "
+                    "well, or train.schedule constant",
+                    r.schedule));
+  if (r.precision.starts_with("16-"))
+    add("precision",
+        fmt::format("{} needs float16, which this device does not compute with; use "
+                    "{}, which has the same size and a wider range",
+                    r.precision, r.precision == "16-true" ? "bf16-true" : "bf16-mixed"));
+  if (r.logger_name == "wandb" || r.logger_name == "mlflow")
+    add("logger_name", fmt::format("{} is a service that Capstan does not talk to; use csv, "
+                                   "tensorboard or jsonl, which it can import",
+                                   r.logger_name));
+  if (r.num_nodes != 1)
+    add("num_nodes", fmt::format("{} machines were asked for; this runs on 1", r.num_nodes));
+  if (r.devices != "auto" && r.devices != "1")
+    add("devices", fmt::format("{} were asked for; there is 1, the CPU", r.devices));
+  return found;
+}
+
+void check_recipe(const Recipe& recipe) {
+  std::vector<std::string> errors;
+  for (const Problem& p : problems_of(recipe))
+    errors.push_back(fmt::format("{}: {}", p.key, p.text));
+  require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
+}
+
+}  // namespace capstan

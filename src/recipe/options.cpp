@@ -1,0 +1,245 @@
+#include "base/error.h"
+#include "recipe/recipe.h"
+
+namespace capstan {
+namespace {
+
+constexpr uint8_t bit(Task task) {
+  return static_cast<uint8_t>(task);
+}
+constexpr uint8_t kDemo = bit(Task::demo);
+constexpr uint8_t kPretrain = bit(Task::pretrain);
+constexpr uint8_t kLora = bit(Task::finetune_lora);
+constexpr uint8_t kFinetune = bit(Task::finetune_full) | kLora;
+constexpr uint8_t kTrain = kPretrain | kFinetune;
+constexpr uint8_t kAll = kTrain | kDemo;
+
+using R = Recipe;
+using enum Check;
+
+const std::vector<Option> kModel = {
+    {"checkpoint_dir", &R::checkpoint_dir, any, kFinetune,
+     "folder of the model to fine-tune, as given or under checkpoints/"},
+    {"model_name", &R::model_name, any, kPretrain, "a known model, e.g. Llama-3.2-1B"},
+    {"model_config", &R::model_config, any, kPretrain, "config.json of the model"},
+    {"initial_checkpoint_dir", &R::initial_checkpoint_dir, any, kPretrain,
+     "go on from these weights"},
+    {"tokenizer_dir", &R::tokenizer_dir, any, kPretrain,
+     "folder of the tokenizer; without one, one token per byte"},
+    {"model.hidden_size", &R::hidden_size, positive, kPretrain | kDemo,
+     "channels of the residual stream"},
+    {"model.intermediate_size", &R::intermediate_size, positive, kPretrain | kDemo,
+     "channels inside the MLP"},
+    {"model.num_hidden_layers", &R::num_hidden_layers, positive, kPretrain | kDemo, "blocks"},
+    {"model.num_attention_heads", &R::num_attention_heads, positive, kPretrain | kDemo,
+     "query heads"},
+    {"model.num_key_value_heads", &R::num_key_value_heads, positive, kPretrain | kDemo,
+     "key and value heads; null: as many as query heads"},
+    {"train.tie_embeddings", &R::tie_embeddings, any, kAll,
+     "use the embedding as the output head; null: as the model has it"},
+};
+
+const std::vector<Option> kRun = {
+    {"out_dir", &R::out_dir, any, kAll, "where checkpoints, logs and the report go"},
+    {"precision",
+     &R::precision,
+     oneof,
+     kAll,
+     "types to compute with; null: 32-true on a CPU",
+     {"32-true", "bf16-true", "bf16-mixed", "16-true", "16-mixed"}},
+    {"quantize",
+     &R::quantize,
+     oneof,
+     kLora,
+     "the frozen weights in few bits",
+     {"bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq", "bnb.int8-training", "nf4", "nf4-dq", "fp4",
+      "fp4-dq", "int8-training"}},
+    {"activations",
+     &R::activations,
+     oneof,
+     kAll,
+     "what the backward pass recomputes",
+     {"none", "selective", "block"}},
+    {"devices", &R::devices, words, kTrain, "devices to train on", {"auto"}},
+    {"num_nodes", &R::num_nodes, positive, kTrain, "machines to train on"},
+    {"resume", &R::resume, any, kTrain,
+     "go on from out_dir's newest checkpoint (true), from it if there is one (auto), or a folder"},
+    {"logger_name",
+     &R::logger_name,
+     oneof,
+     kTrain,
+     "metrics beside metrics.csv",
+     {"csv", "tensorboard", "jsonl", "wandb", "mlflow"}},
+    {"seed", &R::seed, not_negative, kAll, "of initial weights, sample order and dropout"},
+};
+
+const std::vector<Option> kData = {
+    {"data",
+     &R::data,
+     oneof,
+     kTrain,
+     "kind of data, or the name of a set",
+     {"JSON", "TextFiles", "Alpaca", "Alpaca2k", "AlpacaGPT4", "Deita", "Dolly", "FLAN", "LIMA",
+      "LongForm"}},
+    {"data.json_path", &R::json_path, any, kTrain,
+     ".json or .jsonl of records or chats, or a folder with train and val"},
+    {"data.download_dir", &R::download_dir, any, kTrain,
+     "where a named set lies; else under data/"},
+    {"data.train_data_path", &R::train_data_path, any, kTrain,
+     "TextFiles: a .txt file, or a folder of them"},
+    {"data.val_data_path", &R::val_data_path, any, kTrain, "TextFiles: held-out text"},
+    {"data.mask_prompt", &R::mask_prompt, any, kTrain, "learn the responses alone"},
+    {"data.prompt_style", &R::prompt_style, any, kTrain,
+     "how instructions look to the model; null: alpaca"},
+    {"data.val_split_fraction", &R::val_split_fraction, fraction, kTrain, "samples held out"},
+    {"data.ignore_index",
+     &R::ignore_index,
+     any,
+     kTrain,
+     "label of what is not learned",
+     {},
+     "masked labels are kept apart from the ids, so no number is needed for them"},
+    {"data.seed", &R::data_seed, not_negative, kTrain, "of the split into training and validation"},
+    {"data.num_workers",
+     &R::num_workers,
+     not_negative,
+     kTrain,
+     "loader processes",
+     {},
+     "samples are tokenized beforehand, by all cores"},
+    {"data.packed", &R::packed, any, kAll, "documents one after the other, without padding"},
+    {"data.cache", &R::data_cache, any, kTrain, "keep the tokens for the next run"},
+};
+
+const std::vector<Option> kTrainOptions = {
+    {"train.save_interval", &R::save_interval, positive, kTrain, "steps between checkpoints"},
+    {"train.keep_last", &R::keep_last, positive, kTrain, "checkpoints to keep; null: all"},
+    {"train.save_async", &R::save_async, any, kTrain,
+     "write checkpoints while the training goes on, from a copy in memory"},
+    {"train.log_interval", &R::log_interval, positive, kAll,
+     "micro-batches between lines of progress"},
+    {"train.global_batch_size", &R::global_batch_size, positive, kAll,
+     "samples per optimizer step"},
+    {"train.micro_batch_size", &R::micro_batch_size, positive, kAll, "samples per pass"},
+    {"train.lr_warmup_steps", &R::lr_warmup_steps, not_negative, kAll, "steps of linear warm-up"},
+    {"train.lr_warmup_fraction", &R::lr_warmup_fraction, fraction, kAll,
+     "warm-up as a part of the run"},
+    {"train.epochs", &R::epochs, positive, kTrain, "passes over the data"},
+    {"train.max_tokens", &R::max_tokens, positive, kTrain, "tokens to train on"},
+    {"train.max_steps", &R::max_steps, positive, kAll, "optimizer steps"},
+    {"train.max_time", &R::max_time, positive, kAll, "seconds of training"},
+    {"train.max_seq_length", &R::max_seq_length, positive, kTrain, "tokens of a sample at most"},
+    {"train.max_norm", &R::max_norm, not_negative, kAll, "clip the gradient's norm; null: never"},
+    {"train.min_lr", &R::min_lr, not_negative, kAll, "learning rate at the end"},
+    {"train.schedule",
+     &R::schedule,
+     oneof,
+     kAll,
+     "learning rate after the warm-up",
+     {"constant", "linear", "cosine"}},
+    {"train.on_nan",
+     &R::on_nan,
+     oneof,
+     kAll,
+     "when loss or gradients are not finite; the weights stay as they were",
+     {"stop", "skip"}},
+    {"eval.interval", &R::eval_interval, positive, kAll, "steps between validations"},
+    {"eval.max_new_tokens", &R::eval_max_new_tokens, positive, kTrain,
+     "length of the sample that is shown; null: none"},
+    {"eval.max_iters", &R::eval_max_iters, positive, kAll, "micro-batches per validation"},
+    {"eval.initial_validation", &R::initial_validation, any, kTrain, "validate before step 1"},
+    {"eval.final_validation", &R::final_validation, any, kTrain,
+     "validate at the end: all held-out samples, or eval.max_iters in pretraining"},
+    {"eval.evaluate_example",
+     &R::evaluate_example,
+     words,
+     kTrain,
+     "which held-out sample is shown",
+     {"first", "random"}},
+};
+
+const std::vector<Option> kOptimizer = {
+    {"optimizer", &R::optimizer, oneof, kAll, "method", {"AdamW", "SGD"}},
+    {"optimizer.lr", &R::lr, positive, kAll, "peak learning rate"},
+    {"optimizer.weight_decay", &R::weight_decay, not_negative, kAll,
+     "pull of the weights to zero; not given: 0.01 for AdamW, 0 for SGD"},
+    {"optimizer.decay",
+     &R::decay,
+     oneof,
+     kAll,
+     "what it pulls: everything, or not norms and biases",
+     {"all", "matrices"}},
+    {"optimizer.betas", &R::betas, fraction, kAll, "AdamW: of its two moments"},
+    {"optimizer.eps", &R::eps, positive, kAll, "AdamW: epsilon"},
+    {"optimizer.momentum", &R::momentum, fraction, kAll, "SGD: momentum"},
+    {"optimizer.dampening", &R::dampening, fraction, kAll, "SGD: of the gradient in its momentum"},
+    {"optimizer.nesterov", &R::nesterov, any, kAll, "SGD: look ahead along the momentum"},
+};
+
+const std::vector<Option> kLoraOptions = {
+    {"lora_r", &R::lora_r, positive, kLora, "rank of the adapters"},
+    {"lora_alpha", &R::lora_alpha, positive, kLora, "adapters count alpha / r times"},
+    {"lora_dropout", &R::lora_dropout, fraction, kLora, "of the adapters' input"},
+    {"lora_query", &R::lora_query, any, kLora, "adapt the query projection"},
+    {"lora_key", &R::lora_key, any, kLora, "adapt the key projection"},
+    {"lora_value", &R::lora_value, any, kLora, "adapt the value projection"},
+    {"lora_projection", &R::lora_projection, any, kLora, "adapt attention's output"},
+    {"lora_mlp", &R::lora_mlp, any, kLora, "adapt the MLP"},
+    {"lora_head", &R::lora_head, any, kLora, "adapt the output head"},
+};
+
+}  // namespace
+
+std::span<const Option> options() {
+  static const std::vector<Option> table = [] {
+    std::vector<Option> all;
+    for (const auto* part : {&kModel, &kRun, &kData, &kTrainOptions, &kOptimizer, &kLoraOptions})
+      all.insert(all.end(), part->begin(), part->end());
+    return all;
+  }();
+  return table;
+}
+
+std::string_view name_of(Task task) {
+  switch (task) {
+    case Task::pretrain: return "pretrain";
+    case Task::finetune_full: return "finetune_full";
+    case Task::finetune_lora: return "finetune_lora";
+    case Task::demo: return "demo";
+  }
+  return "?";
+}
+
+Recipe defaults_of(Task task) {
+  Recipe r;
+  switch (task) {
+    case Task::finetune_full:
+      r.out_dir = "out/finetune/full";
+      r.epochs = 5;
+      break;
+    case Task::finetune_lora:
+      r.out_dir = "out/finetune/lora";
+      r.epochs = 5;
+      r.eval_interval = 100;
+      break;
+    case Task::pretrain:
+      r.out_dir = "out/pretrain";
+      r.data = "TextFiles";
+      r.devices = "auto";
+      r.global_batch_size = 512;
+      r.micro_batch_size = 4;
+      r.lr_warmup_steps = 2000;
+      r.max_tokens = 3'000'000'000'000;
+      r.max_norm = 1;
+      r.min_lr = 4e-5;
+      r.eval_interval = 1000;
+      r.eval_max_new_tokens = std::nullopt;
+      r.logger_name = "tensorboard";
+      r.seed = 42;
+      break;
+    case Task::demo: r.out_dir = "out/demo"; break;
+  }
+  return r;
+}
+
+}  // namespace capstan

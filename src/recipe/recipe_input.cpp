@@ -1,0 +1,147 @@
+#include "recipe/recipe_input.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+constexpr std::array<std::string_view, 2> kAdamw = {"optimizer.betas", "optimizer.eps"};
+constexpr std::array<std::string_view, 3> kSgd = {"optimizer.momentum", "optimizer.dampening",
+                                                  "optimizer.nesterov"};
+
+bool is_size(std::string_view key) {
+  return key.starts_with("model.");
+}
+
+}  // namespace
+
+RecipeInput::RecipeInput(Task task, Recipe defaults)
+    : task_(task), defaults_(std::move(defaults)), recipe_(defaults_) {}
+
+void RecipeInput::set(const std::string& key, const std::string& value) {
+  set_value(key, value, {.source = INT32_MAX, .place = ""});
+}
+
+void RecipeInput::set_value(const std::string& key, const std::string& value, const Given& given) {
+  try {
+    const Option& option = find_option(key);
+    const auto before = given_.find(option.key);
+    require(before == given_.end() || before->second.source < given.source || given.place.empty(),
+            Fault::usage, "{}: given twice", key);
+    given_[option.key] = given;
+    set_option(recipe_, option, value);
+  } catch (const Error& e) {
+    errors_.push_back(given.place.empty() ? e.what()
+                                          : fmt::format("{}: {}", given.place, e.what()));
+  }
+}
+
+bool RecipeInput::given(std::string_view key) const {
+  return given_.contains(key);
+}
+
+std::string RecipeInput::origin_of(const Option& option) const {
+  const auto it = given_.find(std::string_view(option.key));
+  if (it == given_.end()) return "default";
+  return it->second.place.empty() ? "command line" : it->second.place;
+}
+
+void RecipeInput::complain(std::string_view key, const std::string& text) {
+  const auto it = given_.find(key);
+  const bool placed = it != given_.end() && !it->second.place.empty();
+  errors_.push_back(fmt::format("{}{}: {}", placed ? it->second.place + ": " : "", key, text));
+}
+
+// A class that the command line names replaces the recipe's: what the two have in common stays.
+void RecipeInput::settle_optimizer() {
+  const bool sgd = recipe_.optimizer == "SGD";
+  const std::string_view other = sgd ? "SGD" : "AdamW";
+  const auto named = given_.find(std::string_view("optimizer"));
+  const auto drop = [&](std::string_view key) {
+    const auto it = given_.find(key);
+    if (it == given_.end()) return;
+    if (named != given_.end() && it->second.source < named->second.source) {
+      notes_.push_back(fmt::format("{} ({}): dropped, {} has none", key, it->second.place, other));
+      const Option& option = find_option(key);
+      set_option(recipe_, option, value_of(Recipe(), option));
+      given_.erase(it);
+    }
+  };
+  if (sgd) std::for_each(kAdamw.begin(), kAdamw.end(), drop);
+  if (!sgd) std::for_each(kSgd.begin(), kSgd.end(), drop);
+  if (sgd && !given("optimizer.weight_decay")) recipe_.weight_decay = 0;
+}
+
+// Why a key that was given has no effect in this recipe; empty where it has one.
+std::string RecipeInput::without_effect(std::string_view key) const {
+  const auto is_in = [&](const auto& list) {
+    return std::find(list.begin(), list.end(), key) != list.end();
+  };
+  const Recipe& r = recipe_;
+  const bool sgd = r.optimizer == "SGD";
+  if (sgd && is_in(kAdamw)) return "AdamW has it, and the optimizer is SGD";
+  if (!sgd && is_in(kSgd)) return "SGD has it, and the optimizer is AdamW";
+  const bool extra = key == "optimizer.dampening" || (key == "optimizer.nesterov" && r.nesterov);
+  if (extra && r.momentum == 0) return "needs an optimizer.momentum above 0";
+  if (extra && r.nesterov && r.dampening > 0)
+    return "optimizer.nesterov and optimizer.dampening exclude each other";
+  if (is_size(key)) {
+    if (!r.initial_checkpoint_dir.empty())
+      return "initial_checkpoint_dir has a config.json of its own; give one of the two";
+    if (!r.model_config.empty()) return "model_config says it; give one of the two";
+    if (!r.model_name.empty()) return "model_name says it; give one of the two";
+  }
+  if (key == "model_config" && !r.initial_checkpoint_dir.empty())
+    return "initial_checkpoint_dir has a config.json of its own; give one of the two";
+  if (key == "model_config" && !r.model_name.empty())
+    return "model_name says it; give one of the two";
+  const bool text = r.data == "TextFiles";
+  const bool of_text = key == "data.train_data_path" || key == "data.val_data_path";
+  const bool of_records = key == "data.json_path" || key == "data.mask_prompt" ||
+                          key == "data.prompt_style" || key == "data.download_dir";
+  if (text && of_records && r.mask_prompt + !r.json_path.empty() > 0)
+    return "is for records, and the data are TextFiles; give --data JSON";
+  if (!text && of_text) return fmt::format("is for TextFiles, and the data are {}", r.data);
+  return "";
+}
+
+void RecipeInput::check_uses() {
+  for (const auto& [key, given] : given_) {
+    const Option& option = find_option(key);
+    // The record of a run has all keys; what is at its default does no harm.
+    if (value_of(recipe_, option) == value_of(defaults_, option)) continue;
+    const std::string why = option.used_by(task_)
+                                ? without_effect(key)
+                                : fmt::format("capstan {} does not use it", name_of(task_));
+    if (!why.empty()) complain(key, why);
+  }
+}
+
+Recipe RecipeInput::finish() {
+  if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
+  if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
+  settle_optimizer();
+  if (!given("train.min_lr")) recipe_.min_lr = std::min(recipe_.min_lr, recipe_.lr);
+  // Pretraining's default length gives way to any that was asked for.
+  const bool length = given("train.max_steps") || given("train.max_time") || given("train.epochs");
+  if (task_ == Task::pretrain && length && !given("train.max_tokens"))
+    recipe_.max_tokens = std::nullopt;
+  if (given("train.lr_warmup_fraction") && recipe_.lr_warmup_fraction) {
+    if (given("train.lr_warmup_steps") && recipe_.lr_warmup_steps)
+      complain("train.lr_warmup_fraction",
+               "train.lr_warmup_steps says it too; give one of the two");
+    recipe_.lr_warmup_steps = std::nullopt;
+  }
+  check_uses();
+  for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
+  require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
+  return recipe_;
+}
+
+}  // namespace capstan

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "recipe/recipe.h"
+
+namespace capstan {
+
+// A recipe being gathered: the command's defaults, then files, then the command line. What is wrong
+// is collected and reported together, each with its place.
+class RecipeInput {
+ public:
+  explicit RecipeInput(Task task, Recipe defaults);
+
+  // Everything that a YAML file says: nested ("train:" / "  max_steps: 5"), flat ("train.max_steps:
+  // 5") or LitGPT's class_path and init_args. A key without a value is null. A file that cannot be
+  // read throws Fault::file at once.
+  void read_file(const std::filesystem::path& path);
+  // One key of the command line.
+  void set(const std::string& key, const std::string& value);
+  // Something else that is wrong.
+  void add_error(std::string message) { errors_.push_back(std::move(message)); }
+
+  // The recipe, once everything was given. Settles what depends on several keys (a warm-up that was
+  // not asked for, the optimizer's own defaults) and throws Fault::usage with all errors, one per
+  // line: a key that the command does not use or that has no effect beside others is one.
+  Recipe finish();
+
+  // Where the value of a key came from: "recipe.yaml:14:3", "command line" or "default".
+  std::string origin_of(const Option& option) const;
+  bool given(std::string_view key) const;
+  // What was decided for the user, to be said once: "optimizer.betas: dropped, SGD has none".
+  const std::vector<std::string>& notes() const { return notes_; }
+
+  // The recipe as YAML, each value with its origin, and what is ignored with the reason.
+  std::string print_config(const Recipe& settled) const;
+
+ private:
+  struct Given {
+    int source = 0;     // 0, 1 … in the order of reading; the command line is the last
+    std::string place;  // "file:line:column", or empty for the command line
+  };
+  void set_value(const std::string& key, const std::string& value, const Given& given);
+  void check_uses();
+  void settle_optimizer();
+  std::string without_effect(std::string_view key) const;
+  void complain(std::string_view key, const std::string& text);
+
+  Task task_;
+  Recipe defaults_, recipe_;
+  int sources_ = 0;
+  std::map<std::string, Given, std::less<>> given_;
+  std::vector<std::string> errors_, notes_;
+};
+
+// The recipe as nested YAML that RecipeInput reads back: the record of a run. Only what the command
+// uses.
+std::string recipe_yaml(const Recipe& recipe, Task task);
+
+}  // namespace capstan

@@ -1,0 +1,190 @@
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <type_traits>
+
+#include "base/error.h"
+#include "recipe/recipe.h"
+
+namespace capstan {
+namespace {
+
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+// Whole numbers may be written "3e12" and "5.0", too.
+bool parse_whole(std::string_view text, int64_t& value) {
+  if (parse_number(text, value)) return true;
+  double number = 0;
+  if (!parse_number(text, number) || std::trunc(number) != number || std::abs(number) >= 0x1p63)
+    return false;
+  value = static_cast<int64_t>(number);
+  return true;
+}
+
+bool within(Check check, double value) {
+  switch (check) {
+    case Check::positive: return value > 0;
+    case Check::not_negative: return value >= 0;
+    case Check::fraction: return value >= 0 && value < 1;
+    default: return true;
+  }
+}
+
+std::string expectation(Check check, std::string_view kind) {
+  switch (check) {
+    case Check::positive: return fmt::format("{} above 0", kind);
+    case Check::not_negative: return fmt::format("{}, 0 or more", kind);
+    case Check::fraction: return fmt::format("{} from 0 to below 1", kind);
+    default: return std::string(kind);
+  }
+}
+
+int64_t whole_number(const Option& o, std::string_view text) {
+  int64_t value = 0;
+  require(parse_whole(text, value) && within(o.check, static_cast<double>(value)), Fault::usage,
+          "{}: expected {}, found '{}'", o.key, expectation(o.check, "a whole number"), text);
+  return value;
+}
+
+double number(const Option& o, std::string_view text) {
+  double value = 0;
+  const auto good = [&](double x) { return std::isfinite(x) && within(o.check, x); };
+  require(parse_number(text, value) && good(value), Fault::usage, "{}: expected {}, found '{}'",
+          o.key, expectation(o.check, "a number"), text);
+  const auto narrow = static_cast<float>(value);
+  require(good(narrow), Fault::usage, "{}: expected {}, found '{}', which is {} as a float", o.key,
+          expectation(o.check, "a number"), text, narrow);
+  return value;
+}
+
+bool truth(const Option& o, std::string_view text) {
+  const bool yes = text == "true" || text == "True" || text == "TRUE";
+  require(yes || text == "false" || text == "False" || text == "FALSE", Fault::usage,
+          "{}: expected true or false, found '{}'", o.key, text);
+  return yes;
+}
+
+std::string_view trimmed(std::string_view text, std::string_view around) {
+  const size_t begin = text.find_first_not_of(around);
+  if (begin == std::string_view::npos) return "";
+  return text.substr(begin, text.find_last_not_of(around) - begin + 1);
+}
+
+// "[0.9, 0.95]", "(0.9, 0.95)" or "0.9,0.95".
+Betas betas(const Option& o, std::string_view text) {
+  const std::string_view inner = trimmed(text, " []()");
+  const size_t comma = inner.find(',');
+  require(comma != std::string_view::npos, Fault::usage,
+          "{}: expected two numbers like [0.9, 0.95], found '{}'", o.key, text);
+  return {number(o, trimmed(inner.substr(0, comma), " ")),
+          number(o, trimmed(inner.substr(comma + 1), " "))};
+}
+
+// Of a class only its name counts: "torch.optim.AdamW", "litgpt.data.Alpaca2k".
+std::string_view class_name(const Option& o, std::string_view text) {
+  const std::string_view key = o.key;
+  if (key != "data" && key != "optimizer") return text;
+  for (const std::string_view module : {"torch.optim.", "litgpt.data."})
+    if (text.starts_with(module)) return text.substr(module.size());
+  return text;
+}
+
+std::string chosen(const Option& o, std::string_view text) {
+  const std::string_view word = class_name(o, text);
+  if (o.choices.empty() || std::find(o.choices.begin(), o.choices.end(), word) != o.choices.end())
+    return std::string(word);
+  int64_t index = 0;
+  const bool counted = o.check == Check::words;
+  if (counted && parse_whole(word, index) && index >= 0) return std::to_string(index);
+  fail(Fault::usage, "{}: expected {} {}{}, found '{}' (did you mean {}?)", o.key,
+       o.choices.size() > 1 ? "one of" : "", fmt::join(o.choices, ", "),
+       counted ? " or a whole number" : "", text, nearest(word, o.choices));
+}
+
+std::string text_of(const std::string& value) {
+  return value;
+}
+std::string text_of(const Betas& value) {
+  return fmt::format("[{}, {}]", value.first, value.second);
+}
+template <class T>
+std::string text_of(const T& value) {
+  return fmt::format("{}", value);
+}
+template <class T>
+std::string text_of(const std::optional<T>& value) {
+  return value ? text_of(*value) : "null";
+}
+
+struct Setter {
+  Recipe& recipe;
+  const Option& o;
+  std::string_view text;
+
+  void operator()(int64_t Recipe::*f) const { recipe.*f = whole_number(o, text); }
+  void operator()(double Recipe::*f) const { recipe.*f = number(o, text); }
+  void operator()(bool Recipe::*f) const { recipe.*f = truth(o, text); }
+  void operator()(Betas Recipe::*f) const { recipe.*f = betas(o, text); }
+  void operator()(std::string Recipe::*f) const {
+    recipe.*f = text == "null" || (text.empty() && o.choices.empty()) ? "" : chosen(o, text);
+  }
+  void operator()(std::optional<int64_t> Recipe::*f) const {
+    recipe.*f = text == "null" ? std::nullopt : std::optional(whole_number(o, text));
+  }
+  void operator()(std::optional<double> Recipe::*f) const {
+    recipe.*f = text == "null" ? std::nullopt : std::optional(number(o, text));
+  }
+  void operator()(std::optional<bool> Recipe::*f) const {
+    recipe.*f = text == "null" ? std::nullopt : std::optional(truth(o, text));
+  }
+};
+
+// The short form of a key: LitGPT's recipes write classes as class_path and init_args, and a
+// model's sizes under its own names.
+std::string short_key(std::string_view key) {
+  static constexpr std::pair<std::string_view, std::string_view> kLitgptSizes[] = {
+      {"model_config.n_layer", "model.num_hidden_layers"},
+      {"model_config.n_embd", "model.hidden_size"},
+      {"model_config.n_head", "model.num_attention_heads"},
+      {"model_config.n_query_groups", "model.num_key_value_heads"},
+      {"model_config.intermediate_size", "model.intermediate_size"}};
+  for (const auto& [theirs, ours] : kLitgptSizes)
+    if (key == theirs) return std::string(ours);
+  for (const std::string_view section : {"data", "optimizer"}) {
+    if (!key.starts_with(section)) continue;
+    const std::string_view rest = key.substr(section.size());
+    if (rest == ".class_path") return std::string(section);
+    if (rest.starts_with(".init_args."))
+      return fmt::format("{}.{}", section, rest.substr(std::string_view(".init_args.").size()));
+  }
+  return std::string(key);
+}
+
+}  // namespace
+
+void set_option(Recipe& recipe, const Option& o, std::string_view text) {
+  std::visit(Setter{recipe, o, text}, o.field);
+}
+
+std::string value_of(const Recipe& recipe, const Option& o) {
+  return std::visit([&](auto member) { return text_of(recipe.*member); }, o.field);
+}
+
+const Option& find_option(std::string_view key) {
+  const std::string wanted = short_key(key);
+  std::vector<std::string_view> keys;
+  for (const Option& o : options()) {
+    if (wanted == o.key) return o;
+    keys.emplace_back(o.key);
+  }
+  fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest(wanted, keys));
+}
+
+}  // namespace capstan

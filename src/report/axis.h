@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace capstan {
+
+// A scale with round ticks: 1, 2 or 5 times a power of ten apart.
+struct Axis {
+  double low = 0, high = 1, step = 1;
+
+  std::vector<double> ticks() const;     // from low to high, multiples of step
+  std::string label(double tick) const;  // "0.5", "20k", "1.5e-4"
+  double fraction(double value) const { return (value - low) / (high - low); }
+};
+
+// For values from low to high, finite and not above 1e30 in size, in about `count` ticks. `snug`
+// keeps the ends where they are; else they move out to ticks. Values that are all the same get room
+// on both sides. `whole`: no ticks between whole numbers.
+Axis make_axis(double low, double high, int count, bool snug, bool whole);
+
+}  // namespace capstan

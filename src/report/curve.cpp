@@ -1,0 +1,253 @@
+#include "report/curve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "report/axis.h"
+#include "report/markup.h"
+
+namespace capstan {
+namespace {
+
+constexpr std::array kPalette{"#2f81f7", "#e36209", "#2da44e", "#8957e5", "#d1242f", "#1b8f8f"};
+constexpr const char *kText = "#6e7781", *kGrid = "#8b949e";
+constexpr size_t kMostPoints = 1000;
+constexpr int kLeft = 56, kTop = 74, kBottom = 40, kCharacter = 7;
+
+struct Point {
+  double x, y;
+};
+
+bool drawable(double v) {
+  return std::abs(v) <= 1e30;  // false for NaN
+}
+
+std::vector<Point> points_of(const Series& s) {
+  std::vector<Point> points;
+  for (size_t i = 0; i < std::min(s.x.size(), s.y.size()); ++i)
+    if (drawable(s.x[i]) && drawable(s.y[i])) points.push_back({s.x[i], s.y[i]});
+  return points;
+}
+
+// At most kMostPoints: both ends, and of each stretch between them the lowest and highest point.
+std::vector<Point> thinned(const std::vector<Point>& all) {
+  if (all.size() <= kMostPoints) return all;
+  constexpr size_t kStretches = (kMostPoints - 2) / 2;
+  std::vector<Point> kept{all.front()};
+  const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
+  const size_t inner = all.size() - 2;
+  for (size_t i = 0; i < kStretches; ++i) {
+    const auto begin = all.begin() + 1 + static_cast<ptrdiff_t>(inner * i / kStretches);
+    const auto end = all.begin() + 1 + static_cast<ptrdiff_t>(inner * (i + 1) / kStretches);
+    const auto [low, high] = std::minmax_element(begin, end, by_y);
+    kept.push_back(*std::min(low, high));
+    if (low != high) kept.push_back(*std::max(low, high));
+  }
+  kept.push_back(all.back());
+  return kept;
+}
+
+struct Range {
+  double low = HUGE_VAL, high = -HUGE_VAL;
+  bool whole = true;
+
+  void include(double v) {
+    low = std::min(low, v);
+    high = std::max(high, v);
+    whole = whole && v == std::floor(v);
+  }
+  bool empty() const { return low > high; }
+  // An axis without values goes from 0 to 1.
+  Axis axis(int count, bool snug, bool whole_ticks) const {
+    return empty() ? Axis{0, 1, 0.2} : make_axis(low, high, count, snug, whole_ticks);
+  }
+};
+
+// Draws one chart; the parts are appended in the order of the calls.
+class Drawing {
+ public:
+  explicit Drawing(const Chart& chart) : chart_(chart) {
+    Range x, left, right;
+    for (size_t i = 0; i < chart.series.size(); ++i) {
+      const Series& s = chart.series[i];
+      colours_.push_back(s.colour.empty() ? kPalette[i % kPalette.size()] : s.colour);
+      points_.push_back(thinned(points_of(s)));
+      for (const Point& p : points_.back()) {
+        x.include(p.x);
+        (s.right_axis ? right : left).include(p.y);
+      }
+    }
+    has_right_ = !right.empty();
+    if (has_right_) right.include(0);
+    x_ = x.axis(8, true, x.whole);
+    left_ = left.axis(6, false, false);
+    right_ = right.axis(6, false, false);
+    bottom_ = chart.height - kBottom;
+    end_ = chart.width - (has_right_ ? kLeft : 20);
+  }
+
+  std::string draw() {
+    const std::string title = escape_markup(chart_.title);
+    out_ = fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"capstan-chart\" viewBox=\"0 0 {0} {1}\" "
+        "width=\"{0}\" height=\"{1}\" role=\"img\" font-family=\"system-ui, sans-serif\" "
+        "font-size=\"12\">\n<title>{2}</title>\n",
+        chart_.width, chart_.height, title);
+    text(kLeft, 20, "start", title, kText, " font-size=\"15\" font-weight=\"600\"");
+    legend();
+    scales();
+    for (const bool right : {true, false})  // the faint ones below
+      for (size_t i = 0; i < points_.size(); ++i)
+        if (chart_.series[i].right_axis == right) series(i);
+    return out_ + "</svg>\n";
+  }
+
+ private:
+  template <class... Args>
+  void add(fmt::format_string<Args...> format, Args&&... args) {
+    out_ += fmt::format(format, std::forward<Args>(args)...);
+  }
+  double px(double x) const { return kLeft + x_.fraction(x) * (end_ - kLeft); }
+  double py(const Axis& axis, double y) const {
+    return bottom_ - axis.fraction(y) * (bottom_ - kTop);
+  }
+
+  void text(double x, double y, const char* anchor, const std::string& escaped,
+            std::string_view colour, std::string_view more = "") {
+    add("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\"{}>{}</text>\n", x, y,
+        anchor, colour, more, escaped);
+  }
+
+  void legend() {
+    double x = kLeft;
+    for (size_t i = 0; i < points_.size(); ++i) {
+      const Series& s = chart_.series[i];
+      if (points_[i].empty() || s.name.empty()) continue;
+      if (s.stroke == Stroke::points)
+        add("<circle cx=\"{}\" cy=\"38\" r=\"3.5\" fill=\"{}\"/>\n", x + 8, colours_[i]);
+      else
+        add("<line x1=\"{}\" x2=\"{}\" y1=\"38\" y2=\"38\" stroke=\"{}\"{}/>\n", x, x + 16,
+            colours_[i], style(s));
+      text(x + 22, 42, "start", escape_markup(s.name), kText);
+      x += 44 + kCharacter * static_cast<double>(s.name.size());
+    }
+  }
+
+  void scales() {
+    for (const double tick : left_.ticks()) {
+      const double y = py(left_, tick);
+      add("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
+          "stroke-opacity=\"0.25\"/>\n",
+          kLeft, end_, y, y, kGrid);
+      text(kLeft - 8, y + 4, "end", left_.label(tick), kText);
+    }
+    for (const double tick : x_.ticks()) {
+      add("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
+          "stroke=\"{3}\"/>\n",
+          px(tick), bottom_, bottom_ + 5, kGrid);
+      text(px(tick), bottom_ + 18, "middle", x_.label(tick), kText);
+    }
+    add("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft,
+        end_, bottom_, bottom_, kGrid);
+    text(end_, bottom_ + 34, "end", escape_markup(chart_.x_label), kText);
+    text(kLeft - 8, kTop - 12, "end", escape_markup(chart_.y_label), kText);
+    if (!has_right_) return;
+    for (const double tick : right_.ticks())
+      text(end_ + 8, py(right_, tick) + 4, "start", right_.label(tick), kGrid);
+    text(chart_.width - 4, kTop - 12, "end", escape_markup(chart_.right_label), kGrid);
+  }
+
+  static std::string style(const Series& s) {
+    const bool thin = s.stroke != Stroke::line;
+    return fmt::format(" stroke-width=\"{}\" stroke-opacity=\"{}\"", thin ? "1" : "2",
+                       s.right_axis ? "0.6" : (thin ? "0.45" : "1"));
+  }
+
+  void series(size_t i) {
+    const Series& s = chart_.series[i];
+    const Axis& axis = s.right_axis ? right_ : left_;
+    std::string path;
+    for (const Point& p : points_[i]) path += fmt::format("{:.1f},{:.1f} ", px(p.x), py(axis, p.y));
+    if (points_[i].size() > 1)
+      add("<polyline class=\"series\" fill=\"none\" stroke=\"{}\" stroke-linejoin=\"round\"{} "
+          "points=\"{}\"/>\n",
+          colours_[i], style(s), path.substr(0, path.size() - 1));
+    if (points_[i].size() > 1 && s.stroke != Stroke::points) return;
+    for (const Point& p : points_[i])
+      add("<circle class=\"series\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.5\" fill=\"{}\"/>\n", px(p.x),
+          py(axis, p.y), colours_[i]);
+  }
+
+  const Chart& chart_;
+  std::vector<std::vector<Point>> points_;
+  std::vector<std::string> colours_;  // of each series
+  Axis x_, left_, right_;
+  bool has_right_ = false;
+  int bottom_ = 0, end_ = 0;  // of the plot, in pixels
+  std::string out_;
+};
+
+}  // namespace
+
+std::string chart_svg(const Chart& chart) {
+  return Drawing(chart).draw();
+}
+
+std::vector<double> smoothed(const std::vector<double>& values, double span) {
+  const double keep = 1 - 2 / (std::max(1.0, span) + 1);
+  struct Mean {
+    double sum = 0, weight = 0;
+  };
+  std::vector<Mean> around(values.size());
+  // One sweep from each side (a step of SIZE_MAX goes back by one, since it wraps); the value
+  // itself counts in the first only.
+  const auto sweep = [&](size_t begin, size_t end, size_t step, bool itself) {
+    Mean m;
+    for (size_t i = begin; i != end; i += step) {
+      const bool counts = drawable(values[i]);
+      const Mean before{keep * m.sum, keep * m.weight};
+      m = {before.sum + (counts ? values[i] : 0), before.weight + (counts ? 1 : 0)};
+      around[i].sum += itself ? m.sum : before.sum;
+      around[i].weight += itself ? m.weight : before.weight;
+    }
+  };
+  sweep(0, values.size(), 1, true);
+  sweep(values.size() - 1, SIZE_MAX, SIZE_MAX, false);
+  std::vector<double> result;
+  for (const Mean& m : around) result.push_back(m.sum / m.weight);
+  return result;
+}
+
+Chart loss_chart(const std::vector<MetricsRow>& rows, const std::string& title) {
+  constexpr size_t kEnoughToSmooth = 20;
+  Series loss{.name = "loss"}, smooth{.name = "smoothed"};
+  Series held_out{.name = "validation", .stroke = Stroke::points};
+  Series rate{.name = "learning rate", .stroke = Stroke::thin, .right_axis = true};
+  const auto add = [](Series& s, int64_t step, const std::optional<double>& value) {
+    if (!value) return;
+    s.x.push_back(static_cast<double>(step));
+    s.y.push_back(*value);
+  };
+  for (const MetricsRow& row : rows) {
+    add(loss, row.step, row.loss);
+    add(held_out, row.step, row.val_loss);
+    add(rate, row.step, row.learning_rate);
+  }
+  Chart chart{.title = title, .right_label = "learning rate"};
+  loss.colour = smooth.colour = kPalette[0];
+  held_out.colour = kPalette[1];
+  rate.colour = kGrid;
+  if (loss.y.size() >= kEnoughToSmooth) {
+    loss.stroke = Stroke::thin;
+    smooth.x = loss.x;
+    smooth.y = smoothed(loss.y, static_cast<double>(loss.y.size()) / 60);
+  }
+  chart.series = {loss, smooth, held_out, rate};
+  return chart;
+}
+
+}  // namespace capstan

@@ -1,0 +1,220 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/json_text.h"
+#include "report/metrics.h"
+#include "report/tensorboard.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array kFolders{"csv", "tensorboard", "jsonl"};  // in the order of Logger
+constexpr std::string_view kEventFile = "events.out.tfevents.";
+
+// A file that grows by whole lines or records: one that cannot be written is taken back.
+class GrowingFile {
+ public:
+  GrowingFile(fs::path path, int flags) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    require(fd_ >= 0, Fault::file, "{}: cannot be written: {}", path_.string(),
+            std::strerror(errno));
+  }
+  GrowingFile(const GrowingFile&) = delete;
+  GrowingFile& operator=(const GrowingFile&) = delete;
+  ~GrowingFile() { ::close(fd_); }
+
+  const fs::path& path() const { return path_; }
+  int64_t size() const { return ::lseek(fd_, 0, SEEK_END); }
+
+  void append(std::string_view text) {
+    const int64_t before = size();
+    while (!text.empty()) {
+      const ssize_t n = ::write(fd_, text.data(), text.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) {
+        const std::string cause = std::strerror(errno);
+        const bool whole = ::ftruncate(fd_, before) == 0;
+        fail(Fault::file, "{}: cannot be written: {}{}; make room and resume the run",
+             path_.string(), cause, whole ? "" : " (its last line is torn)");
+      }
+      text.remove_prefix(static_cast<size_t>(n));
+    }
+  }
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+};
+
+// The number that follows `prefix` in a name; -1 for other names.
+int64_t number_after(std::string_view name, std::string_view prefix, bool to_the_end) {
+  int64_t n = 0;
+  if (!name.starts_with(prefix)) return -1;
+  const char* end = name.data() + name.size();
+  const auto [stop, error] = std::from_chars(name.data() + prefix.size(), end, n);
+  return error == std::errc() && n >= 0 && (stop == end || !to_the_end) ? n : -1;
+}
+
+// The highest number that follows `prefix` in the names of a folder; -1 if there is none.
+int64_t highest(const fs::path& folder, std::string_view prefix, bool to_the_end) {
+  int64_t result = -1;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    result = std::max(result, number_after(name, prefix, to_the_end));
+  }
+  return result;
+}
+
+fs::path version(const fs::path& out_dir, const char* logger, int64_t n) {
+  return out_dir / "logs" / logger / fmt::format("version_{}", n);
+}
+
+// True if the folder is new.
+bool make_folder(const fs::path& folder) {
+  std::error_code error;
+  const bool made = fs::create_directories(folder, error);
+  require(!error, Fault::file, "{}: cannot create the folder: {}", folder.string(),
+          error.message());
+  return made;
+}
+
+// Two runs that begin at once get versions of their own: only one of them makes the folder.
+int64_t new_version(const fs::path& out_dir) {
+  int64_t n = 0;
+  for (const char* logger : kFolders)
+    n = std::max(n, 1 + highest(out_dir / "logs" / logger, "version_", true));
+  while (!make_folder(version(out_dir, "csv", n))) ++n;
+  return n;
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// TensorBoard reads a folder's files in the order of their names: a later one needs a later time.
+fs::path next_event_file(const fs::path& folder) {
+  const int64_t time =
+      std::max(static_cast<int64_t>(wall_time()), 1 + highest(folder, kEventFile, false));
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == 0) host = {"localhost"};
+  return folder / fmt::format("{}{}.{}.{}", kEventFile, time, host.data(), ::getpid());
+}
+
+// The lines of a metrics.jsonl up to a step and iteration, less a torn last one.
+std::string lines_until(const std::string& text, const fs::path& path, int64_t step, int64_t iter) {
+  std::string kept;
+  for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    const auto whole = [&](const char* key) {
+      return row.is_object() && row.contains(key) && row[key].is_number_integer();
+    };
+    if (!whole("step") || !whole("iter"))  // no require: finding the place takes long
+      fail(Fault::file,
+           "{}: expected an object with \"step\" and \"iter\"; remove the line, or the file, to go "
+           "on",
+           text_location(text, path.string(), at));
+    if (row["step"] <= step && row["iter"] <= iter) kept += line;
+  }
+  return kept;
+}
+
+bool is_ours(const fs::path& csv) {
+  std::error_code error;
+  return fs::is_regular_file(csv, error) && read_text(csv, std::numeric_limits<int64_t>::max())
+                                                .starts_with(std::string(kMetricsColumns) + "\n");
+}
+
+}  // namespace
+
+struct MetricsLog::Files {
+  Files(Logger kind, const fs::path& out_dir, int64_t n)
+      : logger(kind), csv(version(out_dir, "csv", n) / "metrics.csv", 0) {
+    const fs::path folder = version(out_dir, kFolders[static_cast<size_t>(logger)], n);
+    if (csv.size() == 0) csv.append(std::string(kMetricsColumns) + "\n");
+    if (logger == Logger::csv) return;
+    make_folder(folder);
+    if (logger == Logger::jsonl) {
+      other = std::make_unique<GrowingFile>(folder / "metrics.jsonl", 0);
+    } else {
+      other = std::make_unique<GrowingFile>(next_event_file(folder), O_EXCL);
+      other->append(version_event(wall_time()));
+    }
+  }
+
+  Logger logger;
+  GrowingFile csv;
+  std::unique_ptr<GrowingFile> other;  // none for Logger::csv
+};
+
+MetricsLog::MetricsLog(std::unique_ptr<Files> files) : files_(std::move(files)) {}
+MetricsLog::MetricsLog(MetricsLog&&) noexcept = default;
+MetricsLog& MetricsLog::operator=(MetricsLog&&) noexcept = default;
+MetricsLog::~MetricsLog() = default;
+
+MetricsLog::MetricsLog(Logger logger, const fs::path& out_dir)
+    : files_(std::make_unique<Files>(logger, out_dir, new_version(out_dir))) {}
+
+MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t step, int64_t iter) {
+  const int64_t n = highest(out_dir / "logs" / "csv", "version_", true);
+  const fs::path csv = version(out_dir, "csv", n) / "metrics.csv";
+  if (n < 0 || !is_ours(csv)) return {logger, out_dir};
+  std::string kept = std::string(kMetricsColumns) + "\n";
+  for (const MetricsRow& row : read_metrics(csv))
+    if (row.step <= step && row.iter <= iter) kept += csv_line(row);
+  const fs::path jsonl = version(out_dir, "jsonl", n) / "metrics.jsonl";
+  std::error_code error;
+  if (logger == Logger::jsonl && fs::exists(jsonl, error)) {
+    const std::string text = read_text(jsonl, std::numeric_limits<int64_t>::max());
+    write_text(jsonl, lines_until(text, jsonl, step, iter));
+  }
+  write_text(csv, kept);
+  MetricsLog log(std::make_unique<Files>(logger, out_dir, n));
+  if (logger == Logger::tensorboard)
+    log.files_->other->append(restart_event(wall_time(), step + 1));
+  return log;
+}
+
+const fs::path& MetricsLog::csv_path() const {
+  return files_->csv.path();
+}
+
+const fs::path& MetricsLog::path() const {
+  return files_->other ? files_->other->path() : files_->csv.path();
+}
+
+void MetricsLog::write(const MetricsRow& row) {
+  files_->csv.append(csv_line(row));
+  if (files_->logger == Logger::jsonl) files_->other->append(jsonl_line(row));
+  if (files_->logger != Logger::tensorboard) return;
+  std::vector<Scalar> scalars{{"epoch", static_cast<float>(row.epoch)},
+                              {"iter", static_cast<float>(row.iter)},
+                              {"total_tokens", static_cast<float>(row.total_tokens)}};
+  if (row.tokens > 0) scalars.emplace_back("tokens", static_cast<float>(row.tokens));
+  const auto add = [&](std::string_view tag, const std::optional<double>& value) {
+    if (value) scalars.emplace_back(tag, static_cast<float>(*value));
+  };
+  add("iter_time", row.iter_time);
+  add("learning_rate", row.learning_rate);
+  add("loss", row.loss);
+  add("val_loss", row.val_loss);
+  add("val_ppl", row.val_ppl());
+  add("grad_norm", row.grad_norm);
+  files_->other->append(scalars_event(wall_time(), row.step, scalars));
+}
+
+}  // namespace capstan

@@ -1,0 +1,200 @@
+#include "report/page.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "report/curve.h"
+#include "report/markup.h"
+#include "report/page_style.h"
+
+namespace capstan {
+namespace {
+
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
+
+// 230,325
+std::string grouped(int64_t n) {
+  const std::string digits = fmt::format("{}", n);
+  std::string s;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') s += ',';
+    s += digits[i];
+  }
+  return s;
+}
+
+// "17.0 PFLOP"
+std::string flop(double n) {
+  const char* unit = "";
+  for (const char* next : {"K", "M", "G", "T", "P", "E", "Z", "Y"}) {
+    if (n < 999.5) break;
+    n /= 1000;
+    unit = next;
+  }
+  return fmt::format("{:.3g} {}FLOP", n, unit);
+}
+
+std::string moment(std::chrono::system_clock::time_point t) {
+  if (t == std::chrono::system_clock::time_point{}) return "";
+  return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC",
+                     fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
+}
+
+std::string head(const RunSummary& r) {
+  const std::string name = escape_markup(r.model.empty() ? "Training run" : r.model);
+  return fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
+      "<meta name=\"color-scheme\" content=\"light dark\"/>\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\"/>\n"
+      "<title>{0} · Capstan</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n"
+      "<h1>{0}</h1>\n<p class=\"verdict\"><b{2}>{3}</b> {4}.</p>\n"
+      "<p class=\"soft\"><code>{5}</code></p>\n",
+      name, kPageStyle, r.stopped_by.empty() ? "" : " class=\"early\"",
+      r.stopped_by.empty() ? "✓" : "■", escape_markup(verdict(r)), escape_markup(r.command));
+}
+
+void tile(std::string& out, const char* label, const std::string& value) {
+  out += fmt::format("<div class=\"tile\"><span>{}</span><strong>{}</strong></div>\n", label,
+                     escape_markup(value));
+}
+
+std::string tiles(const RunSummary& r) {
+  std::string s = "<div class=\"tiles\">\n";
+  if (r.last_loss) tile(s, "last loss", fmt::format("{:.3f}", *r.last_loss));
+  if (r.val_loss) {
+    tile(s, "validation loss", fmt::format("{:.3f}", *r.val_loss));
+    tile(s, "perplexity", fmt::format("{:.2f}", std::exp(*r.val_loss)));
+  }
+  tile(s, "training time", format_duration(r.train_seconds));
+  if (r.tokens_per_second() > 0) tile(s, "tokens / s", format_count(r.tokens_per_second()));
+  if (const auto mfu = r.mfu()) tile(s, "MFU", fmt::format("{:.1f} %", 100 * *mfu));
+  if (r.measured_bytes > 0) tile(s, "memory", bytes(r.measured_bytes));
+  return s + "</div>\n</header>\n";
+}
+
+std::string section(const char* title, const std::string& body) {
+  return fmt::format("<section>\n<h2>{}</h2>\n{}</section>\n", title, body);
+}
+
+void entry(std::string& out, const char* label, const std::string& value) {
+  if (!value.empty())
+    out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>\n", label, escape_markup(value));
+}
+
+std::string numbers(const RunSummary& r) {
+  const auto seconds = [](double s) { return s > 0 ? format_duration(s) : ""; };
+  const auto count = [](int64_t n) { return n > 0 ? grouped(n) : ""; };
+  std::string s = "<dl>\n";
+  entry(s, "Device", r.device);
+  entry(s, "Precision", r.precision);
+  entry(s, "Trainable parameters", count(r.trainable));
+  entry(s, "Frozen parameters", count(r.frozen));
+  entry(s, "Steps",
+        r.total_steps > r.steps ? fmt::format("{} of {}", grouped(r.steps), grouped(r.total_steps))
+                                : grouped(r.steps));
+  if (r.epochs > 0) entry(s, "Epochs", fmt::format("{:.3g}", r.epochs));
+  entry(s, "Training", seconds(r.train_seconds));
+  entry(s, "Evaluation", seconds(r.eval_seconds));
+  entry(s, "Saving", seconds(r.save_seconds));
+  entry(s, "Input tokens", count(r.input_tokens));
+  entry(s, "Tokens with prompt", count(r.tokens_with_prompt));
+  entry(s, "Total tokens with padding", count(r.tokens_with_padding));
+  if (r.tokens_per_second() > 0) {
+    entry(s, "Tokens/s without padding", fmt::format("{:.1f}", r.tokens_per_second()));
+    entry(s, "Tokens/s with padding", fmt::format("{:.1f}", r.tokens_per_second_with_padding()));
+  }
+  if (r.flops > 0) entry(s, "Arithmetic", flop(r.flops));
+  if (r.flops > 0 && r.train_seconds > 0)
+    entry(s, "Arithmetic per second", flop(r.flops / r.train_seconds) + "/s");
+  if (r.first_loss) entry(s, "First loss", fmt::format("{:.4f}", *r.first_loss));
+  if (r.last_loss) entry(s, "Last loss", fmt::format("{:.4f}", *r.last_loss));
+  entry(s, "Checkpoint", r.checkpoint);
+  entry(s, "Started", moment(r.started));
+  entry(s, "Ended", moment(r.ended));
+  return s + "</dl>\n";
+}
+
+std::string fill(const char* kind, double share) {
+  return fmt::format("<i class=\"{}\" style=\"width:{:.2f}%\"></i>", kind,
+                     100 * std::clamp(share, 0.0, 1.0));
+}
+
+std::string memory(const RunSummary& r) {
+  const double most =
+      static_cast<double>(std::max({r.planned_bytes, r.measured_bytes, int64_t{1}}));
+  std::string s =
+      "<table><thead><tr><th>category</th><th></th><th>planned</th><th>measured</th></tr></thead>"
+      "<tbody>\n";
+  const auto row = [&](std::string_view name, int64_t planned, int64_t measured) {
+    if (planned == 0 && measured == 0) return;
+    s += fmt::format(
+        "<tr><td>{}</td><td class=\"bar\"><div class=\"track\">{}{}</div></td><td>{}</td>"
+        "<td>{}</td></tr>\n",
+        name, fill("planned", static_cast<double>(planned) / most),
+        fill("measured", static_cast<double>(measured) / most), bytes(planned), bytes(measured));
+  };
+  for (int i = 0; i < kCategories; ++i)
+    row(name_of(static_cast<Category>(i)), r.planned[static_cast<size_t>(i)],
+        r.measured[static_cast<size_t>(i)]);
+  row("one allocation", r.planned_bytes, r.measured_bytes);
+  s += "</tbody></table>\n<figcaption>Each category at its own highest moment, so that they need "
+       "not add up to the allocation.<span class=\"key planned\"></span>planned<span class=\"key "
+       "measured\"></span>measured";
+  if (r.process_bytes > 0)
+    s += fmt::format(". The process, with program and data, had {} at most.",
+                     bytes(r.process_bytes));
+  return "<figure>" + s + "</figcaption></figure>\n";
+}
+
+std::string ops(const RunSummary& r) {
+  std::string s =
+      "<table><thead><tr><th>op</th><th></th><th>share</th><th class=\"optional\">calls</th>"
+      "<th>time</th><th>GFLOP/s</th><th>GB/s</th></tr></thead><tbody>\n";
+  double all = r.ops_seconds;
+  if (!(all > 0))
+    for (const OpTotal& t : r.ops) all += t.seconds;
+  for (const OpTotal& t : r.ops) {
+    if (t.op == nullptr) continue;
+    const double seconds = std::max(t.seconds, 1e-12), share = t.seconds / std::max(all, 1e-12);
+    s += fmt::format(
+        "<tr><td><code>{}</code></td><td class=\"bar\"><div class=\"track\">{}</div></td>"
+        "<td>{:.1f} %</td><td class=\"optional\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td>"
+        "</tr>\n",
+        escape_markup(t.op), fill("measured", share), 100 * share, grouped(t.calls),
+        format_duration(t.seconds), t.cost.flops / seconds / 1e9, t.cost.bytes / seconds / 1e9);
+  }
+  return s + "</tbody></table>\n";
+}
+
+std::string samples(const RunSummary& r) {
+  std::string s;
+  for (const RunSummary::Sample& sample : r.samples)
+    s += fmt::format("<div class=\"sample\"><pre>{}</pre><pre>{}</pre></div>\n",
+                     escape_markup(sample.prompt), escape_markup(sample.text));
+  return s;
+}
+
+}  // namespace
+
+std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows) {
+  std::string s = head(r) + tiles(r);
+  if (!rows.empty())
+    s += "<section>\n<figure>" + chart_svg(loss_chart(rows, "Loss")) + "</figure>\n</section>\n";
+  s += section("The run", numbers(r));
+  if (r.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
+  if (!r.ops.empty()) s += section("Where the time went", ops(r));
+  if (!r.samples.empty()) s += section("What it writes", samples(r));
+  if (!r.recipe.empty())
+    s += section("The recipe", fmt::format("<pre>{}</pre>\n", escape_markup(r.recipe)));
+  return s + "</main>\n</body>\n</html>\n";
+}
+
+}  // namespace capstan

@@ -1,0 +1,98 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/units.h"
+#include "report/summary.h"
+
+namespace capstan {
+namespace {
+
+double per_second(int64_t n, double seconds) {
+  return seconds > 0 ? static_cast<double>(n) / seconds : 0;
+}
+
+// A block of labelled lines: LitGPT's labels are 26 wide.
+class Block {
+ public:
+  void section(const char* title) { text_ += fmt::format("| {:-<54}\n| {}\n", "", title); }
+  template <class... Args>
+  void line(const char* label, fmt::format_string<Args...> format, Args&&... args) {
+    text_ +=
+        fmt::format("| - {:<26}:  {}\n", label, fmt::format(format, std::forward<Args>(args)...));
+  }
+  std::string end() const { return text_ + std::string(55, '-') + "\n"; }
+
+ private:
+  std::string text_;
+};
+
+void performance(Block& b, const RunSummary& r) {
+  b.section("Performance");
+  b.line("Training Time", "{:.2f} s", r.train_seconds);
+  if (r.eval_seconds > 0) b.line("Evaluation Time", "{:.2f} s", r.eval_seconds);
+  if (r.save_seconds > 0) b.line("Saving Time", "{:.2f} s", r.save_seconds);
+  b.line("Tok/sec (w/o Padding)", "{:.2f} tok/s", r.tokens_per_second());
+  b.line("Tok/sec (w/ Padding)", "{:.2f} tok/s", r.tokens_per_second_with_padding());
+  if (r.flops > 0 && r.train_seconds > 0)
+    b.line("GFLOP/s", "{:.1f}", r.flops / r.train_seconds / 1e9);
+  if (const auto mfu = r.mfu()) b.line("MFU", "{:.1f} %", 100 * *mfu);
+}
+
+void result(Block& b, const RunSummary& r) {
+  if (!r.last_loss && !r.val_loss && r.checkpoint.empty()) return;
+  b.section("Result");
+  if (r.first_loss) b.line("First Loss", "{:.4f}", *r.first_loss);
+  if (r.last_loss) b.line("Last Loss", "{:.4f}", *r.last_loss);
+  if (r.val_loss) b.line("Val Loss", "{:.4f} (ppl {:.3f})", *r.val_loss, std::exp(*r.val_loss));
+  if (!r.checkpoint.empty()) b.line("Saved To", "{}", r.checkpoint);
+}
+
+}  // namespace
+
+double RunSummary::tokens_per_second() const {
+  return per_second(tokens_with_prompt, train_seconds);
+}
+
+double RunSummary::tokens_per_second_with_padding() const {
+  return per_second(tokens_with_padding, train_seconds);
+}
+
+std::optional<double> RunSummary::mfu() const {
+  if (!(flops > 0 && train_seconds > 0 && peak_flops_per_second > 0)) return {};
+  return flops / train_seconds / peak_flops_per_second;
+}
+
+std::string verdict(const RunSummary& r) {
+  const std::string of =
+      r.total_steps > 0 && r.total_steps != r.steps ? fmt::format(" of {}", r.total_steps) : "";
+  std::string s = r.stopped_by.empty() ? "Trained " : "Stopped by " + r.stopped_by + " after ";
+  s += fmt::format("{}{} steps in {}", r.steps, of, format_duration(r.train_seconds));
+  const char* before = "; ";
+  if (r.first_loss && r.last_loss) {
+    s += fmt::format("; loss {:.3f} to {:.3f}", *r.first_loss, *r.last_loss);
+    before = ", ";
+  }
+  if (r.val_loss)
+    s += fmt::format("{}validation {:.3f} (perplexity {:.2f})", before, *r.val_loss,
+                     std::exp(*r.val_loss));
+  return s;
+}
+
+std::string closing_block(const RunSummary& r) {
+  Block b;
+  b.section("Token Counts");
+  b.line("Input Tokens", "{}", r.input_tokens);
+  b.line("Tokens w/ Prompt", "{}", r.tokens_with_prompt);
+  b.line("Total Tokens (w/ Padding)", "{}", r.tokens_with_padding);
+  performance(b, r);
+  b.section("Memory Usage");
+  b.line("Memory Used", "{:.2f} GB", static_cast<double>(r.measured_bytes) / 1e9);
+  b.line("Memory Planned", "{:.2f} GB", static_cast<double>(r.planned_bytes) / 1e9);
+  if (r.process_bytes > 0)
+    b.line("Process, at most", "{:.2f} GB", static_cast<double>(r.process_bytes) / 1e9);
+  result(b, r);
+  return b.end();
+}
+
+}  // namespace capstan

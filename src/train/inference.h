@@ -1,0 +1,70 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "data/micro_batches.h"
+#include "model/decoder.h"
+#include "train/device_batch.h"
+
+namespace capstan {
+
+// A sum of losses, and over how many targets it goes.
+struct Evaluation {
+  double loss_sum = 0;
+  int64_t targets = 0;
+  double mean() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+};
+
+struct InferenceOptions {
+  ModelConfig model;
+  Precision precision = Precision::f32_true;
+  BatchLimits limits;     // of batches to evaluate; without tokens: none
+  int64_t positions = 0;  // of text to generate; 0: none
+};
+
+// What a checkpoint is used in when nobody says: bf16 for one in bf16, else f32 (bf16 would drop
+// three bits of an f16). Throws Fault::usage for precisions that are for training.
+Precision inference_precision(const std::string& asked, const ModelConfig& model);
+
+// A model that is used and not trained, on one device. All memory is taken by the constructor and
+// within the phases "evaluate" and "decode", from the plan.
+class Inference {
+ public:
+  Inference(Queue& q, const InferenceOptions& options);
+  // The program run on `sim`.
+  static MemoryPlan plan(const InferenceOptions& options);
+
+  Parameters& params() { return params_; }
+  Decoder& decoder() { return *decoder_; }
+  // Of the micro-batches that were started.
+  Evaluation evaluate(MicroBatches& data);
+
+ private:
+  void rehearse();
+
+  Queue& q_;
+  Parameters params_;
+  Transformer model_;
+  std::unique_ptr<DeviceBatch> batch_;
+  Buffer loss_;
+  std::unique_ptr<Decoder> decoder_;
+};
+
+// A model folder loaded for use: plans, refuses what does not fit, loads.
+class LoadedModel {
+ public:
+  LoadedModel(const std::filesystem::path& folder, const InferenceOptions& options);
+
+  Queue& queue() { return queue_; }
+  Inference& model() { return model_; }
+
+ private:
+  MemoryPlan plan_;
+  Arena arena_;
+  Queue queue_;
+  Inference model_;
+};
+
+}  // namespace capstan

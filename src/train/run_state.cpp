@@ -1,0 +1,159 @@
+// How a run is saved, found again and gone on with.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "recipe/recipe_input.h"
+#include "train/run.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_checkpoint_name(const std::string& name) {
+  return name == "final" || (name.starts_with("step-") && name.size() > 5 &&
+                             name.find_first_not_of("0123456789", 5) == std::string::npos);
+}
+
+// The lines of a new text that an old one does not have.
+std::vector<std::string> new_lines(const std::string& before, const std::string& now) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < now.size();) {
+    const size_t end = std::min(now.find('\n', begin), now.size());
+    const std::string line = now.substr(begin, end - begin);
+    if (before.find(line + "\n") == std::string::npos)
+      lines.push_back(line.substr(line.find_first_not_of(' ')));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string TrainingRun::settings() const {
+  // How a run was started is no part of what it computes.
+  Recipe r = recipe_;
+  r.resume = "false";
+  return recipe_yaml(r, task_);
+}
+
+TrainingState TrainingRun::state() const {
+  return {.step = step_,
+          .seed = static_cast<uint64_t>(recipe_.seed),
+          .epoch = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch()),
+          .samples = length_.samples_in(step_),
+          .tokens = tokens_,
+          .padding = padding_,
+          .targets = targets_,
+          .seconds = seconds_,
+          .dataset_samples = inputs_.data.train.size(),
+          .dataset_fingerprint = fingerprint_,
+          .first_loss = first_loss_,
+          .last_loss = last_loss_,
+          .val_loss = val_loss_,
+          .recipe = settings()};
+}
+
+fs::path TrainingRun::step_folder() const {
+  return fs::path(recipe_.out_dir) /
+         fmt::format("step-{:0{}}", step_, task_ == Task::pretrain ? 8 : 6);
+}
+
+void TrainingRun::save(const fs::path& dir, bool is_final) {
+  SaveRequest request{.dir = dir,
+                      .state = state(),
+                      .extras = extra_files(recipe_, task_, inputs_),
+                      .keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0))};
+  request.moments = !is_final;
+  saver_->save(std::move(request));
+  saved_ = dir;
+}
+
+std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
+  if (recipe_.resume == "false" || recipe_.resume.empty()) return std::nullopt;
+  if (recipe_.resume != "true" && recipe_.resume != "auto") {
+    const fs::path dir = recipe_.resume;
+    verify_checkpoint(dir);
+    return FoundCheckpoint{dir, read_state(dir)};
+  }
+  const CheckpointSearch search = newest_checkpoint(recipe_.out_dir);
+  for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
+  require(search.newest || recipe_.resume == "auto", Fault::file,
+          "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
+          recipe_.out_dir);
+  return search.newest;
+}
+
+void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
+  const TrainingState now = state();
+  const auto same = [&](const char* what, const auto& then, const auto& given) {
+    require(then == given, Fault::usage,
+            "resume: {} was made with {} {}, and this run has {}. Resume with the same, or start "
+            "anew with another --out_dir",
+            c.dir.string(), what, then, given);
+  };
+  same("seed", c.state.seed, now.seed);
+  same("a training set of", c.state.dataset_samples, now.dataset_samples);
+  require(c.state.dataset_fingerprint == now.dataset_fingerprint, Fault::usage,
+          "resume: {} was made with other data (or another tokenizer, prompt style or "
+          "max_seq_length): the samples would not go on where they were. Resume with the same, or "
+          "start anew with another --out_dir",
+          c.dir.string());
+  same("a place in the data of", c.state.samples, length_.samples_in(c.state.step));
+  const auto changed = new_lines(c.state.recipe, now.recipe);
+  if (!changed.empty())
+    log::warn("resumed with other settings than before: {}", fmt::join(changed, " · "));
+}
+
+void TrainingRun::restore(const FoundCheckpoint& c) {
+  check_same_run(c);
+  const TrainingState& s = c.state;
+  step_ = first_step_ = s.step;
+  tokens_ = s.tokens;
+  padding_ = s.padding;
+  targets_ = s.targets;
+  seconds_ = s.seconds;
+  first_loss_ = s.first_loss;
+  last_loss_ = s.last_loss;
+  val_loss_ = s.val_loss;
+  saved_ = c.dir;
+  if (complete()) return;
+  require(
+      fs::exists(c.dir / kOptimizerFile), Fault::usage,
+      "resume: {} is a finished run of {} steps and keeps no state of the optimizer; to train it "
+      "further, start a new run from that folder",
+      c.dir.string(), s.step);
+  load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
+  log::info("resumed from {}: {} of {} steps are done", c.dir.string(), step_, length_.steps());
+}
+
+void TrainingRun::move_earlier_run() const {
+  std::error_code error;
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
+    if (is_checkpoint_name(entry.path().filename().string()) &&
+        fs::exists(entry.path() / "config.json"))
+      earlier.push_back(entry.path());
+  if (earlier.empty()) return;
+  fs::path to;
+  for (int n = 1; to.empty() || fs::exists(to); ++n)
+    to = fs::path(recipe_.out_dir) / fmt::format("previous-{}", n);
+  fs::create_directories(to);
+  for (const fs::path& from : earlier) fs::rename(from, to / from.filename());
+  log::info("checkpoints of an earlier run are in {} now", to.string());
+}
+
+void TrainingRun::initialize() {
+  if (const auto checkpoint = find_resume()) return restore(*checkpoint);
+  if (inputs_.model.folder.empty())
+    trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));
+  else
+    load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+}
+
+}  // namespace capstan

@@ -1,0 +1,263 @@
+#include "train/setup.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "checkpoint/checkpoint.h"
+#include "data/named_sets.h"
+#include "data/tokenizer_folder.h"
+#include "data/tokenizer_json.h"
+#include "model/known_models.h"
+#include "recipe/recipe_input.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The data are made of the tokenizer's ids, whatever a config was written for.
+void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
+  config.bos_id = tokenizer.bos().value_or(-1);
+  config.eos_ids = {tokenizer.eos()};
+}
+
+[[noreturn]] void not_known(const std::string& key, const std::string& name) {
+  const auto names = known_model_names();
+  fail(Fault::usage, "{}: no model '{}' is known (did you mean {}?); known are {}", key, name,
+       nearest(name, names), fmt::join(names, ", "));
+}
+
+NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
+  NamedModel m;
+  if (!r.initial_checkpoint_dir.empty()) {
+    m.folder = find_checkpoint_dir(r.initial_checkpoint_dir);
+    m.config = read_config(m.folder);
+    m.name = m.folder.filename().string();
+  } else if (!r.model_config.empty()) {
+    m.config = parse_config(read_text(r.model_config, 1 << 20), r.model_config);
+    m.name = r.model_config;
+  } else if (!r.model_name.empty()) {
+    const auto known = known_model(r.model_name);
+    if (!known) not_known("model_name", r.model_name);
+    m.config = *known;
+    m.name = r.model_name;
+  } else {
+    const ByteTokenizer bytes;
+    m.config = model_by_sizes(r, tokenizer == nullptr ? bytes : *tokenizer);
+    m.name =
+        fmt::format("a Llama of {} layers and {} channels", r.num_hidden_layers, r.hidden_size);
+  }
+  return m;
+}
+
+void require_checkpoint_dir(const Recipe& r) {
+  require(!r.checkpoint_dir.empty(), Fault::usage,
+          "checkpoint_dir: expected the folder of a model; give it after the command, or as "
+          "--checkpoint_dir FOLDER");
+}
+
+NamedModel model_to_tune(const Recipe& r, bool known) {
+  require_checkpoint_dir(r);
+  NamedModel m;
+  m.name = fs::path(r.checkpoint_dir).lexically_normal().filename().string();
+  if (m.name.empty()) m.name = fs::path(r.checkpoint_dir).parent_path().filename().string();
+  if (const auto folder = try_checkpoint_dir(r.checkpoint_dir)) {
+    m.folder = *folder;
+    m.config = read_config(m.folder);
+    return m;
+  }
+  if (!known) find_checkpoint_dir(r.checkpoint_dir);  // says where it looked
+  const auto config = known_model(r.checkpoint_dir);
+  if (!config) not_known("checkpoint_dir", m.name);
+  m.config = *config;
+  return m;
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const fs::path& folder) {
+  if (folder.empty()) return std::make_shared<ByteTokenizer>();
+  return load_tokenizer(folder);
+}
+
+fs::path tokenizer_folder(const Recipe& r, Task task) {
+  if (task != Task::pretrain) {
+    require_checkpoint_dir(r);
+    return find_checkpoint_dir(r.checkpoint_dir);
+  }
+  if (!r.tokenizer_dir.empty()) return find_checkpoint_dir(r.tokenizer_dir);
+  if (!r.initial_checkpoint_dir.empty()) return find_checkpoint_dir(r.initial_checkpoint_dir);
+  return {};
+}
+
+}  // namespace
+
+std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
+  std::error_code error;
+  for (const fs::path& p : {fs::path(name), fs::path("checkpoints") / name})
+    if (!name.empty() && fs::is_directory(p, error)) return p;
+  return std::nullopt;
+}
+
+fs::path find_checkpoint_dir(const std::string& name) {
+  const auto found = try_checkpoint_dir(name);
+  require(found.has_value(), Fault::file,
+          "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint, with "
+          "config.json, model.safetensors and the tokenizer's files",
+          name, name);
+  return *found;
+}
+
+ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
+  require(r.hidden_size % r.num_attention_heads == 0, Fault::usage,
+          "model.hidden_size {} is not a multiple of model.num_attention_heads {}", r.hidden_size,
+          r.num_attention_heads);
+  ModelConfig c;
+  c.vocab = tokenizer.vocab_size();
+  c.hidden = r.hidden_size;
+  c.intermediate = r.intermediate_size;
+  c.layers = r.num_hidden_layers;
+  c.heads = r.num_attention_heads;
+  c.kv_heads = r.num_key_value_heads.value_or(c.heads);
+  c.head_dim = c.hidden / c.heads;
+  c.max_positions = r.max_seq_length.value_or(256);
+  take_special_ids(c, tokenizer);
+  try {
+    check_config(c);
+  } catch (const Error& e) {
+    const std::string_view what = e.what();
+    if (what.find("head_dim") == std::string_view::npos) throw;
+    fail(Fault::usage, "{} (head_dim is model.hidden_size / model.num_attention_heads: {} / {})",
+         what, r.hidden_size, r.num_attention_heads);
+  }
+  return c;
+}
+
+NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool known) {
+  const bool pretrain = task == Task::pretrain;
+  NamedModel m = pretrain ? model_to_pretrain(r, tokenizer) : model_to_tune(r, known);
+  if (r.tie_embeddings) m.config.tied = *r.tie_embeddings;
+  if (tokenizer == nullptr) return m;
+  require(tokenizer->vocab_size() <= m.config.vocab, Fault::file,
+          "the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          tokenizer->vocab_size(), m.config.vocab);
+  if (pretrain && m.folder.empty()) take_special_ids(m.config, *tokenizer);
+  return m;
+}
+
+int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {
+  require(r.max_seq_length.value_or(1) <= model.max_positions, Fault::usage,
+          "train.max_seq_length {} is above the model's max_position_embeddings; give "
+          "--train.max_seq_length {} or less",
+          r.max_seq_length.value_or(1), model.max_positions);
+  return r.max_seq_length.value_or(model.max_positions);
+}
+
+DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
+  DataOptions o;
+  if (r.data == "TextFiles") {
+    require(!r.train_data_path.empty(), Fault::usage,
+            "data.train_data_path: expected a .txt file or a folder of them; give "
+            "--data.train_data_path PATH");
+    o.kind = DataOptions::Kind::text_files;
+    o.path = r.train_data_path;
+    o.validation_path = r.val_data_path;
+  } else if (r.data == "JSON") {
+    require(!r.json_path.empty(), Fault::usage,
+            "data.json_path: expected a .json or .jsonl file, or a folder with train and val; give "
+            "--data.json_path PATH");
+    o.path = r.json_path;
+  } else {
+    o = named_set_options(r.data, r.json_path, r.download_dir.empty() ? "data" : r.download_dir);
+  }
+  if (!r.prompt_style.empty()) o.style = r.prompt_style;
+  if (r.val_split_fraction) o.validation_fraction = r.val_split_fraction;
+  o.mask_prompt = r.mask_prompt;
+  o.seed = static_cast<uint64_t>(r.data_seed);
+  o.max_seq_length = max_seq_length;
+  o.cache = r.data_cache;
+  return o;
+}
+
+RunInputs find_inputs(const Recipe& r, Task task) {
+  RunInputs in;
+  in.tokenizer_dir = tokenizer_folder(r, task);
+  in.tokenizer = tokenizer_of(in.tokenizer_dir);
+  in.model = model_of(r, task, in.tokenizer.get(), false);
+  in.max_seq_length = max_seq_length_of(r, in.model.config);
+  DataOptions options = data_options(r, in.max_seq_length);
+  in.is_text = options.kind == DataOptions::Kind::text_files;
+  if (in.is_text && !options.validation_fraction && options.validation_path.empty())
+    options.validation_fraction = 0.05;
+  if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
+  in.data = load_data(options, *in.tokenizer);
+  return in;
+}
+
+TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
+  TrainOptions o;
+  o.model = model;
+  o.precision = r.precision.empty() ? Precision::f32_true : parse_precision(r.precision);
+  o.recompute = parse_recompute(r.activations);
+  o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
+  o.optimizer = {.kind = parse_optimizer(r.optimizer),
+                 .beta1 = r.betas.first,
+                 .beta2 = r.betas.second,
+                 .eps = r.eps,
+                 .momentum = r.momentum,
+                 .dampening = r.dampening,
+                 .nesterov = r.nesterov,
+                 .weight_decay = r.weight_decay};
+  o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
+  o.max_norm = r.max_norm.value_or(0);
+  o.skip_not_finite = r.on_nan == "skip";
+  return o;
+}
+
+BatchOptions batch_options(const Recipe& r, const RunInputs& in) {
+  return {.max_seq_length = in.max_seq_length, .vocab = in.model.config.vocab, .packed = r.packed};
+}
+
+TrainOptions train_options(const Recipe& r, const RunInputs& in) {
+  TrainOptions o = train_options(r, in.model.config);
+  const BatchOptions batches = batch_options(r, in);
+  o.limits = limits_of(in.data.train, r.micro_batch_size, batches);
+  if (in.data.validation.size() > 0)
+    o.limits.include(limits_of(in.data.validation, r.micro_batch_size, batches));
+  const RunLength length(r, in.data.train, in.max_seq_length);
+  o.schedule = length.schedule(r);
+  o.staging = r.save_async && r.save_interval && *r.save_interval < length.steps();
+  return o;
+}
+
+TrainOptions worst_case_options(const Recipe& r, const ModelConfig& model) {
+  TrainOptions o = train_options(r, model);
+  const int64_t length = max_seq_length_of(r, model);
+  o.limits = {
+      .tokens = r.micro_batch_size * length, .documents = r.micro_batch_size, .longest = length};
+  o.staging = r.save_async && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
+  if (r.eval_max_new_tokens && r.data != "TextFiles")
+    o.sample_positions = std::min(model.max_positions, length + *r.eval_max_new_tokens);
+  return o;
+}
+
+std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& in) {
+  std::vector<ExtraFile> files;
+  if (in.tokenizer_dir.empty()) {
+    files.push_back(ExtraFile::text("tokenizer.json", byte_tokenizer_json()));
+    files.push_back(ExtraFile::text("tokenizer_config.json", byte_tokenizer_config_json()));
+  } else {
+    for (const fs::path& file : tokenizer_files(in.tokenizer_dir))
+      files.push_back(ExtraFile::copy(file.filename().string(), file));
+  }
+  files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(r, task)));
+  if (in.data.style != nullptr)
+    files.push_back(
+        ExtraFile::text("prompt_style.yaml",
+                        fmt::format("class_path: litgpt.prompts.{}\n", in.data.style->class_name)));
+  return files;
+}
+
+}  // namespace capstan

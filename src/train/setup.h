@@ -1,0 +1,68 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "checkpoint/training_checkpoint.h"
+#include "data/data_source.h"
+#include "data/tokenizer.h"
+#include "recipe/recipe.h"
+#include "train/length.h"
+#include "train/trainer.h"
+
+// From a recipe to what a run is made of: the model, the tokenizer and the data that it names.
+namespace capstan {
+
+// The folder as given, else under checkpoints/ (as LitGPT has it). Throws Fault::file, telling both
+// places, where there is none.
+std::filesystem::path find_checkpoint_dir(const std::string& name);
+// The same, or nothing.
+std::optional<std::filesystem::path> try_checkpoint_dir(const std::string& name);
+
+// The model that the recipe's sizes describe. Throws Fault::usage for sizes that make none.
+ModelConfig model_by_sizes(const Recipe& recipe, const Tokenizer& tokenizer);
+
+// The model that a recipe means. `found` is the folder of its weights, where it has one. Without a
+// folder on the disk, a known model of the name is taken if `known` allows (to plan, not to run).
+struct NamedModel {
+  ModelConfig config;
+  std::filesystem::path folder;  // empty: random weights, or not on the disk
+  std::string name;              // for people
+};
+NamedModel model_of(const Recipe& recipe, Task task, const Tokenizer* tokenizer, bool known);
+
+// Everything on the disk that a run needs.
+struct RunInputs {
+  NamedModel model;
+  std::filesystem::path tokenizer_dir;  // empty: one token per byte
+  std::shared_ptr<const Tokenizer> tokenizer;
+  LoadedData data;
+  int64_t max_seq_length = 0;
+  bool is_text = false;          // no prompts to show samples for
+  int64_t sample_positions = 0;  // room for texts that the caller will generate
+};
+// Reads and tokenizes, with lines of what it finds. Throws Fault::file and Fault::usage.
+RunInputs find_inputs(const Recipe& recipe, Task task);
+
+// The data that a recipe names, without opening them. Throws Fault::usage where it names none and
+// Fault::file where a named set is not on the disk.
+DataOptions data_options(const Recipe& recipe, int64_t max_seq_length);
+
+// Tokens of a sample at most: what the recipe says, at most what the model can.
+int64_t max_seq_length_of(const Recipe& recipe, const ModelConfig& model);
+
+// What the recipe makes of a model: the options of its trainer, without limits and schedule.
+TrainOptions train_options(const Recipe& recipe, const ModelConfig& model);
+// With the limits of the largest batch that these data make.
+TrainOptions train_options(const Recipe& recipe, const RunInputs& inputs);
+// With the largest batch that max_seq_length allows: for a plan without data.
+TrainOptions worst_case_options(const Recipe& recipe, const ModelConfig& model);
+
+BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
+
+// Files that go along with every checkpoint of the run: tokenizer, recipe, prompt style.
+std::vector<ExtraFile> extra_files(const Recipe& recipe, Task task, const RunInputs& inputs);
+
+}  // namespace capstan

@@ -1,0 +1,196 @@
+// Fine-tuning as a user meets it, from a small checkpoint made by the program itself.
+
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/manifest.h"
+#include "program.h"
+
+namespace capstan::cli_test {
+namespace {
+
+class Finetune : public Cli {
+ protected:
+  Finetune() {
+    std::string jsonl;
+    for (int i = 0; i < 30; ++i)
+      jsonl +=
+          nlohmann::json{{"instruction", "Say " + std::to_string(i)},
+                         {"input", ""},
+                         {"output", std::to_string(i) + std::string(static_cast<size_t>(i), '.')}}
+              .dump() +
+          "\n";
+    write("data.jsonl", jsonl);
+    train_tiny({"--out_dir=checkpoints/tiny", "--train.max_seq_length=512",
+                "--data.val_split_fraction=0"});
+  }
+
+  static Words finetune(const Words& more = {}) {
+    Words words = {"finetune_full",
+                   "tiny/final",
+                   "--data=JSON",
+                   "--data.json_path=data.jsonl",
+                   "--train.epochs=1",
+                   "--train.global_batch_size=8",
+                   "--train.micro_batch_size=4",
+                   "--train.lr_warmup_steps=0",
+                   "--eval.max_new_tokens=4",
+                   "--out_dir=out"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+};
+
+TEST_F(Finetune, OneCommandFromACheckpointAndAJsonFileToAFolderOfHuggingFace) {
+  const Outcome o = run(finetune({"--eval.interval=2", "--data.mask_prompt=true"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"trainable parameters", "28 training samples", "2 held out",
+                       "the longest sequence has", "Verifying settings ...",
+                       "Epoch 1 | iter 2 step 1 | loss train: ", "iter 4: val loss ",
+                       "### Instruction:\nSay ", "Final evaluation | val loss: ", "Training Time",
+                       "planned    measured", "report.html"});
+  for (const char* name :
+       {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+        "tokenizer_config.json", "hyperparameters.yaml", "prompt_style.yaml", "MANIFEST.json"})
+    EXPECT_TRUE(fs::exists(at("out/final") / name)) << name;
+  EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
+  EXPECT_EQ(slurp(at("out/final/prompt_style.yaml")), "class_path: litgpt.prompts.Alpaca\n");
+  for (const char* name : {"out/loss.svg", "out/report.html", "out/logs/csv/version_0/metrics.csv"})
+    EXPECT_TRUE(fs::exists(at(name))) << name;
+}
+
+TEST_F(Finetune, ASecondRunFindsTheTokensOfTheFirst) {
+  EXPECT_EQ(run(finetune()).err.find("tokenized before"), std::string::npos);
+  expect_holds(run(finetune({"--out_dir=again"})).err, {"(tokenized before)"});
+}
+
+TEST_F(Finetune, PrintConfigTellsWhereEachValueCameFrom) {
+  write("r.yaml", "train:\n  epochs: 2\n");
+  const Outcome o = run(finetune({"--config=r.yaml", "--print_config"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out,
+               {"checkpoint_dir: tiny/final", "# command line", "# default", "num_workers: 4"});
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
+TEST_F(Finetune, ChatsAreLearnedWithTheirTemplate) {
+  write(
+      "chat.jsonl",
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]})"
+      "\n"
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"}, {"role": "assistant", "content": "d"}]})"
+      "\n");
+  std::string text = slurp(at("chat.jsonl"));
+  std::erase(text, '\n');
+  text.replace(text.find("}]}{"), 4, "}]}\n{");
+  write("chat.jsonl", text + "\n");
+  const Outcome o = run(finetune({"--data.json_path=chat.jsonl", "--data.prompt_style=chatml",
+                                  "--data.val_split_fraction=0"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
+TEST_F(Finetune, BadDataAreRefusedWithTheirLine) {
+  write("bad.jsonl",
+        "{\"instruction\": \"a\", \"output\": \"b\"}\n{\"instruction\": \"a\"}\nnope\n");
+  expect_refused(4, finetune({"--data.json_path=bad.jsonl"}),
+                 {"bad.jsonl:2", "output", "bad.jsonl:3"});
+  write("empty.json", "[]");
+  expect_refused(4, finetune({"--data.json_path=empty.json"}), {"empty.json"});
+  write("latin.jsonl", "{\"instruction\": \"caf\xe9\", \"output\": \"b\"}\n");
+  expect_refused(4, finetune({"--data.json_path=latin.jsonl"}), {"latin.jsonl:1", "UTF-8"});
+  expect_refused(4, finetune({"--data.json_path=none.json"}), {"none.json"});
+  expect_refused(2, {"finetune_full", "tiny/final"}, {"--data.json_path PATH"});
+  expect_refused(2, {"finetune_full"}, {"checkpoint_dir: expected the folder of a model"});
+}
+
+TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
+  expect_refused(4, {"finetune_full", "tiny/final", "--data=Alpaca2k"},
+                 {"Alpaca2k", "data/alpaca2k", "--data.json_path"});
+  fs::create_directories(at("data"));
+  fs::copy(at("data.jsonl"), at("data/alpaca2k.jsonl"));
+  EXPECT_EQ(
+      run({"finetune_full", "tiny/final", "--data=litgpt.data.Alpaca2k", "--train.max_steps=1",
+           "--eval.final_validation=false", "--eval.max_new_tokens=null"})
+          .code,
+      0);
+}
+
+TEST_F(Finetune, MoreDevicesThanThereAreIsRefused) {
+  expect_refused(2, finetune({"--devices=4"}), {"devices: 4 were asked for; there is 1"});
+  expect_refused(2, finetune({"--num_nodes=2"}), {"num_nodes: 2"});
+}
+
+TEST_F(Finetune, LoggersThatAreServicesAreRefusedWithThoseThatAreThere) {
+  for (const char* name : {"wandb", "mlflow"})
+    expect_refused(2, finetune({std::string("--logger_name=") + name}),
+                   {name, "csv, tensorboard or jsonl"});
+  ASSERT_EQ(run(finetune({"--logger_name=jsonl"})).code, 0);
+  EXPECT_TRUE(fs::exists(at("out/logs/jsonl/version_0/metrics.jsonl")));
+}
+
+TEST_F(Finetune, AnEvaluationCountsEveryTokenOnce) {
+  const Outcome o = run({"evaluate", "tiny/final", "--data=data.jsonl", "--json"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto all = nlohmann::json::parse(o.out);
+  EXPECT_EQ(all["samples"], 30);
+  EXPECT_NEAR(all["perplexity"].get<double>(), std::exp(all["loss"].get<double>()), 1e-9);
+  // However it is cut into batches.
+  for (const char* batch : {"--batch_size=1", "--batch_size=7", "--batch_size=100"}) {
+    const auto other = nlohmann::json::parse(
+        run({"evaluate", "tiny/final", "--data=data.jsonl", "--json", batch}).out);
+    EXPECT_EQ(other["tokens"], all["tokens"]);
+    EXPECT_NEAR(other["loss"].get<double>(), all["loss"].get<double>(), 1e-5);
+  }
+  const auto text =
+      nlohmann::json::parse(run({"evaluate", "tiny/final", "--data=text.txt", "--json"}).out);
+  EXPECT_EQ(text["tokens"], fs::file_size(at("text.txt")) + 1) << "all bytes and the end";
+  expect_refused(4, {"evaluate", "tiny/final", "--data=none.txt"}, {"none.txt"});
+}
+
+TEST_F(Finetune, AChatRemembersAndEndsWithAnEmptyLine) {
+  const Outcome o = run_with("hello\nagain\n\nnever read\n",
+                             {"chat", "tiny/final", "--max_new_tokens=5", "--temperature=0"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  size_t prompts = 0;
+  for (size_t i = 0; (i = o.out.find(">> Prompt: ", i)) != std::string::npos; ++i) ++prompts;
+  EXPECT_EQ(prompts, 3u) << o.out;
+  expect_holds(o.out, {">> Reply: "});
+  // With a template, the history is rendered anew each time and goes on from what is cached.
+  EXPECT_EQ(run_with("hello\nagain\n", {"chat", "tiny/final", "--prompt_style=chatml",
+                                        "--system=Be kind.", "--max_new_tokens=3"})
+                .code,
+            0);
+  // A context that is too short drops the oldest turns.
+  EXPECT_EQ(run_with("one\ntwo\nthree\nfour\n", {"chat", "tiny/final", "--prompt_style=chatml",
+                                                 "--context=64", "--max_new_tokens=3"})
+                .code,
+            0);
+}
+
+TEST_F(Finetune, ConvertWritesOtherTypesAndShards) {
+  ASSERT_EQ(run({"convert", "tiny/final", "half", "--dtype=bf16", "--max_shard_size=10KB"}).code,
+            0);
+  EXPECT_TRUE(fs::exists(at("half/model.safetensors.index.json")));
+  EXPECT_EQ(read_config(at("half")).dtype, DType::bf16);
+  ASSERT_EQ(run({"convert", "half", "one", "--dtype=f32", "--max_shard_size=none"}).code, 0);
+  EXPECT_TRUE(fs::exists(at("one/model.safetensors")));
+  EXPECT_EQ(run({"generate", "one", "--max_new_tokens=2"}).code, 0);
+  expect_refused(2, {"convert", "half", "x", "--dtype=f64"}, {"--dtype"});
+  expect_refused(4, {"convert", "none", "x"}, {"none"});
+}
+
+TEST_F(Finetune, APickleIsNeverExecuted) {
+  const fs::path pickles = fs::path(CAPSTAN_SOURCE_DIR) / "tests/checkpoint/pickles";
+  fs::copy(at("checkpoints/tiny/final"), at("bad"), fs::copy_options::recursive);
+  fs::remove(at("bad/model.safetensors"));
+  for (const auto& entry : fs::recursive_directory_iterator(pickles)) {
+    if (entry.path().string().find("system") == std::string::npos) continue;
+    fs::copy_file(entry.path(), at("bad/pytorch_model.bin"), fs::copy_options::overwrite_existing);
+    expect_refused(4, {"generate", "bad"}, {"pytorch_model.bin", "executes nothing"});
+    return;
+  }
+  FAIL() << "no hostile pickle among the golden files";
+}
+
+}  // namespace
+}  // namespace capstan::cli_test

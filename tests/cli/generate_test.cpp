@@ -1,0 +1,86 @@
+#include "program.h"
+
+namespace capstan::cli_test {
+namespace {
+
+TEST_F(Cli, GenerateWritesTextToStdoutAndTimingsToStderr) {
+  train_tiny();
+  const Outcome o = run({"generate", made, "--prompt", "Once", "--max_new_tokens=9"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(o.out.rfind("Once", 0), 0u) << o.out;
+  EXPECT_EQ(o.out.back(), '\n');
+  EXPECT_LE(o.out.size(), 4u + 9 + 1);
+  expect_holds(o.err, {" tokens in ", " tok/s"});
+}
+
+TEST_F(Cli, TheSameSeedGivesTheSameText) {
+  train_tiny();
+  const auto text = [&](const Words& more) {
+    Words words = {"generate", made, "--max_new_tokens=30"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  const std::string first = text({"--seed=7"});
+  EXPECT_EQ(text({"--seed=7"}), first);
+  EXPECT_NE(text({"--seed=8"}), first);
+  EXPECT_EQ(text({"--temperature=0", "--seed=7"}), text({"--temperature=0", "--seed=8"}));
+  // Several samples differ, and the first is the one there would be alone.
+  const std::string two = text({"--seed=7", "--num_samples=2"});
+  EXPECT_EQ(two.rfind(first, 0), 0u);
+  EXPECT_NE(two.substr(first.size()), first);
+}
+
+TEST_F(Cli, GenerateLooksUnderCheckpointsAsWell) {
+  train_tiny({"--out_dir=checkpoints/mine"});
+  EXPECT_EQ(run({"generate", "mine/final", "--max_new_tokens=2"}).code, 0);
+}
+
+TEST_F(Cli, GenerateStopsAtTheModelsLastPosition) {
+  train_tiny();
+  const Outcome o = run({"generate", made, "--prompt=abc", "--temperature=0",
+                         "--max_new_tokens=9223372036854775807"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err,
+               {"warning: stopped at the last of the model's 64 positions", "60 tokens in "});
+  EXPECT_LE(o.out.size(), 3u + 60 + 1);
+  expect_refused(2, {"generate", made, "--prompt", std::string(70, 'a')},
+                 {"--prompt: 71 tokens", "64 positions"});
+}
+
+TEST_F(Cli, GenerateRefusesBadValues) {
+  expect_refused(2, {"generate"}, {"checkpoint_dir is required"});
+  expect_refused(2, {"generate", "x", "--temperature", "-1"},
+                 {"--temperature: expected a number of 0 or more, found '-1'"});
+  expect_refused(2, {"generate", "x", "--temperature=nan"}, {"found 'nan'"});
+  expect_refused(2, {"generate", "x", "--top_p=1.5"}, {"from 0 to 1, found '1.5'"});
+  expect_refused(2, {"generate", "x", "--seed", "-1"}, {"--seed: expected", "'-1'"});
+  expect_refused(2, {"generate", "x", "--max_new_tokens=0"}, {"of 1 or more, found '0'"});
+  expect_refused(2, {"generate", "x", "--max_new_tokens=many"}, {"found 'many'"});
+  expect_refused(2, {"generate", "x", "several", "words"}, {"'several': not expected"});
+}
+
+TEST_F(Cli, GenerateRefusesDamagedFoldersAndNamesTheFile) {
+  expect_refused(4, {"generate", "none"}, {"none: no such folder"});
+  expect_refused(4, {"generate", std::string(5000, 'x')}, {"no such folder"});
+  fs::create_directory(at("empty"));
+  expect_refused(4, {"generate", "empty"}, {"empty/config.json"});
+
+  train_tiny();
+  expect_refused(2, {"generate", made, "--precision=8-true"}, {"'8-true' is not one of"});
+  expect_refused(2, {"generate", made, "--precision=bf16-mixed"}, {"bf16-mixed is for training"});
+  const std::string good = slurp(at(made) / "model.safetensors");
+  write(made + "/model.safetensors", good.substr(0, good.size() - 1));
+  expect_refused(4, {"generate", made}, {made + "/model.safetensors"});
+  write(made + "/model.safetensors", "nonsense");
+  expect_refused(4, {"generate", made}, {made + "/model.safetensors: "});
+  fs::remove(at(made) / "model.safetensors");
+  expect_refused(4, {"generate", made}, {made});
+  write(made + "/tokenizer.json", "{");
+  expect_refused(4, {"generate", made}, {made + "/tokenizer.json:1:"});
+  write(made + "/config.json", "{\n \"vocab_size\": }");
+  expect_refused(4, {"generate", made}, {made + "/config.json:2:"});
+}
+}  // namespace
+}  // namespace capstan::cli_test

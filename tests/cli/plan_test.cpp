@@ -1,0 +1,116 @@
+// capstan plan: what a run needs, with nothing on the disk but the recipe.
+
+#include <nlohmann/json.hpp>
+
+#include "program.h"
+
+namespace capstan::cli_test {
+namespace {
+
+using nlohmann::json;
+
+class Plan : public Cli {
+ protected:
+  json plan(Words words, int code) const {
+    words.insert(words.begin(), "plan");
+    words.emplace_back("--json");
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, code) << o.err << o.out;
+    EXPECT_LT(o.seconds, 5.0);
+    const json out = json::parse(o.out, nullptr, false);
+    EXPECT_EQ(out.value("fits", false), code == 0) << o.out << o.err;
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : out["memory"]["by_category"].items())
+      sum += bytes.get<int64_t>();
+    EXPECT_EQ(out["memory"]["peak_bytes"], sum) << "categories are all there is";
+    return out;
+  }
+  fs::path recipes = fs::path(CAPSTAN_SOURCE_DIR) / ".." / "shared" / "recipes";
+};
+
+TEST_F(Plan, AKnownModelNeedsNoFiles) {
+  const Words full = {"--command=finetune_full", "--checkpoint_dir=meta-llama/Llama-3.2-1B",
+                      "--train.max_seq_length=512", "--memory=80GiB"};
+  const json out = plan(full, 0);
+  EXPECT_EQ(out["model"]["parameters"], 1'235'814'400);
+  const auto& m = out["memory"]["by_category"];
+  EXPECT_EQ(m["optimizer"].get<int64_t>() / 1'235'814'400, 8) << "two f32 moments";
+  EXPECT_GT(out["largest"]["micro_batch_size"].get<int>(), 1);
+  const Outcome text = run(
+      {"plan", "--checkpoint_dir=Llama-3.1-70B", "--train.max_seq_length=512", "--memory=80GiB"});
+  EXPECT_EQ(text.code, 3);
+  expect_holds(text.out, {"70.6 B parameters", "weights", "optimizer", "does not fit: needs ",
+                          "80.0 GiB free"});
+}
+
+TEST_F(Plan, WhatItNamesWouldFit) {
+  Words words = {"--checkpoint_dir=TinyLlama-1.1B", "--train.max_seq_length=512",
+                 "--train.global_batch_size=32", "--train.micro_batch_size=32", "--memory=40GiB"};
+  const json out = plan(words, 3);
+  ASSERT_FALSE(out["fits_with"].empty());
+  for (const std::string change : out["fits_with"]) {
+    Words changed = words;
+    const size_t colon = change.find(": ");
+    changed.push_back("--" + change.substr(0, colon) + "=" + change.substr(colon + 2));
+    plan(changed, 0);
+  }
+  words.push_back(fmt::format("--train.micro_batch_size={}",
+                              out["largest"]["micro_batch_size"].get<int64_t>()));
+  words.push_back(fmt::format("--train.global_batch_size={}",
+                              out["largest"]["micro_batch_size"].get<int64_t>()));
+  plan(words, 0);
+}
+
+TEST_F(Plan, AnUnknownModelNamesTheNearest) {
+  expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
+                 {"no model 'Qwen2.5-8B' is known", "Qwen2.5-7B"});
+  expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-7B", "--memory=lots"}, {"lots"});
+}
+
+// The run follows the plan to the byte, and refuses with the plan's words.
+TEST_F(Plan, IsWhatTheRunAllocates) {
+  Words run_words = tiny({"--train.save_interval=1"});
+  const Outcome o = run(run_words);
+  ASSERT_EQ(o.code, 0) << o.err;
+  Words words(run_words.begin() + 1, run_words.end());
+  words.insert(words.begin(), "--command=pretrain");
+  const Words before = words;
+  words.insert(words.begin(), "plan");
+  const std::string planned = run(words).out;
+  const auto table = [](const std::string& text) {
+    const size_t begin = text.find("  memory  ");
+    return text.substr(begin, text.find("\n\n", begin) - begin);
+  };
+  EXPECT_EQ(table(planned), table(o.err));
+  const json exact = plan(before, 0);
+  EXPECT_EQ(exact["steps"], 3);
+}
+
+// Recipes of a laboratory that uses LitGPT, with its overrides; no checkpoint is on the disk.
+TEST_F(Plan, TheLabsFullRecipesFor80GiB) {
+  if (!fs::exists(recipes)) GTEST_SKIP() << "no recipes beside the project";
+  const auto full = [&](const char* name, const Words& more, int code) {
+    Words words = {(recipes / name).string(), "--memory=80GiB"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words, code);
+  };
+  const Words global32 = {"--train.global_batch_size=32", "--train.micro_batch_size=8"};
+  full("tiny-llama-full.yaml", global32, 0);
+  for (const char* precision : {"--precision=bf16-true", "--precision=bf16-mixed"})
+    full("tiny-llama-full.yaml", {global32[0], global32[1], precision}, 0);
+  // LitGPT runs out of memory in the middle of a step with this one.
+  full("tiny-llama-full.yaml", {global32[0], "--train.micro_batch_size=32"}, 0);
+  full("open-llama-3b-full.yaml", {"--train.micro_batch_size=4"}, 0);
+  const json seven = full(
+      "open-llama-7b-full.yaml",
+      {"--train.global_batch_size=16", "--train.micro_batch_size=4", "--precision=bf16-true"}, 0);
+  EXPECT_EQ(seven["memory"]["by_category"]["weights"].get<int64_t>() / 1'000'000'000, 13);
+  full("open-llama-7b-full.yaml", {}, 3);
+  full("open-llama-13b-full.yaml",
+       {"--train.global_batch_size=1", "--train.micro_batch_size=1", "--precision=bf16-true",
+        "--optimizer=SGD", "--train.max_steps=25"},
+       0);
+}
+
+}  // namespace
+}  // namespace capstan::cli_test

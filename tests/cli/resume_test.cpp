@@ -1,0 +1,125 @@
+// A run that is stopped at any moment goes on as if nothing had happened.
+
+#include <array>
+
+#include "base/rng.h"
+#include "checkpoint/find.h"
+#include "program.h"
+#include "report/metrics.h"
+
+namespace capstan::cli_test {
+namespace {
+
+constexpr int64_t kSteps = 60, kInterval = 5;
+
+class Resume : public Cli, public testing::WithParamInterface<int> {
+ protected:
+  Words command(const std::string& out, bool async) const {
+    return tiny({"--resume=auto", "--out_dir=" + out, "--train.max_steps=" + std::to_string(kSteps),
+                 "--train.save_interval=" + std::to_string(kInterval), "--eval.interval=7",
+                 "--eval.max_iters=1", "--train.lr_warmup_steps=5",
+                 std::string("--train.save_async=") + (async ? "true" : "false")});
+  }
+  // Of the newest version: a run that was killed before its first checkpoint begins another.
+  fs::path metrics_of(const std::string& out) const {
+    fs::path newest;
+    for (int n = 0; fs::exists(at(fmt::format("{}/logs/csv/version_{}", out, n))); ++n)
+      newest = at(fmt::format("{}/logs/csv/version_{}/metrics.csv", out, n));
+    return newest;
+  }
+  // All that a run measured but its times.
+  std::string losses(const std::string& out) const {
+    std::string text;
+    for (const MetricsRow& row : read_metrics(metrics_of(out)))
+      text +=
+          fmt::format("{} {} {} {} {} {}\n", row.step, row.iter, row.loss.value_or(-1),
+                      row.learning_rate.value_or(-1), row.total_tokens, row.val_loss.value_or(-1));
+    return text;
+  }
+  int64_t steps_logged(const std::string& out) const {
+    int64_t last = 0;
+    const fs::path csv = metrics_of(out);
+    if (csv.empty() || !fs::exists(csv)) return 0;
+    for (const MetricsRow& row : read_metrics(csv)) last = std::max(last, row.step);
+    return last;
+  }
+  int64_t steps_saved(const std::string& out) const {
+    const auto search = newest_checkpoint(at(out));
+    return search.newest ? search.newest->state.step : 0;
+  }
+  bool saving(const std::string& out) const {
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(at(out), error))
+      if (entry.path().filename().string().find(".capstan-part") != std::string::npos) return true;
+    return false;
+  }
+};
+
+// Five stops each: a signal or a kill, after a random number of steps, or in the middle of a save.
+TEST_P(Resume, IsBitForBitAfterStopsAtRandomMoments) {
+  const bool async = GetParam() % 2 == 0;
+  ASSERT_EQ(run(command("whole", async)).code, 0);
+  const Rng rng({.seed = static_cast<uint64_t>(GetParam()), .site = 77});
+  int64_t goal = 0;
+  for (uint64_t stop = 0; stop < 5; ++stop) {
+    goal += 1 + static_cast<int64_t>(rng.below(3 * stop, 10));
+    const bool in_save = rng.below(3 * stop + 1, 3) == 0;
+    const int signal = std::array{SIGKILL, SIGTERM, SIGKILL, SIGINT}[rng.below(3 * stop + 2, 4)];
+    const pid_t pid = start(command("parts", async));
+    for (int i = 0; i < 20'000; ++i) {
+      if (in_save ? saving("parts") && steps_logged("parts") >= goal
+                  : steps_logged("parts") >= goal)
+        break;
+      int status = 0;
+      ::usleep(500);
+      if (waitpid(pid, &status, WNOHANG | WNOWAIT) == pid) break;
+    }
+    ::kill(pid, signal);
+    const int code = finish(pid).code;
+    if (code == 0) break;  // it was done before the signal came
+    EXPECT_EQ(code, 128 + signal) << slurp(at("stderr"));
+    const int64_t done = steps_logged("parts"), kept = steps_saved("parts");
+    if (signal == SIGKILL) {
+      // A save beside the training is complete some steps after it began.
+      EXPECT_GE(kept, done - kInterval * (async ? 2 : 1)) << "of " << done << " steps";
+    } else {
+      EXPECT_EQ(kept, done) << "a signal loses nothing";
+    }
+  }
+  const Outcome last = run(command("parts", async));
+  ASSERT_EQ(last.code, 0) << last.err;
+  EXPECT_TRUE(slurp(at("parts/final/model.safetensors")) ==
+              slurp(at("whole/final/model.safetensors")));
+  EXPECT_EQ(losses("parts"), losses("whole"));
+  for (const auto& entry : fs::directory_iterator(at("parts")))
+    EXPECT_EQ(entry.path().filename().string().find("capstan-part"), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(SixTimesFiveStops, Resume, testing::Range(0, 6));
+
+TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
+  ASSERT_EQ(run(command("whole", true)).code, 0);
+  fs::remove_all(at("whole/final"));
+  std::string bytes = slurp(at("whole/step-00000055/model.safetensors"));
+  bytes[bytes.size() / 2] ^= 4;
+  write("whole/step-00000055/model.safetensors", bytes);
+  const Outcome o = run(command("whole", true));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"damaged, passed over: ", "step-00000055/model.safetensors",
+                       "resumed from whole/step-00000050: 50 of 60 steps are done"});
+}
+
+TEST_F(Resume, AFinishedRunIsLeftAlone) {
+  ASSERT_EQ(run(command("whole", true)).code, 0);
+  const Outcome o = run(command("whole", true));
+  EXPECT_EQ(o.code, 0);
+  expect_holds(o.err, {"has all 60 steps: nothing is left to do"});
+}
+
+TEST_F(Resume, WantsACheckpointWhenToldTo) {
+  expect_refused(4, tiny({"--resume=true"}), {"no complete checkpoint to go on from"});
+  expect_refused(4, tiny({"--resume=none/step-5"}), {"none/step-5"});
+}
+
+}  // namespace
+}  // namespace capstan::cli_test

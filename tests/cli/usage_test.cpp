@@ -1,0 +1,78 @@
+#include "program.h"
+
+namespace capstan::cli_test {
+namespace {
+
+TEST_F(Cli, WithoutACommandTellsTheCommandsAndExamples) {
+  for (const Words& words : {Words{}, Words{"help"}, Words{"--help"}, Words{"-h"}}) {
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0);
+    expect_holds(o.out, {"usage: capstan", "pretrain", "generate", "demo",
+                         "examples:", "capstan finetune_full --config"});
+    EXPECT_EQ(o.err, "");
+  }
+}
+
+TEST_F(Cli, TellsItsVersion) {
+  const Outcome o = run({"--version"});
+  EXPECT_EQ(o.code, 0);
+  EXPECT_EQ(o.out.rfind("capstan ", 0), 0u) << o.out;
+}
+
+TEST_F(Cli, HelpIsGivenWhereverItIsAskedFor) {
+  for (const Words& words :
+       {Words{"pretrain", "--help"}, Words{"pretrain", "--seed", "x", "--nonsense", "-h"},
+        Words{"pretrain", "--help", "--train.max_steps"}}) {
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0) << o.err;
+    expect_holds(o.out, {"Usage: capstan pretrain", "--train.max_steps", "[2000]",
+                         "(constant|linear|cosine)"});
+  }
+  const Outcome o = run({"generate", "--help"});
+  EXPECT_EQ(o.code, 0);
+  expect_holds(o.out, {"checkpoint_dir", "--prompt", "--temperature"});
+}
+
+TEST_F(Cli, AnUnknownCommandListsThem) {
+  expect_refused(2, {"trian"},
+                 {"error: 'trian' is not a command", "finetune_full, pretrain, generate, chat"});
+}
+
+TEST_F(Cli, AnUnknownOptionNamesTheNearest) {
+  expect_refused(2, {"pretrain", "--train.max_step", "3"},
+                 {"train.max_step: no such key (did you mean train.max_steps?)"});
+  expect_refused(2, {"pretrain", "--lr=1"}, {"did you mean optimizer.lr?"});
+  expect_refused(2, {"generate", "x", "--promt", "y"},
+                 {"--promt: no such option (did you mean --prompt?)"});
+}
+
+TEST_F(Cli, AllErrorsOfACommandLineAreToldAtOnce) {
+  write("r.yaml", "seed: x\ntrain:\n  max_stepz: 1\n");
+  expect_refused(
+      2,
+      {"pretrain", "word", "--config", "r.yaml", "--optimizer.lr", "-1", "--train.max_steps", "0",
+       "--nonsense=1", "--out_dir"},
+      {"error: 'word': expected --key value\n", "       out_dir: expected a value after it\n",
+       "       r.yaml:1:1: seed: expected a whole number, 0 or more, found 'x'\n",
+       "       r.yaml:3:3: train.max_stepz: no such key",
+       "       optimizer.lr: expected a number above 0, found '-1'\n",
+       "       train.max_steps: expected a whole number above 0, found '0'\n",
+       "       nonsense: no such key"});
+}
+
+TEST_F(Cli, BadRecipeFilesAreRefused) {
+  expect_refused(4, {"pretrain", "--config", "none.yaml"}, {"none.yaml: cannot"});
+  write("cycle.yaml", "a: &a\n  b: *a\n");
+  expect_refused(2, {"pretrain", "--config", "cycle.yaml"}, {"cycle.yaml:1:1: a: no such key"});
+  write("open.yaml", "train: {a: 1\n");
+  expect_refused(2, {"pretrain", "--config", "open.yaml"}, {"error: open.yaml:"});
+}
+
+TEST_F(Cli, OutputThatCannotBeWrittenIsNoSuccess) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const Outcome o = run({"help"}, "/dev/full");
+  EXPECT_EQ(o.code, 4);
+  expect_holds(o.err, {"error: standard output: cannot write"});
+}
+}  // namespace
+}  // namespace capstan::cli_test

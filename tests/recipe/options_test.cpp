@@ -1,0 +1,269 @@
+#include <fmt/format.h>
+
+#include <set>
+
+#include "recipe/recipe.h"
+#include "support/message_of.h"
+
+namespace capstan {
+namespace {
+
+Recipe with(std::string_view key, std::string_view text) {
+  Recipe r;
+  set_option(r, find_option(key), text);
+  return r;
+}
+std::string refusal(std::string_view key, std::string_view text) {
+  return message_of(Fault::usage, [&] { with(key, text); });
+}
+
+// A good value that is not the default.
+std::string another_value(const Option& o) {
+  const Recipe defaults;
+  if (std::holds_alternative<int64_t Recipe::*>(o.field) ||
+      std::holds_alternative<std::optional<int64_t> Recipe::*>(o.field))
+    return "7";
+  if (std::holds_alternative<double Recipe::*>(o.field) ||
+      std::holds_alternative<std::optional<double> Recipe::*>(o.field))
+    return "0.12345678901234567";
+  if (std::holds_alternative<Betas Recipe::*>(o.field)) return "[0.5, 0.25]";
+  if (std::holds_alternative<bool Recipe::*>(o.field) ||
+      std::holds_alternative<std::optional<bool> Recipe::*>(o.field))
+    return value_of(defaults, o) == "true" ? "false" : "true";
+  if (o.check == Check::words) return "3";
+  for (const std::string_view choice : o.choices)
+    if (choice != value_of(defaults, o)) return std::string(choice);
+  return "a \"path\" with: # '\\ and ü";
+}
+
+TEST(Options, EachKeyIsThereOnceAndExplained) {
+  std::set<std::string> keys;
+  for (const Option& o : options()) {
+    EXPECT_TRUE(keys.insert(o.key).second) << o.key << " is there twice";
+    EXPECT_STRNE(o.help, "") << o.key;
+    EXPECT_NE(o.tasks, 0) << o.key;
+    EXPECT_EQ(o.check == Check::oneof || o.check == Check::words, !o.choices.empty()) << o.key;
+    EXPECT_EQ(&find_option(o.key), &o);
+  }
+}
+
+TEST(Options, NoTwoSetTheSameField) {
+  for (const Option& o : options()) {
+    Recipe r;
+    set_option(r, o, another_value(o));
+    for (const Option& other : options())
+      EXPECT_EQ(value_of(r, other) != value_of(Recipe(), other), &o == &other)
+          << o.key << " and " << other.key;
+  }
+}
+
+TEST(Options, DefaultsOfEveryCommandAreGoodValues) {
+  for (const Task task : {Task::pretrain, Task::finetune_full, Task::finetune_lora, Task::demo}) {
+    const Recipe defaults = defaults_of(task);
+    for (const Option& o : options()) {
+      Recipe r;
+      const std::string value = value_of(defaults, o);
+      EXPECT_NO_THROW(set_option(r, o, value.empty() ? "null" : value)) << o.key;
+      EXPECT_EQ(value_of(r, o), value) << o.key;
+    }
+  }
+}
+
+// LitGPT 0.5.13's own.
+TEST(Options, DefaultsAreLitgpts) {
+  const Recipe full = defaults_of(Task::finetune_full), lora = defaults_of(Task::finetune_lora),
+               pre = defaults_of(Task::pretrain);
+  EXPECT_EQ(full.out_dir, "out/finetune/full");
+  EXPECT_EQ(lora.out_dir, "out/finetune/lora");
+  EXPECT_EQ(pre.out_dir, "out/pretrain");
+  EXPECT_EQ(pre.devices, "auto");
+  EXPECT_EQ(full.global_batch_size, 16);
+  EXPECT_EQ(full.micro_batch_size, 1);
+  EXPECT_EQ(pre.global_batch_size, 512);
+  EXPECT_EQ(pre.micro_batch_size, 4);
+  EXPECT_EQ(full.save_interval, 1000);
+  EXPECT_EQ(full.log_interval, 1);
+  EXPECT_EQ(full.lr_warmup_steps, 100);
+  EXPECT_EQ(pre.lr_warmup_steps, 2000);
+  EXPECT_EQ(full.epochs, 5);
+  EXPECT_EQ(lora.epochs, 5);
+  EXPECT_EQ(pre.max_tokens, 3'000'000'000'000);
+  EXPECT_FALSE(full.max_norm);
+  EXPECT_EQ(pre.max_norm, 1);
+  EXPECT_EQ(pre.min_lr, 4e-5);
+  EXPECT_EQ(full.eval_interval, 600);
+  EXPECT_EQ(lora.eval_interval, 100);
+  EXPECT_EQ(pre.eval_interval, 1000);
+  EXPECT_EQ(full.eval_max_new_tokens, 100);
+  EXPECT_FALSE(pre.eval_max_new_tokens);
+  EXPECT_EQ(full.logger_name, "csv");
+  EXPECT_EQ(pre.logger_name, "tensorboard");
+  EXPECT_EQ(full.seed, 1337);
+  EXPECT_EQ(pre.seed, 42);
+  EXPECT_EQ(lora.lora_r, 8);
+  EXPECT_EQ(lora.lora_alpha, 16);
+  EXPECT_EQ(lora.lora_dropout, 0.05);
+  EXPECT_TRUE(lora.lora_query && lora.lora_value && !lora.lora_key && !lora.lora_head);
+  EXPECT_EQ(full.lr, 1e-3);
+  EXPECT_EQ(full.betas, (Betas{0.9, 0.999}));
+}
+
+TEST(SetOption, WhatValueOfSaysIsReadBackToTheBit) {
+  for (const Option& o : options()) {
+    Recipe r, back;
+    set_option(r, o, another_value(o));
+    set_option(back, o, value_of(r, o));
+    EXPECT_EQ(value_of(back, o), value_of(r, o)) << o.key;
+    if (const auto* field = std::get_if<double Recipe::*>(&o.field)) {
+      EXPECT_EQ(back.*(*field), 0.12345678901234567);
+    }
+  }
+}
+
+TEST(SetOption, RefusesAnotherType) {
+  EXPECT_EQ(refusal("train.max_steps", "ten"),
+            "train.max_steps: expected a whole number above 0, found 'ten'");
+  for (const char* text : {"", " 5", "5 ", "5.5", "0x10", "5,", "99999999999999999999"})
+    EXPECT_EQ(refusal("train.max_steps", text),
+              fmt::format("train.max_steps: expected a whole number above 0, found '{}'", text));
+  for (const char* text : {"", "fast", "1e-3x", "nan", "inf", "-inf", "1e999", "null"})
+    EXPECT_EQ(refusal("optimizer.lr", text),
+              fmt::format("optimizer.lr: expected a number above 0, found '{}'", text));
+  EXPECT_EQ(refusal("data.packed", "yes"), "data.packed: expected true or false, found 'yes'");
+  EXPECT_EQ(refusal("train.schedule", "cosin"),
+            "train.schedule: expected one of constant, linear, cosine, found 'cosin' (did you mean "
+            "cosine?)");
+  EXPECT_EQ(refusal("optimizer.betas", "0.9"),
+            "optimizer.betas: expected two numbers like [0.9, 0.95], found '0.9'");
+  EXPECT_EQ(refusal("optimizer.betas", "[0.9, 1]"),
+            "optimizer.betas: expected a number from 0 to below 1, found '1'");
+}
+
+TEST(SetOption, TakesWholeNumbersInAnyForm) {
+  EXPECT_EQ(with("train.max_tokens", "3e12").max_tokens, 3'000'000'000'000);
+  EXPECT_EQ(with("train.max_steps", "25.0").max_steps, 25);
+  EXPECT_EQ(with("train.max_steps", "9223372036854775807").max_steps, INT64_MAX);
+}
+
+TEST(SetOption, NullEmptiesWhatCanBeEmpty) {
+  EXPECT_FALSE(with("train.save_interval", "null").save_interval);
+  EXPECT_FALSE(with("train.max_norm", "null").max_norm);
+  EXPECT_EQ(with("data.prompt_style", "null").prompt_style, "");
+}
+
+TEST(SetOption, OfAClassOnlyTheNameCounts) {
+  EXPECT_EQ(with("optimizer", "torch.optim.SGD").optimizer, "SGD");
+  EXPECT_EQ(with("data", "litgpt.data.Alpaca2k").data, "Alpaca2k");
+  EXPECT_NE(refusal("optimizer", "torch.optim.Adam").find("did you mean AdamW?"),
+            std::string::npos);
+}
+
+TEST(SetOption, WordsAreChoicesOrNumbers) {
+  EXPECT_EQ(with("eval.evaluate_example", "random").evaluate_example, "random");
+  EXPECT_EQ(with("eval.evaluate_example", "17").evaluate_example, "17");
+  EXPECT_NE(refusal("eval.evaluate_example", "-1").find("or a whole number"), std::string::npos);
+  EXPECT_EQ(with("devices", "auto").devices, "auto");
+}
+
+TEST(SetOption, RefusesWhatIsOutOfRange) {
+  for (const char* text : {"0", "-1"})
+    EXPECT_EQ(refusal("train.max_steps", text),
+              fmt::format("train.max_steps: expected a whole number above 0, found '{}'", text));
+  EXPECT_EQ(refusal("optimizer.lr", "0"), "optimizer.lr: expected a number above 0, found '0'");
+  EXPECT_EQ(refusal("seed", "-1"), "seed: expected a whole number, 0 or more, found '-1'");
+  for (const char* text : {"1", "-0.1"})
+    EXPECT_EQ(
+        refusal("data.val_split_fraction", text),
+        fmt::format("data.val_split_fraction: expected a number from 0 to below 1, found '{}'",
+                    text));
+}
+
+TEST(SetOption, RefusesWhatIsOutOfRangeAsAFloat) {
+  EXPECT_EQ(refusal("optimizer.eps", "1e-46"),
+            "optimizer.eps: expected a number above 0, found '1e-46', which is 0 as a float");
+  EXPECT_EQ(refusal("optimizer.lr", "1e39"),
+            "optimizer.lr: expected a number above 0, found '1e39', which is inf as a float");
+  EXPECT_EQ(refusal("optimizer.momentum", "0.99999999"),
+            "optimizer.momentum: expected a number from 0 to below 1, found '0.99999999', which is "
+            "1 as a float");
+}
+
+TEST(SetOption, LeavesTheRecipeAloneWhenItRefuses) {
+  Recipe r;
+  EXPECT_THROW(set_option(r, find_option("train.max_steps"), "0"), Error);
+  EXPECT_EQ(r.max_steps, Recipe().max_steps);
+}
+
+TEST(FindOption, TakesLitgptsLongForms) {
+  EXPECT_STREQ(find_option("optimizer.init_args.lr").key, "optimizer.lr");
+  EXPECT_STREQ(find_option("optimizer.class_path").key, "optimizer");
+  EXPECT_STREQ(find_option("data.init_args.mask_prompt").key, "data.mask_prompt");
+  EXPECT_STREQ(find_option("model_config.n_layer").key, "model.num_hidden_layers");
+}
+
+TEST(FindOption, AnUnknownKeyNamesTheNearest) {
+  const auto suggestion = [](const char* key) {
+    return message_of(Fault::usage, [&] { find_option(key); });
+  };
+  EXPECT_EQ(suggestion("train.micro_batchsize"),
+            "train.micro_batchsize: no such key (did you mean train.micro_batch_size?)");
+  EXPECT_EQ(suggestion("lr"), "lr: no such key (did you mean optimizer.lr?)");
+  EXPECT_EQ(suggestion("max_steps"), "max_steps: no such key (did you mean train.max_steps?)");
+  EXPECT_EQ(suggestion("hidden"), "hidden: no such key (did you mean model.hidden_size?)");
+  EXPECT_EQ(suggestion("outdir"), "outdir: no such key (did you mean out_dir?)");
+  EXPECT_EQ(suggestion("train.betas"), "train.betas: no such key (did you mean optimizer.betas?)");
+  EXPECT_NE(suggestion("").find("no such key"), std::string::npos);
+  EXPECT_NE(suggestion(std::string(100'000, 'x').c_str()).find("no such key"), std::string::npos);
+}
+
+TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {
+  Recipe r;
+  r.max_steps = 1;
+  const auto complaint = [&](int64_t global, int64_t micro) {
+    r.global_batch_size = global;
+    r.micro_batch_size = micro;
+    return message_of(Fault::usage, [&] { check_recipe(r); });
+  };
+  EXPECT_EQ(complaint(32, 6),
+            "train.global_batch_size: 32 is not a whole number of micro-batches of 6; 30 or 36 "
+            "would be, or train.micro_batch_size 2");
+  EXPECT_EQ(complaint(5, 8),
+            "train.global_batch_size: 5 is not a whole number of micro-batches of 8; 8 would be");
+  EXPECT_EQ(complaint(INT64_MAX, INT64_MAX - 1),
+            "train.global_batch_size: 9223372036854775807 is not a whole number of micro-batches "
+            "of 9223372036854775806; 9223372036854775806 or 18446744073709551612 would be");
+  for (const auto& [global, micro] : {std::pair{32, 32}, {32, 1}, {30, 6}}) {
+    r.global_batch_size = global;
+    r.micro_batch_size = micro;
+    EXPECT_NO_THROW(check_recipe(r)) << global << " " << micro;
+  }
+}
+
+TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
+  Recipe r;
+  r.global_batch_size = 3;
+  r.micro_batch_size = 2;
+  r.min_lr = 1;
+  r.precision = "16-mixed";
+  r.logger_name = "wandb";
+  r.devices = "4";
+  r.num_nodes = 2;
+  const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
+  for (const char* part :
+       {"train.global_batch_size: 3 is not", "train.min_lr: 1 is above optimizer.lr 0.001",
+        "nothing says how long to train", "use bf16-mixed", "use csv, tensorboard or jsonl",
+        "devices: 4 were asked for; there is 1", "num_nodes: 2 machines"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << " is not in:\n" << message;
+}
+
+TEST(CheckRecipe, ACosineNeedsAnEnd) {
+  Recipe r;
+  r.max_time = 60;
+  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("train.max_time"),
+            std::string::npos);
+  r.schedule = "constant";
+  EXPECT_NO_THROW(check_recipe(r));
+}
+
+}  // namespace
+}  // namespace capstan

@@ -1,0 +1,236 @@
+#include "recipe/recipe_input.h"
+
+#include <fmt/format.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Input : public testing::Test {
+ protected:
+  // The recipe that a file and words of the command line make.
+  Recipe read(std::string_view yaml,
+              std::initializer_list<std::pair<const char*, const char*>> words = {},
+              Task task = Task::finetune_full) {
+    input = std::make_unique<RecipeInput>(task, defaults_of(task));
+    input->read_file(folder.write("r.yaml", yaml));
+    for (const auto& [key, value] : words) input->set(key, value);
+    return input->finish();
+  }
+  // The message of what is wrong, with the folder's name left out.
+  std::string refusal(std::string_view yaml,
+                      std::initializer_list<std::pair<const char*, const char*>> words = {},
+                      Task task = Task::finetune_full) {
+    std::string message = message_of(Fault::usage, [&] { read(yaml, words, task); });
+    const std::string path = folder / "r.yaml";
+    for (size_t at; (at = message.find(path)) != std::string::npos;)
+      message.replace(at, path.size(), "r.yaml");
+    return message;
+  }
+  std::string origin(const char* key) const {
+    std::string text = input->origin_of(find_option(key));
+    return text.substr(text.rfind('/') + 1);
+  }
+
+  TempFolder folder;
+  std::unique_ptr<RecipeInput> input;
+};
+
+TEST_F(Input, TheRecordOfARunIsReadBackAsItWasWritten) {
+  for (const Task task : {Task::pretrain, Task::finetune_full, Task::finetune_lora}) {
+    Recipe r = defaults_of(task);
+    r.out_dir = "out/a \"folder\" with: # ü";
+    r.betas = {0.8, 0.9};
+    r.val_split_fraction = 0.25;
+    r.max_seq_length = 77;
+    r.resume = "true";
+    const Recipe back = read(recipe_yaml(r, task), {}, task);
+    EXPECT_EQ(recipe_yaml(back, task), recipe_yaml(r, task));
+  }
+}
+
+TEST_F(Input, TakesKeysNestedFlatAndAsClasses) {
+  const Recipe nested = read(
+      "train:\n  max_steps: 5\noptimizer:\n  class_path: torch.optim.SGD\n"
+      "  init_args:\n    lr: 0.5\n    momentum: 0.9\n");
+  const Recipe flat =
+      read("train.max_steps: 5\noptimizer: SGD\noptimizer.lr: 0.5\noptimizer.momentum: 0.9\n");
+  for (const Recipe& r : {nested, flat}) {
+    EXPECT_EQ(r.max_steps, 5);
+    EXPECT_EQ(r.optimizer, "SGD");
+    EXPECT_EQ(r.lr, 0.5);
+    EXPECT_EQ(r.momentum, 0.9);
+    EXPECT_EQ(r.weight_decay, 0) << "torch.optim.SGD's default";
+  }
+}
+
+TEST_F(Input, ListsAreBetas) {
+  EXPECT_EQ(read("optimizer.betas:\n  - 0.9\n  - 0.95\n").betas, (Betas{0.9, 0.95}));
+  EXPECT_EQ(read("", {{"optimizer.betas", "[0.8,0.9]"}}).betas, (Betas{0.8, 0.9}));
+}
+
+TEST_F(Input, NullEmptiesWhatCanBeEmptyAndLeavesOtherDefaults) {
+  const Recipe r = read(
+      "train:\n  max_norm:\n  save_interval:\n  log_interval:\nquantize:\n"
+      "precision: null\n",
+      {}, Task::pretrain);
+  EXPECT_FALSE(r.max_norm);
+  EXPECT_FALSE(r.save_interval);
+  EXPECT_EQ(r.log_interval, 1);
+  EXPECT_EQ(r.precision, "");
+}
+
+TEST_F(Input, TheCommandLineWinsOverTheFileAndTheFileOverTheDefaults) {
+  const Recipe r = read("train.max_steps: 5\nseed: 3\n", {{"seed", "4"}});
+  EXPECT_EQ(r.max_steps, 5);
+  EXPECT_EQ(r.seed, 4);
+  EXPECT_EQ(r.log_interval, 1);
+  EXPECT_EQ(origin("train.max_steps"), "r.yaml:1:1");
+  EXPECT_EQ(origin("seed"), "command line");
+  EXPECT_EQ(origin("train.log_interval"), "default");
+}
+
+TEST_F(Input, AllErrorsAreReportedAtOnceEachWithItsPlace) {
+  EXPECT_EQ(refusal("seed: 1\n"
+                    "train:\n"
+                    "  max_step: 3\n"
+                    "  schedule: [linear]\n"
+                    "  micro_batch_size: 3\n"
+                    "optimizer.lr: -1\n"
+                    "data:\n"
+                    "    packed: maybe\n"
+                    "model.hidden_size: 64\n",
+                    {{"train.epochs", "x"}}),
+            "r.yaml:3:3: train.max_step: no such key (did you mean train.max_steps?)\n"
+            "r.yaml:4:3: train.schedule: expected one of constant, linear, cosine, found "
+            "'[linear]' (did you mean linear?)\n"
+            "r.yaml:6:1: optimizer.lr: expected a number above 0, found '-1'\n"
+            "r.yaml:8:5: data.packed: expected true or false, found 'maybe'\n"
+            "train.epochs: expected a whole number above 0, found 'x'\n"
+            "r.yaml:9:1: model.hidden_size: capstan finetune_full does not use it\n"
+            "train.global_batch_size: 16 is not a whole number of micro-batches of 3; 15 or 18 "
+            "would be");
+}
+
+TEST_F(Input, ImpossibleCombinationsHaveTheirPlace) {
+  EXPECT_EQ(refusal("optimizer: SGD\noptimizer.nesterov: true\n"),
+            "r.yaml:2:1: optimizer.nesterov: needs an optimizer.momentum above 0");
+  EXPECT_EQ(refusal("train.lr_warmup_fraction: 0.1\ntrain.lr_warmup_steps: 5\n"),
+            "r.yaml:1:1: train.lr_warmup_fraction: train.lr_warmup_steps says it too; give one of "
+            "the two");
+  EXPECT_EQ(refusal("train.min_lr: 0.1\n").rfind("r.yaml:1:1: train.min_lr: 0.1 is above", 0), 0u);
+}
+
+TEST_F(Input, RefusesAKeyThatIsGivenTwiceInAFile) {
+  EXPECT_EQ(refusal("train.max_steps: 3\ntrain:\n  max_steps: 4\n"),
+            "r.yaml:3:3: train.max_steps: given twice");
+}
+
+TEST_F(Input, RefusesWhatIsNoMap) {
+  EXPECT_EQ(refusal("- 1\n- 2\n"), "r.yaml: expected keys and values");
+  EXPECT_EQ(refusal("words\n"), "r.yaml: expected keys and values");
+  EXPECT_EQ(refusal("[a, b]: 1\n"), "r.yaml:1:1: expected a key, found a list or a map");
+  EXPECT_EQ(refusal("train.max_steps: {a: 1}\n"),
+            "r.yaml:1:1: train.max_steps: expected one value, found a map");
+}
+
+TEST_F(Input, ASyntaxErrorHasItsPlace) {
+  EXPECT_EQ(refusal("seed: 1\ntrain: {a: 1\n").rfind("r.yaml:", 0), 0u);
+  EXPECT_EQ(refusal("seed: 1\n\tx: 2\n").rfind("r.yaml:2:", 0), 0u);
+  EXPECT_EQ(refusal("seed: *nowhere\n").rfind("r.yaml:1:7:", 0), 0u);
+}
+
+TEST_F(Input, AMapInsideItselfIsAnErrorAndNotAnEndlessWalk) {
+  EXPECT_NE(refusal("a: &a\n  b: *a\n").find("no such key"), std::string::npos);
+  EXPECT_NE(refusal("train: &a\n  train: *a\n").find("no such key"), std::string::npos);
+}
+
+TEST_F(Input, DeepNestingIsAnError) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "[";
+  EXPECT_NE(refusal(text), "");
+}
+
+TEST_F(Input, AMissingFileAndAFolderAreErrorsOfTheFile) {
+  RecipeInput in(Task::pretrain, defaults_of(Task::pretrain));
+  const fs::path missing = folder / "none.yaml";
+  EXPECT_EQ(message_of(Fault::file, [&] { in.read_file(missing); }).rfind(missing.string(), 0), 0u);
+  EXPECT_EQ(message_of(Fault::file, [&] { in.read_file(folder.path()); }),
+            folder.path().string() + ": is a folder; give a YAML file");
+}
+
+// LitGPT drops the recipe's lr here.
+TEST_F(Input, ABareOptimizerKeepsWhatTheNewClassHasAndSaysWhatItDropped) {
+  const char* yaml =
+      "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 0.0002\n"
+      "    weight_decay: 0.5\n    betas: [0.9, 0.95]\n";
+  const Recipe r = read(yaml, {{"optimizer", "SGD"}});
+  EXPECT_EQ(r.optimizer, "SGD");
+  EXPECT_EQ(r.lr, 0.0002);
+  EXPECT_EQ(r.weight_decay, 0.5);
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_NE(input->notes()[0].find("optimizer.betas"), std::string::npos);
+  EXPECT_NE(input->notes()[0].find("dropped, SGD has none"), std::string::npos);
+}
+
+TEST_F(Input, PretrainingsDefaultLengthGivesWayToAnyOther) {
+  EXPECT_TRUE(read("", {}, Task::pretrain).max_tokens);
+  EXPECT_FALSE(read("train.max_steps: 5\n", {}, Task::pretrain).max_tokens);
+  EXPECT_FALSE(read("train.epochs: 5\n", {}, Task::pretrain).max_tokens);
+  EXPECT_EQ(read("train.max_steps: 5\ntrain.max_tokens: 9\n", {}, Task::pretrain).max_tokens, 9);
+  EXPECT_EQ(read("train.max_steps: 5\n").epochs, 5);
+}
+
+TEST_F(Input, PrintConfigShowsEachValueWithItsOrigin) {
+  const Recipe r = read("train.max_steps: 5\ndata.num_workers: 2\n", {{"seed", "4"}});
+  const std::string text = input->print_config(r);
+  for (const Option& o : options()) {
+    const std::string_view key = o.key;
+    const std::string last(key.substr(key.rfind('.') + 1));
+    if (!o.used_by(Task::finetune_full)) continue;
+    EXPECT_NE(text.find(key == "data" || key == "optimizer" ? "class_path: " : last + ": "),
+              std::string::npos)
+        << key;
+  }
+  EXPECT_NE(text.find("r.yaml:1:1\n"), std::string::npos);
+  EXPECT_NE(text.find("# command line\n"), std::string::npos);
+  EXPECT_NE(text.find("ignored: samples are tokenized beforehand"), std::string::npos);
+  EXPECT_EQ(recipe_yaml(read(text), Task::finetune_full), recipe_yaml(r, Task::finetune_full))
+      << "what is printed is a recipe";
+}
+
+// Recipes of a laboratory that uses LitGPT.
+TEST_F(Input, TheLabsRecipesAreReadUnchanged) {
+  const fs::path recipes = fs::path(CAPSTAN_SOURCE_DIR) / ".." / "shared" / "recipes";
+  if (!fs::exists(recipes)) GTEST_SKIP() << "no recipes beside the project";
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(recipes)) {
+    const bool lora = entry.path().string().find("lora") != std::string::npos;
+    const Task task = lora ? Task::finetune_lora : Task::finetune_full;
+    RecipeInput in(task, defaults_of(task));
+    in.read_file(entry.path());
+    const Recipe r = in.finish();
+    EXPECT_TRUE(r.checkpoint_dir.starts_with("checkpoints/")) << entry.path();
+    EXPECT_EQ(r.data, "Alpaca2k");
+    EXPECT_EQ(r.val_split_fraction, 0.5);
+    EXPECT_EQ(r.prompt_style, "alpaca");
+    EXPECT_EQ(r.max_seq_length, 512);
+    EXPECT_EQ(r.epochs, 1);
+    EXPECT_FALSE(r.max_norm);
+    EXPECT_EQ(r.min_lr, 6e-5);
+    EXPECT_EQ(r.lr, 2e-4);
+    EXPECT_EQ(r.weight_decay, 0);
+    EXPECT_EQ(r.betas, (Betas{0.9, 0.95}));
+    EXPECT_FALSE(r.final_validation);
+    EXPECT_EQ(r.lora_r, lora ? 32 : 8);
+    ++count;
+  }
+  EXPECT_EQ(count, 8);
+}
+
+}  // namespace
+}  // namespace capstan

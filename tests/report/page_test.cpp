@@ -1,0 +1,101 @@
+#include "report/page.h"
+
+#include <gtest/gtest.h>
+
+#include "report/well_formed.h"
+
+namespace capstan {
+namespace {
+
+constexpr const char* kHostile = "</pre><script>alert('x')</script> & \"q\" \x01\xff";
+
+RunSummary full_run() {
+  RunSummary r;
+  r.command = "capstan finetune";
+  r.model = "small";
+  r.steps = 30;
+  r.total_steps = 1200;
+  r.stopped_by = "SIGINT";
+  r.trainable = 1100048384;
+  r.train_seconds = 61;
+  r.tokens_with_prompt = r.tokens_with_padding = 6100;
+  r.flops = 3.05e12;
+  r.peak_flops_per_second = 1e11;
+  r.planned_bytes = r.measured_bytes = 10240;
+  at(r.planned, Category::weights) = 4096;
+  at(r.measured, Category::weights) = 2048;
+  r.first_loss = 3;
+  r.last_loss = 2;
+  r.ops = {{.op = "linear", .calls = 1200, .cost = {.flops = 4e9, .bytes = 2e9}, .seconds = 2},
+           {.op = "rope", .calls = 5, .cost = {.flops = 1, .bytes = 1}, .seconds = 1}};
+  r.ops_seconds = 4;
+  r.recipe = "train:\n  seed: 1\n";
+  r.samples = {{.prompt = "Once", .text = "upon a time"}};
+  r.started = std::chrono::system_clock::from_time_t(1700000000);
+  return r;
+}
+
+std::vector<MetricsRow> rows() {
+  std::vector<MetricsRow> rows;
+  for (int i = 1; i <= 30; ++i) rows.push_back({.step = i, .loss = 3.0 - i / 30.0});
+  return rows;
+}
+
+// Less the style, which is no markup.
+std::string without_style(const std::string& page) {
+  const size_t begin = page.find("<style>"), end = page.find("</style>");
+  return page.substr(0, begin) + page.substr(end + 8);
+}
+
+TEST(Page, HasTheVerdictTheCurveTheNumbersTheOpsTheRecipeAndTheSamples) {
+  const std::string page = report_html(full_run(), rows());
+  EXPECT_EQ(fault_in_markup(without_style(page)), "");
+  for (const char* part :
+       {"<title>small · Capstan</title>", "Stopped by SIGINT after 30 of 1200 steps in 1:01",
+        "class=\"early\"", "<svg ", ">1,100,048,384<", ">30 of 1,200<", ">3.05 TFLOP<",
+        ">50 GFLOP/s<", ">50.0 %<", ">100.0<", ">2023-11-14 22:13:20 UTC<", ">linear<", ">2.0<",
+        "train:\n  seed: 1\n", "upon a time", "<code>capstan finetune</code>"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+TEST(Page, ShowsMemoryAsBarsOfTheAllocation) {
+  const std::string page = report_html(full_run(), {});
+  EXPECT_NE(page.find("<tr><td>weights</td><td class=\"bar\"><div class=\"track\">"
+                      "<i class=\"planned\" style=\"width:40.00%\"></i>"
+                      "<i class=\"measured\" style=\"width:20.00%\"></i></div></td>"
+                      "<td>4.00 KiB</td><td>2.00 KiB</td></tr>"),
+            std::string::npos)
+      << page;
+  EXPECT_EQ(page.find("<td>gradients</td>"), std::string::npos) << "there are none";
+}
+
+TEST(Page, EscapesEveryText) {
+  RunSummary r = full_run();
+  r.command = r.model = r.device = r.precision = r.stopped_by = r.checkpoint = r.recipe = kHostile;
+  r.samples = {{.prompt = kHostile, .text = kHostile}};
+  r.ops[0].op = "<script>";
+  const std::string page = report_html(r, rows());
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find('\x01'), std::string::npos);
+  EXPECT_EQ(page.find('\xff'), std::string::npos);
+  EXPECT_EQ(fault_in_markup(without_style(page)), "");
+}
+
+TEST(Page, OfARunThatDidNothingIsWholeAndHasNoEmptySections) {
+  const std::string page = report_html({}, {});
+  EXPECT_EQ(fault_in_markup(without_style(page)), "");
+  EXPECT_EQ(count_of(page, "<section>"), 1u) << "the numbers";
+  EXPECT_EQ(page.find("<svg"), std::string::npos);
+  EXPECT_EQ(page.find("nan"), std::string::npos);
+  EXPECT_EQ(page.find("1970"), std::string::npos) << "no time is not the first of January";
+}
+
+TEST(Page, NeedsNothingElse) {
+  const std::string page = report_html(full_run(), rows());
+  for (const char* link : {"href", "src=", "url(", "@import", "<script"})
+    EXPECT_EQ(page.find(link), std::string::npos) << link;
+  EXPECT_EQ(count_of(page, "http"), 2u) << "a policy's http-equiv, and SVG's name";
+}
+
+}  // namespace
+}  // namespace capstan

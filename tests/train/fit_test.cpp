@@ -1,0 +1,128 @@
+#include "train/fit.h"
+
+#include <gtest/gtest.h>
+
+#include <ctime>
+
+#include "support/message_of.h"
+
+namespace capstan {
+namespace {
+
+ModelConfig small_model() {
+  ModelConfig c;
+  c.vocab = 31;
+  c.hidden = 16;
+  c.intermediate = 24;
+  c.layers = 2;
+  c.heads = c.kv_heads = 2;
+  c.head_dim = 8;
+  return c;
+}
+
+TEST(AvailableMemory, IsMoreThanThisTestNeedsAndLessThanAnyMachineHas) {
+  EXPECT_GT(available_memory(), int64_t{1} << 20);
+  EXPECT_LT(available_memory(), int64_t{1} << 50);
+}
+
+class RequireFit : public testing::Test {
+ protected:
+  static TrainOptions options() {
+    TrainOptions o;
+    o.model = small_model();
+    o.model.vocab = 300;
+    o.model.layers = 12;
+    o.model.hidden = 128;
+    o.model.intermediate = 384;
+    o.model.head_dim = 64;
+    // As the largest of few and ragged documents give it: not a multiple of their number.
+    o.limits = {.tokens = 7 * 64 - 50, .documents = 7, .longest = 64};
+    o.single_micro_batch = true;
+    return o;
+  }
+  std::string refusal(int64_t available) const {
+    return message_of(Fault::does_not_fit, [&] { require_fit(fit_of(options(), 8, available)); });
+  }
+  const int64_t total = Trainer::plan(options()).total_bytes;
+};
+
+TEST_F(RequireFit, IsSilentWhenAllIsThere) {
+  EXPECT_NO_THROW(require_fit(fit_of(options(), 8, total)));
+}
+
+TEST_F(RequireFit, NamesChangesThatFit) {
+  const std::string message = refusal(total - 1);
+  EXPECT_EQ(message.rfind("does not fit: needs ", 0), 0u) << message;
+  for (const char* part : {" free. Fits with: ", "activations: selective", " · ",
+                           "activations: block", "precision: bf16-true"})
+    EXPECT_NE(message.find(part), std::string::npos) << part << " is not in " << message;
+}
+
+// What is named must be true: the options with that change do fit.
+TEST_F(RequireFit, TheMicroBatchItNamesFitsAndDividesTheOneGiven) {
+  TrainOptions of_two = options();
+  of_two.limits = {.tokens = 128, .documents = 2, .longest = 64};
+  of_two.single_micro_batch = false;
+  const int64_t enough_for_two = Trainer::plan(of_two).total_bytes;
+  ASSERT_LT(enough_for_two, total);
+  EXPECT_NE(refusal(enough_for_two).find("train.micro_batch_size: 2"), std::string::npos)
+      << refusal(enough_for_two);
+}
+
+TEST_F(RequireFit, SaysSoWhenNoChangeIsEnough) {
+  EXPECT_NE(refusal(1 << 20).find("No change of"), std::string::npos) << refusal(1 << 20);
+}
+
+TEST_F(RequireFit, NamesSeveralChangesWhereOneIsNotEnough) {
+  TrainOptions least = options();
+  least.recompute = Recompute::block;
+  least.precision = Precision::bf16_true;
+  const std::string message = refusal(Trainer::plan(least).total_bytes);
+  EXPECT_NE(message.find("Fits with: activations: block with precision: bf16-true"),
+            std::string::npos)
+      << message;
+}
+
+TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {
+  TrainOptions o = options();
+  o.staging = true;
+  const int64_t with_copy = Trainer::plan(o).total_bytes;
+  EXPECT_GT(with_copy, total);
+  EXPECT_EQ(fit_of(o, 8, with_copy).dropped_staging, 0);
+  const Fit fit = fit_of(o, 8, total);
+  EXPECT_TRUE(fit.fits());
+  EXPECT_FALSE(fit.options.staging);
+  EXPECT_EQ(fit.dropped_staging, with_copy - total);
+  EXPECT_EQ(fit.plan.total_bytes, total);
+}
+
+// The largest that is named fits, and one more does not.
+TEST_F(RequireFit, FindsTheLargestBatchAndSequence) {
+  const int64_t available = 2 * total;
+  const auto needs = [&](int64_t documents, int64_t longest) {
+    TrainOptions o = options();
+    o.limits = {.tokens = documents * longest, .documents = documents, .longest = longest};
+    return Trainer::plan(o).total_bytes;
+  };
+  const int64_t batch = largest_micro_batch(options(), available);
+  EXPECT_LE(needs(batch, 64), available);
+  EXPECT_GT(needs(batch + 1, 64), available);
+  const int64_t sequence = largest_sequence(options(), available);
+  EXPECT_LE(needs(7, sequence), available);
+  EXPECT_GT(needs(7, sequence + 1), available);
+  EXPECT_EQ(largest_micro_batch(options(), 1000), 0);
+}
+
+TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
+  TrainOptions o = options();
+  o.model.hidden = o.model.intermediate = 65536;
+  o.model.heads = o.model.kv_heads = 512;
+  o.model.head_dim = 128;
+  o.model.layers = 200;
+  const std::clock_t start = std::clock();  // of the processor: a busy machine does not add to it
+  message_of(Fault::does_not_fit, [&] { require_fit(fit_of(o, 8, int64_t{64} << 30)); });
+  EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 1.0);
+}
+
+}  // namespace
+}  // namespace capstan
