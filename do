@@ -3,14 +3,14 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly FUZZ_SECONDS=${FUZZ_SECONDS:-60}
+FUZZ_SECONDS=${FUZZ_SECONDS:-}
 # Formatting differs between versions, so one is chosen; Debian 12 and Ubuntu 24.04 both have it.
 readonly CLANG_FORMAT=clang-format-14
 
 # Debian's and Ubuntu's names of what each part needs.
 readonly BUILD_PACKAGES=(g++ cmake ninja-build libopenblas-dev libfmt-dev libspdlog-dev
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libssl-dev libicu-dev libsentencepiece-dev)
-readonly TEST_PACKAGES=(libgtest-dev python3)
+readonly TEST_PACKAGES=(libgtest-dev python3 python3-venv)
 readonly BENCH_PACKAGES=(libbenchmark-dev)
 # The sanitizers' libraries carry Clang's version, which is the release's.
 # shellcheck source=/dev/null
@@ -28,13 +28,14 @@ usage: ./do COMMAND
 
   demo             build the program and let it show what it does
   test             check format and layers, build, run every test, sanitizers and fuzzers
+  fuzz             run every fuzzer
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
   clean            remove what was built
   help             print this
 
-Missing packages are installed with apt-get. FUZZ_SECONDS (60) is the time of each fuzzer in `test`.
+Missing packages are installed with apt-get. FUZZ_SECONDS is the time of each fuzzer: 60, in `test` 20.
 END
 }
 
@@ -134,9 +135,30 @@ do_bench() {
   bench/run.sh
 }
 
+do_fuzz() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${CLANG_PACKAGES[@]}"
+  run_fuzzers 60
+}
+
+# Python with the programs that must open what we write (transformers, peft, TensorBoard), in
+# build/python. Tests that need it look for CAPSTAN_PYTHON and are skipped without.
+readonly PEERS=(torch==2.6.0 transformers==5.22.2 peft==0.21.2 safetensors tensorboard numpy)
+make_python() {
+  if [[ -n ${CAPSTAN_PYTHON:-} ]]; then echo "using $CAPSTAN_PYTHON"; return; fi
+  # The wheel for Arm computes on the CPU alone; that for x86-64 brings gigabytes of CUDA.
+  [[ $(uname -m) == aarch64 ]] || { echo "skipped: set CAPSTAN_PYTHON to a Python with ${PEERS[*]}"; return; }
+  [[ -x build/python/bin/python ]] || python3 -m venv build/python
+  build/python/bin/pip install --quiet --disable-pip-version-check "${PEERS[@]}" ||
+    { rm -rf build/python; echo "skipped: could not install ${PEERS[*]}"; }
+}
+
 # The stages of `test`.
 check_layers() { python3 tools/check_layers.py --self-test && python3 tools/check_layers.py; }
-run_ctest() { ctest --preset cpu --parallel "$(nproc)"; }
+run_ctest() {
+  [[ -n ${CAPSTAN_PYTHON:-} || ! -x build/python/bin/python ]] ||
+    export CAPSTAN_PYTHON=$PWD/build/python/bin/python
+  ctest --preset cpu --parallel "$(nproc)"
+}
 
 # Everything that reads what others wrote: the test programs of those layers, where they exist.
 run_asan() {
@@ -152,18 +174,20 @@ run_asan() {
   return "$failed"
 }
 
-# All fuzzers side by side, each on the seeds and on what it found earlier.
+# run_fuzzers SECONDS: two at a time, each on the seeds and on what it found earlier.
 run_fuzzers() {
-  local fuzzers fuzzer pids=() failed=0 corpus
+  local fuzzers fuzzer pids=() failed=0 corpus seconds=${FUZZ_SECONDS:-$1}
   mapfile -t fuzzers < <(targets_of fuzz '[a-z0-9_]+_fuzz')
   ((${#fuzzers[@]})) || { echo "skipped: no fuzzers"; return; }
   build fuzz "${fuzzers[@]}"
   python3 tests/fuzz/make_seeds.py build/fuzz
-  echo "running ${fuzzers[*]} for $FUZZ_SECONDS s"
+  echo "running ${fuzzers[*]}, $seconds s each"
+  mkdir -p build/log
   for fuzzer in "${fuzzers[@]}"; do
     corpus=build/fuzz/corpus/${fuzzer%_fuzz}
     mkdir -p "$corpus"
-    "build/fuzz/tests/fuzz/$fuzzer" -max_total_time="$FUZZ_SECONDS" -timeout=10 -rss_limit_mb=2048 \
+    while (($(jobs -rp | wc -l) >= $(nproc))); do sleep 1; done
+    "build/fuzz/tests/fuzz/$fuzzer" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
       -print_final_stats=1 -artifact_prefix="build/fuzz/$fuzzer-" "$corpus" &>"build/log/$fuzzer.txt" &
     pids+=($!)
   done
@@ -203,10 +227,11 @@ do_test() {
   rm -rf build/log
   stage format do_format --check
   stage layers check_layers
+  stage python make_python
   stage build build cpu
   stage tests run_ctest
   stage asan run_asan
-  stage fuzz run_fuzzers
+  stage fuzz run_fuzzers 20
   stage cuda run_cuda
   printf '\n%s  %-10s %5d s\n' "$summary" total "$SECONDS"
   # ctest says "…, F tests failed out of N"; GoogleTest "[  PASSED  ] N tests." and "N FAILED TEST".
@@ -224,7 +249,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | demo | bench | format) "do_$command" "$@" ;;
+  build | test | fuzz | demo | bench | format) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;

@@ -13,9 +13,10 @@ namespace capstan {
 ModelConfig read_config(const std::filesystem::path& dir);
 
 // Fills the parameters from the folder's files (model_folder.h), converting f32, bf16 and f16 to
-// the stored type, and refreshes the weights. Nothing is written unless every tensor that the model
-// needs is there with its shape and no other is (but for a tied head and rope's tables, which old
-// files have): one error names all that differ. On sim it checks, and reads no data.
+// the stored type or quantizing, tensor by tensor, and refreshes the weights. Adapters are left as
+// they are. Nothing is written unless every tensor that the model needs is there with its shape and
+// no other is (but for a tied head and rope's tables, which old files have): one error names all
+// that differ. On sim it checks, and reads no data.
 void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& dir);
 
 struct SaveOptions {
@@ -24,9 +25,10 @@ struct SaveOptions {
 };
 
 // Writes config.json, generation_config.json and the weights: model.safetensors, or shards with an
-// index when one file would exceed max_shard_bytes. The folder must exist. Needs a few MiB of host
-// memory, whatever the model's size. Returns the sums of the files: for the manifest, which is left
-// to the caller, since other files may follow.
+// index when one file would exceed max_shard_bytes. Adapters are left out (merge_adapters folds
+// them in). The folder must exist. Needs a few MiB of host memory, whatever the model's size.
+// Returns the sums of the files: for the manifest, which is left to the caller, since other files
+// may follow. Throws Fault::usage for quantized weights.
 Manifest write_model(Queue& q, const Parameters& params, const std::filesystem::path& folder,
                      const SaveOptions& options = {});
 

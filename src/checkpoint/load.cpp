@@ -1,41 +1,102 @@
+#include <cstdint>
+
+#include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/stored_parts.h"
 
 namespace capstan {
+namespace {
 
 namespace fs = std::filesystem;
+
+const Param& row(const Parameters& params, int i) {
+  return params.spec().params[static_cast<size_t>(i)];
+}
+
+// A tensor of a file as one in memory, in the type that the file has: where it lies if it lies
+// well, else copied to `room`.
+Tensor in_memory(const TensorEntry& entry, const Shape& shape, std::vector<std::byte>& room) {
+  const StoredTensor& t = *entry.tensor;
+  auto bytes = entry.file->read(t, 0, t.numel(), room);
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(t.type.size) != 0) {
+    room.assign(bytes.begin(), bytes.end());
+    bytes = room;
+  }
+  return {const_cast<std::byte*>(bytes.data()), *t.type.dtype, shape};  // is only read
+}
+
+void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) {
+  for (int i = 0; i < params.count(); ++i) {
+    if (params.quantized(i) == nullptr) continue;
+    const Param& p = row(params, i);
+    for (size_t k = 0; k < p.parts.size(); ++k) {
+      std::vector<std::byte> room;
+      const TensorEntry& entry = found.find(p.parts[k].name)->second;
+      params.store_frozen(q, i, static_cast<int>(k),
+                          in_memory(entry, {p.parts[k].rows, p.shape[1]}, room));
+    }
+  }
+}
+
+}  // namespace
 
 ModelConfig read_config(const fs::path& dir) {
   const fs::path path = dir / "config.json";
   return parse_config(read_text(path), path.string());
 }
 
-std::vector<TensorToRead> stored_parts(const Parameters& params) {
+std::vector<TensorToRead> stored_parts(const Parameters& params, Rows rows) {
   std::vector<TensorToRead> parts;
-  for (int i = 0; i < params.count(); ++i)
-    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
-      parts.push_back({part.name, params.stored(i).rows(part.first_row, part.rows)});
+  for (int i = 0; i < params.count(); ++i) {
+    const Param& p = row(params, i);
+    if (rows_of(p) != rows) continue;
+    const Tensor whole = params.quantized(i) == nullptr
+                             ? params.stored(i)
+                             : Tensor(nullptr, params.types().compute, p.shape);
+    for (const Part& part : p.parts)
+      parts.push_back({part.name, whole.rows(part.first_row, part.rows)});
+  }
   return parts;
 }
 
-void check_weights(const Parameters& params, const ModelFolder& folder, const fs::path& dir) {
+bool has_head_copy(const Parameters& params, Rows rows, const ModelFolder& folder) {
+  const auto& lora = params.spec().lora;
+  return rows == Rows::adapters && lora && lora->head && folder.tensors().contains(kHeadCopy);
+}
+
+void check_weights(const Parameters& params, Rows rows, const ModelFolder& folder,
+                   const fs::path& dir) {
   const ModelConfig& config = params.spec().config;
   const auto is_harmless = [&](const std::string& name) {
-    return name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
+    return rows == Rows::base &&
+           (name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight"));
   };
-  const std::string problems =
-      differences(stored_parts(params), folder.tensors(), {.may_ignore = is_harmless});
-  require(problems.empty(), Fault::file,
-          "{}: the tensors are not those that config.json asks for ({}, vocab_size {}, {} layers): "
-          "{}; use the config.json that belongs to these weights",
-          dir.string(), config.architecture, config.vocab, config.layers, problems);
+  std::vector<TensorToRead> wanted = stored_parts(params, rows);
+  if (has_head_copy(params, rows, folder))
+    wanted.push_back({kHeadCopy, params.weight(params.spec().head)});
+  const std::string problems = differences(wanted, folder.tensors(), {.may_ignore = is_harmless});
+  if (problems.empty()) return;
+  require(rows == Rows::base, Fault::file,
+          "{}: the tensors are not those of this model's adapters ({}, {} layers, r {}): {}; use "
+          "the base model and the adapter_config.json that belong to them",
+          (dir / kAdapterFile).string(), config.architecture, config.layers, params.spec().lora->r,
+          problems);
+  fail(Fault::file,
+       "{}: the tensors are not those that config.json asks for ({}, vocab_size {}, {} layers): "
+       "{}; use the config.json that belongs to these weights",
+       dir.string(), config.architecture, config.vocab, config.layers, problems);
 }
 
 void load_parameters(Queue& q, Parameters& params, const fs::path& dir) {
   const ModelFolder folder(dir);
-  check_weights(params, folder, dir);
-  read_tensors(q, stored_parts(params), folder.tensors());
-  if (q.device() != Device::sim) params.refresh_weights(q);
+  check_weights(params, Rows::base, folder, dir);
+  if (q.device() == Device::sim) return;
+  std::vector<TensorToRead> plain;
+  for (const TensorToRead& t : stored_parts(params, Rows::base))
+    if (t.to.raw() != nullptr) plain.push_back(t);
+  read_tensors(q, plain, folder.tensors());
+  quantize_tensors(q, params, folder.tensors());
+  params.refresh_weights(q);
 }
 
 }  // namespace capstan

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "checkpoint/adapter.h"
 
 namespace capstan {
 namespace {
@@ -75,7 +76,8 @@ void check_nothing_else(const fs::path& dir, const Manifest& files) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
     const std::string name = entry.path().filename();
-    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))
+    if (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+        name == kAdapterConfigFile)
       check(entry.path());
   }
   for (const auto& entry : fs::recursive_directory_iterator(dir / "training_state", error))

@@ -26,7 +26,8 @@ Manifest read_manifest(const std::filesystem::path& folder);
 // Reads every file of a checkpoint and compares it with MANIFEST.json. Throws Fault::file, naming
 // the file and what is wrong with it: missing, shorter or longer, other contents. Files that the
 // manifest does not name (a README, say) are left alone, but for those that would be taken for a
-// part of the checkpoint: *.safetensors, *.safetensors.index.json, and all in training_state/.
+// part of the checkpoint: *.safetensors, *.safetensors.index.json, adapter_config.json, and all in
+// training_state/.
 void verify_checkpoint(const std::filesystem::path& dir);
 
 // As verify_checkpoint, by the sizes alone: quick, and blind for flipped bits.

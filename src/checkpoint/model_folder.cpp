@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/torch_file.h"
 
@@ -25,6 +26,12 @@ constexpr const char* kPickle = ".bin";
       !fs::exists(dir / "lit_model.pth", error), Fault::file,
       "{}: expected model.safetensors, found LitGPT's lit_model.pth, which has other names; "
       "convert the model with `litgpt convert_from_litgpt`, or take the model from Hugging Face",
+      dir.string());
+  require(
+      !is_adapter(dir), Fault::file,
+      "{}: expected a model's weights, found an adapter, which works beside its base model; give "
+      "the base model's folder (base_model_name_or_path of adapter_config.json tells it), or "
+      "merge the two",
       dir.string());
   fail(Fault::file,
        "{}: expected model.safetensors, pytorch_model.bin or an index of either's shards, found "
@@ -63,6 +70,22 @@ ModelFolder::ModelFolder(const fs::path& dir) : dir_(dir) {
     open_shards(dir / "pytorch_model.bin.index.json", kPickle);
   else
     fail_without_weights(dir);
+}
+
+ModelFolder ModelFolder::of_adapter(const fs::path& dir) {
+  std::error_code error;
+  const fs::path path = dir / kAdapterFile;
+  if (!fs::exists(path, error))
+    fail(Fault::file, "{}: expected an adapter's weights, found {}", path.string(),
+         fs::exists(dir / "adapter_model.bin", error)
+             ? "adapter_model.bin, a pickle; save the adapter with safe_serialization=True"
+         : fs::exists(dir / "config.json", error)
+             ? "none, but a model; give the folder of an adapter, or train the model itself"
+             : "none");
+  ModelFolder folder;
+  folder.dir_ = dir;
+  folder.add_file(path);
+  return folder;
 }
 
 const TensorFile& ModelFolder::add_file(const fs::path& path) {

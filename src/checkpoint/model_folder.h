@@ -18,11 +18,14 @@ class ModelFolder {
   // Throws Fault::file: nothing to read, a shard that is missing or lies outside the folder, a
   // tensor that the index has and its shard has not.
   explicit ModelFolder(const std::filesystem::path& dir);
+  // The adapter_model.safetensors of an adapter's folder.
+  static ModelFolder of_adapter(const std::filesystem::path& dir);
 
   // By name, over all files.
   const TensorEntries& tensors() const { return tensors_; }
 
  private:
+  ModelFolder() = default;
   void open_shards(const std::filesystem::path& index, std::string_view ending);
   const TensorFile& add_file(const std::filesystem::path& path);
 

@@ -17,16 +17,24 @@ std::string generation_config_json(const ModelConfig& c) {
 
 Manifest write_model(Queue& q, const Parameters& params, const fs::path& folder,
                      const SaveOptions& options) {
-  const DType dtype = options.dtype.value_or(params.types().master);
+  const PrecisionTypes types = params.types();
+  const DType dtype = options.dtype.value_or(params.spec().lora ? types.compute : types.master);
   require(is_weight_type(dtype), Fault::usage, "weights are saved as f32, bf16 or f16, not {}",
           name_of(dtype));
   ModelConfig config = params.spec().config;
   config.dtype = dtype;
   std::vector<TensorToWrite> tensors;
-  for (int i = 0; i < params.count(); ++i)
-    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
+  for (int i = 0; i < params.count(); ++i) {
+    const Param& p = params.spec().params[static_cast<size_t>(i)];
+    require(p.quantize == Quantize::none, Fault::usage,
+            "{}: is quantized as {}, and a model's files hold f32, bf16 or f16; load the model "
+            "without quantization to save it",
+            p.name, name_of(p.quantize));
+    if (p.adapter) continue;
+    for (const Part& part : p.parts)
       tensors.push_back(
           tensor_to_write(part.name, params.stored(i).rows(part.first_row, part.rows), dtype, &q));
+  }
   Manifest sums;
   sums["config.json"] = write_text(folder / "config.json", config_json(config));
   sums["generation_config.json"] =

@@ -5,7 +5,9 @@
 #include <chrono>
 
 #include "base/log.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/find.h"
+#include "checkpoint/stored_parts.h"
 #include "checkpoint/tensor_writer.h"
 #include "checkpoint/training_checkpoint.h"
 #include "ops/elementwise.h"
@@ -19,9 +21,15 @@ namespace fs = std::filesystem;
 // training goes on meanwhile.
 struct Contents {
   ModelConfig config;
+  std::optional<LoraOptions> lora;  // the weights are its adapters, not the model's
   std::vector<TensorToWrite> weights, moments;
   std::map<std::string, std::string> optimizer;  // metadata
 };
+
+bool is_saved(const Parameters& params, int i) {
+  const ModelSpec& spec = params.spec();
+  return rows_of(spec.params[static_cast<size_t>(i)]) == saved_rows(spec);
+}
 
 // The tensors of the run itself, by the names that Snapshot has for them.
 struct Live {
@@ -40,7 +48,9 @@ Contents contents_of(const Parameters& params, const Optimizer& optimizer, const
   c.config.dtype = params.types().master;
   c.optimizer = {{"optimizer", std::string(name_of(optimizer.options().kind))},
                  {"steps", std::to_string(optimizer.steps())}};
-  for (int i = 0; i < params.count(); ++i)
+  c.lora = params.spec().lora;
+  for (int i = 0; i < params.count(); ++i) {
+    if (!is_saved(params, i)) continue;
     for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts) {
       const auto add = [&](std::vector<TensorToWrite>& to, std::string name, const Tensor& whole) {
         if (whole)
@@ -54,6 +64,7 @@ Contents contents_of(const Parameters& params, const Optimizer& optimizer, const
       add(c.moments, moment(optimizer.first_moment_name()), source.first_moment(i));
       add(c.moments, moment(optimizer.second_moment_name()), source.second_moment(i));
     }
+  }
   return c;
 }
 
@@ -72,16 +83,32 @@ FileSum write_extra(const fs::path& folder, const ExtraFile& extra) {
   return extra.copy_of.empty() ? write_text(path, extra.contents) : write_copy(extra.copy_of, path);
 }
 
-void write_checkpoint(const Contents& contents, const SaveRequest& request, Threads threads) {
-  NewFolder folder(request.dir);
-  const fs::path& path = folder.path();
-  require_space(path, nbytes(contents.weights) + (request.moments ? nbytes(contents.moments) : 0));
-  Manifest sums;
+void write_model_files(const fs::path& path, const Contents& contents, const SaveRequest& request,
+                       Threads threads, Manifest& sums) {
   sums["generation_config.json"] =
       write_text(path / "generation_config.json", generation_config_json(contents.config));
   for (const ExtraFile& extra : request.extras) sums[extra.name] = write_extra(path, extra);
   sums["config.json"] = write_text(path / "config.json", config_json(contents.config));
   write_weights(path, contents.weights, request.max_shard_bytes, threads, sums);
+}
+
+void write_adapter_files(const fs::path& path, const Contents& contents, const SaveRequest& request,
+                         Threads threads, Manifest& sums) {
+  for (const ExtraFile& extra : request.extras) sums[extra.name] = write_extra(path, extra);
+  sums[std::string(kAdapterConfigFile)] =
+      write_text(path / kAdapterConfigFile,
+                 adapter_config_json({.lora = *contents.lora, .base = request.base_model}));
+  sums[std::string(kAdapterFile)] =
+      write_tensor_file(path / kAdapterFile, contents.weights, {{"format", "pt"}}, threads);
+}
+
+void write_checkpoint(const Contents& contents, const SaveRequest& request, Threads threads) {
+  NewFolder folder(request.dir);
+  const fs::path& path = folder.path();
+  require_space(path, nbytes(contents.weights) + (request.moments ? nbytes(contents.moments) : 0));
+  Manifest sums;
+  const auto write_files = contents.lora ? write_adapter_files : write_model_files;
+  write_files(path, contents, request, threads, sums);
   sums[std::string(kStateFile)] =
       write_extra(path, ExtraFile::text(std::string(kStateFile), state_json(request.state)));
   if (request.moments)
@@ -118,7 +145,7 @@ Snapshot::Snapshot(Queue& q, const Parameters& params, const Optimizer& optimize
     if (like) to.back() = q.arena().make(Category::staging, like.dtype(), like.shape(), name);
   };
   for (int i = 0; i < params.count(); ++i) {
-    add(stored_, params.stored(i), "staged parameter");
+    add(stored_, is_saved(params, i) ? params.stored(i) : Tensor(), "staged parameter");
     add(m_, optimizer.first_moment(i), "staged first moment");
     add(v_, optimizer.second_moment(i), "staged second moment");
   }
@@ -126,7 +153,7 @@ Snapshot::Snapshot(Queue& q, const Parameters& params, const Optimizer& optimize
 
 void Snapshot::capture(Queue& q, const Parameters& params, const Optimizer& optimizer) {
   const auto copy = [&](const Tensor& to, const Tensor& from) {
-    if (from) cast(q, to, from);
+    if (to) cast(q, to, from);
   };
   for (int i = 0; i < params.count(); ++i) {
     copy(stored(i), params.stored(i));
@@ -171,10 +198,12 @@ bool CheckpointSaver::busy() const {
 
 int64_t CheckpointSaver::bytes() const {
   int64_t bytes = 0;
-  for (int i = 0; i < params_.count(); ++i)
+  for (int i = 0; i < params_.count(); ++i) {
+    if (!is_saved(params_, i)) continue;
     for (const Tensor& t :
          {params_.stored(i), optimizer_.first_moment(i), optimizer_.second_moment(i)})
       if (t) bytes += t.nbytes();
+  }
   return bytes;
 }
 

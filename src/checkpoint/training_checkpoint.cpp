@@ -49,9 +49,12 @@ int64_t steps_of(const SafetensorsFile& file) {
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const fs::path& dir) {
   const TrainingState state = read_state(dir);
-  const ModelFolder folder(dir);
-  check_weights(params, folder, dir);
-  const auto weights = stored_parts(params);
+  const Rows rows = saved_rows(params.spec());
+  const ModelFolder folder =
+      rows == Rows::adapters ? ModelFolder::of_adapter(dir) : ModelFolder(dir);
+  if (rows == Rows::adapters) check_adapter_config(params, dir);
+  check_weights(params, rows, folder, dir);
+  const auto weights = stored_parts(params, rows);
   const std::string other =
       differences(weights, folder.tensors(),
                   {.same_type = true, .may_ignore = [](const auto&) { return true; }});

@@ -9,24 +9,25 @@
 #include "checkpoint/training_state.h"
 #include "optim/optimizer.h"
 
-// A training checkpoint is a model's folder with
+// A training checkpoint is a model's folder, or, where the model has adapters, an adapter's
+// (adapter.h), with
 //   training_state/state.json             a TrainingState
 //   training_state/optimizer.safetensors  "NAME.exp_avg", "NAME.exp_avg_sq" or
-//                                         "NAME.momentum_buffer" for every tensor NAME of the
-//                                         model; its metadata: "optimizer" and "steps"
+//                                         "NAME.momentum_buffer" for every tensor NAME that is
+//                                         trained; its metadata: "optimizer" and "steps"
 //   MANIFEST.json                         manifest.h
 namespace capstan {
 
 // Restores parameters, moments and the count of the optimizer's steps, bit for bit, and returns the
-// state. Throws Fault::file and changes nothing unless everything is there, in the types that the
-// run stores: another precision or optimizer is told as such. Verifies no sums: call
-// verify_checkpoint first, or take what newest_checkpoint found. On sim it checks, and reads no
-// data.
+// state. Of a model with adapters, those: its base is load_parameters' part. Throws Fault::file and
+// changes nothing unless everything is there, in the types that the run stores: another precision,
+// optimizer or kind of checkpoint is told as such. Verifies no sums: call verify_checkpoint first,
+// or take what newest_checkpoint found. On sim it checks, and reads no data.
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const std::filesystem::path& dir);
 
 // A file that goes along: a tokenizer, the recipe. The name may have folders in it. One that is
-// called generation_config.json takes the place of ours.
+// called generation_config.json takes the place of ours, which adapters have none of.
 struct ExtraFile {
   std::string name;
   std::string contents;
@@ -40,8 +41,8 @@ struct ExtraFile {
   }
 };
 
-// Room for one copy of all that a checkpoint holds. The arena must outlive it; it stays where it
-// is, since a save in progress reads from it.
+// Room for one copy of all that a checkpoint holds: what is trained, and its moments. The arena
+// must outlive it; it stays where it is, since a save in progress reads from it.
 class Snapshot {
  public:
   // Takes Category::staging from the queue's arena, outside of a phase.
@@ -49,10 +50,10 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  // Copies the stored parameters and the moments; done on return.
+  // Copies the stored parameters and the moments of what is trained; done on return.
   void capture(Queue& q, const Parameters& params, const Optimizer& optimizer);
 
-  // Of parameter i; what the optimizer has none of is absent.
+  // Of parameter i; absent where it is frozen, or the optimizer has none.
   Tensor stored(int i) const { return *stored_[static_cast<size_t>(i)]; }
   Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
   Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
@@ -66,6 +67,7 @@ struct SaveRequest {
   std::filesystem::path dir;  // a checkpoint of that name is replaced
   TrainingState state;
   std::vector<ExtraFile> extras;
+  std::string base_model;  // of adapters: the base_model_name_or_path
   int64_t max_shard_bytes = 5'000'000'000;
   bool moments = true;  // without them it is a model to use, not a state to go on from
   int keep = 0;         // afterwards keep_last(dir's folder, keep); 0: deletes nothing

@@ -14,7 +14,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, prompt_style, system, precision;
+  std::string folder, base, prompt_style, system, precision;
   int64_t context = 4096;
   GenerateOptions generate;
 };
@@ -107,7 +107,8 @@ int chat(const Arguments& arguments) {
   CLI::App app("Talks with a model, which remembers what was said; an empty line ends it.",
                "capstan chat");
   Options o;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
+  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
+  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
   app.add_option("--prompt_style", o.prompt_style,
                  "how the model is asked; else as the folder says");
   app.add_option("--system", o.system, "what the model is told beforehand");
@@ -117,7 +118,7 @@ int chat(const Arguments& arguments) {
   add_sampling(app, o.generate);
   add_precision(app, o.precision);
   if (!parse(app, arguments)) return 0;
-  TextModel text(find_checkpoint_dir(o.folder), o.prompt_style);
+  TextModel text(find_model(o.folder, o.base), o.prompt_style);
   const int64_t positions = std::min(o.context, text.config().max_positions);
   o.generate.max_new_tokens =
       std::min(o.generate.max_new_tokens, std::max<int64_t>(1, positions / 2));

@@ -11,10 +11,12 @@ using Arguments = std::vector<std::string>;  // what follows the command's name
 // Each command returns the exit code, or throws Error.
 int pretrain(const Arguments& arguments);
 int finetune_full(const Arguments& arguments);
+int finetune_lora(const Arguments& arguments);
 int plan(const Arguments& arguments);
 int generate(const Arguments& arguments);
 int chat(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
+int merge_lora(const Arguments& arguments);
 int convert(const Arguments& arguments);
 int demo(const Arguments& arguments);
 

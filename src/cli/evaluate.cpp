@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
@@ -10,45 +11,81 @@
 #include "cli/app.h"
 #include "data/sampler.h"
 #include "data/tokenizer_folder.h"
+#include "report/progress.h"
 #include "train/setup.h"
 
 namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, data, precision;
+  std::string folder, base, data, precision;
   Recipe recipe = defaults_of(Task::finetune_full);
   int64_t max_seq_length = 0;  // 0: what the model can
   bool json = false;
 };
 
+bool holds_text(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.path().extension() == ".txt") return true;
+  return false;
+}
+
 // A path says what it holds: text, or records.
 void name_data(Options& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
-  const bool text = o.data.ends_with(".txt") || o.data.ends_with(".md");
+  const bool text = o.data.ends_with(".txt") || o.data.ends_with(".md") || holds_text(o.data);
   r.data = text || (o.data.empty() && !r.train_data_path.empty()) ? "TextFiles" : "JSON";
   if (!o.data.empty()) (text ? r.train_data_path : r.json_path) = o.data;
   if (o.max_seq_length > 0) r.max_seq_length = o.max_seq_length;
 }
 
-RunInputs inputs_of(const Options& o) {
+RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   RunInputs in;
-  in.tokenizer_dir = find_checkpoint_dir(o.folder);
+  const Recipe& r = o.recipe;
+  in.tokenizer_dir = files.tokenizer();
   in.tokenizer = load_tokenizer(in.tokenizer_dir);
-  Recipe r = o.recipe;
-  r.checkpoint_dir = o.folder;
-  in.model = model_of(r, Task::finetune_full, in.tokenizer.get(), false);
-  in.max_seq_length = max_seq_length_of(r, in.model.config);
+  in.model = {files.config, files.base, files.folder.filename().string()};
+  require(in.tokenizer->vocab_size() <= files.config.vocab, Fault::file,
+          "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          in.tokenizer_dir.string(), in.tokenizer->vocab_size(), files.config.vocab);
+  in.max_seq_length = max_seq_length_of(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);
   options.chat_template = chat_template_of(in.tokenizer_dir);
   // Asked as it was trained to be.
-  if (const PromptStyle* style = read_prompt_style(in.tokenizer_dir);
+  if (const PromptStyle* style = read_prompt_style(files.folder);
       options.style.empty() && style != nullptr && !style->name.empty())
     options.style = style->name;
   in.data = load_data(options, *in.tokenizer);
   for (const std::string& line : warnings(in.data.lint)) log::warn("{}", line);
   return in;
+}
+
+// In pieces, so that a terminal can show how far it is.
+Evaluation evaluate_all(Inference& model, const RunInputs& in, const Recipe& r, int64_t batch) {
+  Sampler in_order(in.data.train.size(), 8 * batch, 0, false);
+  MicroBatches data(in.data.train, batch, batch_options(r, in));
+  const auto start = std::chrono::steady_clock::now();
+  Evaluation all;
+  const int64_t pieces = in_order.steps_per_epoch();
+  for (int64_t i = 0; i < pieces; ++i) {
+    data.start(in_order.ids(i));
+    const Evaluation e = model.evaluate(data);
+    all.loss_sum += e.loss_sum;
+    all.targets += e.targets;
+    if (isatty(STDERR_FILENO) == 0) continue;
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    fmt::print(stderr, "\r{}{}",
+               progress_bar({.done = i + 1,
+                             .total = pieces,
+                             .elapsed = took.count(),
+                             .seconds_per_step = took.count() / static_cast<double>(i + 1),
+                             .notes = fmt::format("loss={:.4f}", all.mean())},
+                            79),
+               i + 1 == pieces ? "\n" : "");
+  }
+  return all;
 }
 
 void report(const Options& o, const RunInputs& in, const Evaluation& e, double seconds) {
@@ -75,12 +112,19 @@ int evaluate(const Arguments& arguments) {
   Options o;
   Recipe& r = o.recipe;
   r.micro_batch_size = 8;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
+  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
+  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
   app.add_option("--data", o.data, ".txt, .json or .jsonl file");
   app.add_option("--data.json_path", r.json_path, "records: .json, .jsonl or a folder");
   app.add_option("--data.train_data_path", r.train_data_path, "text: a file or a folder of .txt");
-  app.add_flag("--data.mask_prompt,!--data.no_mask_prompt", r.mask_prompt,
-               "count the responses alone");
+  const auto mask = [&r](const CLI::results_t& values) {
+    const std::string value = values.empty() || values.back() == "{}" ? "" : values.back();
+    r.mask_prompt = value != "false";
+    return value.empty() || value == "true" || value == "false";
+  };
+  app.add_option("--data.mask_prompt", mask, "count the responses alone")
+      ->expected(0, 1)
+      ->type_name("[true|false]");
   app.add_option("--data.prompt_style", r.prompt_style, "else as the folder says");
   app.add_option("--train.max_seq_length,--max_seq_length", o.max_seq_length,
                  "tokens of a sample at most; else what the model can")
@@ -92,17 +136,15 @@ int evaluate(const Arguments& arguments) {
   app.add_flag("--json", o.json, "print JSON");
   if (!parse(app, arguments)) return 0;
   name_data(o);
-  const RunInputs in = inputs_of(o);
+  const ModelFiles files = find_model(o.folder, o.base);
+  const RunInputs in = inputs_of(o, files);
   const int64_t batch = std::min(r.micro_batch_size, in.data.train.size());
-  LoadedModel loaded(in.tokenizer_dir,
-                     {.model = in.model.config,
-                      .precision = inference_precision(o.precision, in.model.config),
-                      .limits = limits_of(in.data.train, batch, batch_options(r, in))});
-  Sampler in_order(in.data.train.size(), in.data.train.size(), 0, false);
-  MicroBatches data(in.data.train, batch, batch_options(r, in));
-  data.start(in_order.ids(0));
+  InferenceOptions options;
+  options.precision = inference_precision(o.precision, files.config);
+  options.limits = limits_of(in.data.train, batch, batch_options(r, in));
+  LoadedModel loaded(files, options);
   const auto start = std::chrono::steady_clock::now();
-  const Evaluation e = loaded.model().evaluate(data);
+  const Evaluation e = evaluate_all(loaded.model(), in, r, batch);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   require(e.targets > 0, Fault::file, "there is nothing to count: every token is masked or cut");
   report(o, in, e, took.count());

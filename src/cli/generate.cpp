@@ -13,7 +13,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder;
+  std::string folder, base;
   std::string prompt = "What food do llamas eat?";
   std::string prompt_style;
   int64_t num_samples = 1;
@@ -22,7 +22,7 @@ struct Options {
 };
 
 void run(Options o) {
-  TextModel text(find_checkpoint_dir(o.folder), o.prompt_style);
+  TextModel text(find_model(o.folder, o.base), o.prompt_style);
   const std::vector<int32_t> prompt = text.prompt_tokens(o.prompt);
   const int64_t positions = text.config().max_positions;
   const int64_t room = positions - std::ssize(prompt);
@@ -56,7 +56,8 @@ int generate(const Arguments& arguments) {
   CLI::App app("Answers or continues a prompt; text on stdout, timings on stderr.",
                "capstan generate");
   Options o;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model")->required();
+  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
+  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
   app.add_option("--prompt", o.prompt, "what to answer or continue")->capture_default_str();
   app.add_option("--prompt_style", o.prompt_style,
                  "how the model is asked; else as the folder says: prompt_style.yaml, its chat "

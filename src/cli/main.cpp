@@ -19,10 +19,13 @@ constexpr std::array kCommands = {
     Command{"demo", "watch a small model learn, from nothing, in a few minutes", demo},
     Command{"plan", "what a run needs, before it starts", plan},
     Command{"finetune_full", "train all weights of a model on your data", finetune_full},
+    Command{"finetune", "train small adapters beside a frozen model (LoRA, QLoRA)", finetune_lora},
+    Command{"finetune_lora", "the same", finetune_lora},
     Command{"pretrain", "train a model on text", pretrain},
     Command{"generate", "answer or continue a prompt", generate},
     Command{"chat", "talk with a model", chat},
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
+    Command{"merge_lora", "fold an adapter into its model", merge_lora},
     Command{"convert", "write a model in another type, or in other files", convert},
 };
 

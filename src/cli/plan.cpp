@@ -16,7 +16,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string recipe, memory, command;
+  std::string memory, command;
   bool json = false;
 };
 
@@ -37,7 +37,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
   if (!model.folder.empty() || task == Task::pretrain) {
     try {
       const RunInputs inputs = find_inputs(recipe, task);
-      p.options = run_options(recipe, inputs);
+      p.options = run_options(recipe, task, inputs);
       p.steps = RunLength(recipe, inputs.data.train, inputs.max_seq_length).steps();
       p.basis = fmt::format("for the {} samples of the data, the longest of {} tokens",
                             inputs.data.train.size(), inputs.data.train.longest());
@@ -48,7 +48,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
       missing.resize(std::min(missing.find('\n'), missing.size()));
     }
   }
-  p.options = worst_case_options(recipe, model.config);
+  p.options = worst_case_options(recipe, task, model.config);
   p.basis =
       fmt::format("for the largest batch that the recipe allows: {} samples of {} tokens ({})",
                   p.options.limits.documents, p.options.limits.longest, missing);
@@ -59,9 +59,13 @@ std::string bytes(int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
+ModelSpec spec_of(const TrainOptions& o) {
+  return make_spec(o.model, o.decay, o.lora, o.quantize);
+}
+
 int64_t disk_bytes(const TrainOptions& o) {
   const auto types = types_of(o.precision);
-  const int64_t n = make_spec(o.model).parameter_count();
+  const int64_t n = spec_of(o).trainable_count();
   const bool adamw = o.optimizer.kind == OptimizerOptions::Kind::adamw;
   const int64_t moments = adamw ? 2 : (o.optimizer.momentum > 0 ? 1 : 0);
   return n * (size_of(types.master) + moments * size_of(types.state));
@@ -76,7 +80,10 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
     categories["packing"] = lost;
   nlohmann::ordered_json out = {
       {"fits", fit.fits()},
-      {"model", {{"name", p.model}, {"parameters", make_spec(p.options.model).parameter_count()}}},
+      {"model",
+       {{"name", p.model},
+        {"parameters", make_spec(p.options.model).parameter_count()},
+        {"trainable", spec_of(p.options).trainable_count()}}},
       {"memory",
        {{"peak_bytes", fit.plan.total_bytes},
         {"available_bytes", fit.available},
@@ -97,8 +104,15 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
 
 void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
   const TrainOptions& o = p.options;
-  fmt::print("{}: {} parameters, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
-             format_count(static_cast<double>(make_spec(o.model).parameter_count())),
+  const ModelSpec spec = spec_of(o);
+  const std::string adapters =
+      o.lora
+          ? fmt::format(
+                " and {} of adapters{}", format_count(static_cast<double>(spec.trainable_count())),
+                o.quantize == Quantize::none ? "" : fmt::format(", {}", name_of(o.quantize)))
+          : "";
+  fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
+             format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
              name_of(o.precision), name_of(o.recompute), name_of(o.optimizer.kind), p.basis,
              plan_table(fit.plan));
   if (micro_batch > 0)
@@ -110,16 +124,28 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
              p.steps ? fmt::format("; the run has {} steps", *p.steps) : "", fit.verdict());
 }
 
+// The first word that is no key and no key's value is the recipe.
+Arguments with_config(Arguments words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!words[i].starts_with("--")) {
+      words.insert(words.begin() + static_cast<int64_t>(i), "--config");
+      break;
+    }
+    const bool has_value = words[i].find('=') != std::string::npos;
+    if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--")) ++i;
+  }
+  return words;
+}
+
 }  // namespace
 
 int plan(const Arguments& arguments) {
   CLI::App app(
       "Says what a run needs before it starts: the recipe run on a simulated device. "
       "Exit code 0: it fits; 3: it does not. Any key of the recipe can follow.",
-      "capstan plan");
+      "capstan plan [RECIPE.yaml]");
   app.allow_extras();
   Options o;
-  app.add_option("recipe", o.recipe, "a recipe (YAML), as --config");
   app.add_option("--memory", o.memory, "what the device has, as 80GiB; else what is free here");
   app.add_option("--command", o.command,
                  "what the recipe is for; else LoRA's keys or a checkpoint_dir tell")
@@ -133,8 +159,7 @@ int plan(const Arguments& arguments) {
   } catch (const CLI::ParseError& e) {
     fail(Fault::usage, "{}; 'capstan plan --help' tells the options", e.what());
   }
-  Arguments rest = app.remaining();
-  if (!o.recipe.empty()) rest.insert(rest.begin(), {"--config", o.recipe});
+  const Arguments rest = with_config(app.remaining());
   const Task task = o.command.empty()              ? task_of(rest)
                     : o.command == "pretrain"      ? Task::pretrain
                     : o.command == "finetune_full" ? Task::finetune_full

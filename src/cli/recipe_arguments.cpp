@@ -36,12 +36,18 @@ std::string group_of(std::string_view key) {
   return dot == std::string_view::npos ? "run" : std::string(key.substr(0, dot));
 }
 
-// Keys in LitGPT's long form and those that do not exist come as words that CLI11 left over.
-void take_rest(const std::vector<std::string>& rest, Pairs& pairs, RecipeInput& input) {
+// Keys in LitGPT's long form, those that do not exist, and words without a key are what CLI11 left
+// over. For fine-tuning the first such word is the checkpoint_dir.
+void take_rest(const std::vector<std::string>& rest, bool finetune, Pairs& pairs,
+               RecipeInput& input) {
+  bool expects_folder = finetune;
   for (size_t i = 0; i < rest.size(); ++i) {
     const std::string& word = rest[i];
     if (!word.starts_with("--")) {
-      input.add_error(fmt::format("'{}': expected --key value", word));
+      if (std::exchange(expects_folder, false))
+        pairs.emplace_back("checkpoint_dir", word);
+      else
+        input.add_error(fmt::format("'{}': expected --key value", word));
     } else if (const size_t eq = word.find('='); eq != std::string::npos) {
       pairs.emplace_back(word.substr(2, eq - 2), word.substr(eq + 1));
     } else if (i + 1 < rest.size() && !rest[i + 1].starts_with("--")) {
@@ -55,7 +61,9 @@ void take_rest(const std::vector<std::string>& rest, Pairs& pairs, RecipeInput& 
 // Walks the option table. Nothing comes back for --help.
 std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_view summary,
                             const Recipe& defaults, RecipeInput& input) {
-  CLI::App app(std::string(summary), fmt::format("capstan {}", name_of(task)));
+  const bool finetune = task == Task::finetune_full || task == Task::finetune_lora;
+  CLI::App app(std::string(summary),
+               fmt::format("capstan {}{}", name_of(task), finetune ? " [checkpoint_dir]" : ""));
   app.allow_extras();
   app.get_formatter()->column_width(36);
   Parsed parsed;
@@ -64,10 +72,6 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
                "print the recipe, with where each value "
                "came from, and end")
       ->group("run");
-  std::string checkpoint_dir;
-  const bool finetune = task == Task::finetune_full || task == Task::finetune_lora;
-  if (finetune)
-    app.add_option("folder", checkpoint_dir, "checkpoint_dir, without its key")->group("run");
   for (const Option& o : options()) {
     if (!o.used_by(task)) continue;
     const auto note = [&parsed, key = std::string(o.key)](const CLI::results_t& values) {
@@ -88,8 +92,7 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
   } catch (const CLI::ParseError& e) {
     input.add_error(e.what());
   }
-  if (!checkpoint_dir.empty()) parsed.pairs.emplace_back("checkpoint_dir", checkpoint_dir);
-  take_rest(app.remaining(), parsed.pairs, input);
+  take_rest(app.remaining(), finetune, parsed.pairs, input);
   return parsed;
 }
 

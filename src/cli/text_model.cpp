@@ -18,17 +18,22 @@ ModelPrompting named_prompting(const std::string& style, const std::filesystem::
             "{}: has no chat template that is known; give --prompt_style a name", folder.string());
     return {nullptr, std::move(found)};
   }
-  if (const ChatTemplate* chat = find_chat_template(style)) return {nullptr, *chat};
+  const std::string prefix = std::string(kChatTemplateStyle) + ":";
+  const std::string name = style.starts_with(prefix) ? style.substr(prefix.size()) : style;
+  if (const ChatTemplate* chat = find_chat_template(name)) return {nullptr, *chat};
   return {&prompt_style(style), std::nullopt};
 }
 
 }  // namespace
 
-TextModel::TextModel(const std::filesystem::path& folder, const std::string& style)
-    : folder_(folder), config_(read_config(folder)), tokenizer_(load_tokenizer(folder)) {
-  require(tokenizer_->vocab_size() <= config_.vocab, Fault::file,
+TextModel::TextModel(ModelFiles files, const std::string& style)
+    : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer())) {
+  require(tokenizer_->vocab_size() <= config().vocab, Fault::file,
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
-          folder.string(), tokenizer_->vocab_size(), config_.vocab);
+          files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
+  // An adapter is asked as it was trained to be, else as its base is.
+  const bool own = !files_.adapter || read_prompt_style(files_.folder) != nullptr;
+  const std::filesystem::path& folder = own ? files_.folder : files_.base;
   prompting_ = style.empty() ? prompting_of(folder, folder.filename().string())
                              : named_prompting(style, folder);
 }
@@ -52,7 +57,7 @@ std::vector<int32_t> TextModel::chat_tokens(std::span<const Message> messages) c
 }
 
 void TextModel::set_stops(GenerateOptions& options) const {
-  options.stop_ids = config_.eos_ids;
+  options.stop_ids = config().eos_ids;
   options.stop_ids.push_back(tokenizer_->eos());
   if (prompting_.style != nullptr)
     options.stop_sequences = stop_sequences(*prompting_.style, *tokenizer_);
@@ -65,11 +70,10 @@ void TextModel::set_stops(GenerateOptions& options) const {
 }
 
 void TextModel::load(const std::string& precision, int64_t positions) {
-  loaded_ = std::make_unique<LoadedModel>(
-      folder_, InferenceOptions{.model = config_,
-                                .precision = inference_precision(precision, config_),
-                                .limits = {},
-                                .positions = positions});
+  InferenceOptions options;
+  options.precision = inference_precision(precision, config());
+  options.positions = positions;
+  loaded_ = std::make_unique<LoadedModel>(files_, options);
 }
 
 std::vector<int32_t> TextModel::stream(std::span<const int32_t> prompt,

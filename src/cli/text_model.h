@@ -17,9 +17,9 @@ class TextModel {
  public:
   // Reads everything but the weights. `style` names a prompt style or chat template; empty: what
   // the folder says.
-  TextModel(const std::filesystem::path& folder, const std::string& style);
+  TextModel(ModelFiles files, const std::string& style);
 
-  const ModelConfig& config() const { return config_; }
+  const ModelConfig& config() const { return files_.config; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Prompts are continued as they are.
   bool is_plain() const;
@@ -41,8 +41,7 @@ class TextModel {
  private:
   std::vector<int32_t> with_bos(std::vector<int32_t> tokens) const;
 
-  std::filesystem::path folder_;
-  ModelConfig config_;
+  ModelFiles files_;
   std::unique_ptr<Tokenizer> tokenizer_;
   ModelPrompting prompting_;
   std::unique_ptr<LoadedModel> loaded_;

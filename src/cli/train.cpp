@@ -18,8 +18,9 @@ std::string typed(Task task, const Arguments& arguments) {
 void describe(const TrainingRun& run, const ModelSpec& spec) {
   const RunInputs& in = run.inputs();
   const DatasetCounts c = count(in.data.train, in.max_seq_length);
-  log::info("{}: {} trainable parameters, 0 frozen", in.model.name,
-            format_count(static_cast<double>(spec.parameter_count())));
+  log::info("{}: {} trainable parameters, {} frozen", in.model.name,
+            format_count(static_cast<double>(spec.trainable_count())),
+            format_count(static_cast<double>(spec.parameter_count() - spec.trainable_count())));
   log::info("{} training samples{}, {} held out{}; the longest sequence has {} tokens{}",
             in.data.train.size(), in.data.from_cache ? " (tokenized before)" : "",
             in.data.validation.size(),
@@ -63,6 +64,11 @@ int pretrain(const Arguments& arguments) {
 
 int finetune_full(const Arguments& arguments) {
   return train(Task::finetune_full, arguments, "trains all weights of a model on your data");
+}
+
+int finetune_lora(const Arguments& arguments) {
+  return train(Task::finetune_lora, arguments,
+               "trains small adapters beside a frozen model, which may be quantized");
 }
 
 }  // namespace capstan::cli

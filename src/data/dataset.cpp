@@ -149,7 +149,8 @@ Split split(const Dataset& dataset, double validation_fraction, uint64_t seed) {
   const int64_t n = dataset.size();
   require(validation_fraction == 0 || n >= 2, Fault::file,
           "cannot hold out a fraction of {} for validation: the data make {} sample(s), and one "
-          "must stay for training. Give more data or separate validation data",
+          "must stay for training. Give more data, separate validation data, or "
+          "--data.val_split_fraction 0",
           validation_fraction, n);
   int64_t held = 0;
   if (validation_fraction > 0)

@@ -22,6 +22,21 @@ json special(int32_t id, const char* content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
+// Texts begin with bos, as those that models are trained on here.
+json bos_first() {
+  const json bos = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
+  const auto text = [](const char* id, int type) {
+    return json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  return {
+      {"type", "TemplateProcessing"},
+      {"single", {bos, text("A", 0)}},
+      {"pair", {bos, text("A", 0), text("B", 1)}},
+      {"special_tokens",
+       {{"<s>",
+         {{"id", "<s>"}, {"ids", {static_cast<int>(ByteTokenizer::kBos)}}, {"tokens", {"<s>"}}}}}}};
+}
+
 json byte_tokenizer() {
   const json byte_level = {{"type", "ByteLevel"},
                            {"add_prefix_space", false},
@@ -39,7 +54,7 @@ json byte_tokenizer() {
             special(ByteTokenizer::kPad, "<pad>")}},
           {"normalizer", nullptr},
           {"pre_tokenizer", byte_level},
-          {"post_processor", nullptr},
+          {"post_processor", bos_first()},
           {"decoder", byte_level},
           {"model",
            {{"type", "BPE"},

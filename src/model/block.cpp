@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "ops/elementwise.h"
-#include "ops/linear.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -39,9 +38,24 @@ Block::Block(Parameters& params, int layer, const RopeTensors& rope)
       c_(params.spec().config),
       at_(params.spec().blocks[static_cast<size_t>(layer)]),
       unit_(layer + 1),
+      qkv_(params, at_.qkv, at_.qkv_bias, at_.qkv_lora),
+      o_(params, at_.o, at_.o_bias, at_.o_lora),
+      gate_up_(params, at_.gate_up, at_.gate_up_bias, at_.gate_up_lora),
+      down_(params, at_.down, at_.down_bias, at_.down_lora),
+      reach_(reach()),
       rope_(rope),
       eps_(static_cast<float>(c_.norm_eps)),
       scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {}
+
+Block::Reach Block::reach() const {
+  const ModelSpec& spec = params_.spec();
+  Reach r{};
+  r.input = spec.lowest_trainable_unit() < unit_ || spec.trainable(at_.input_norm);
+  r.qkv = r.input || qkv_.trains() || spec.trainable(at_.q_norm) || spec.trainable(at_.k_norm);
+  r.middle = r.qkv || o_.trains() || spec.trainable(at_.post_norm);
+  r.gate_up = r.middle || gate_up_.trains();
+  return r;
+}
 
 Buffer Block::make(Queue& q, int64_t tokens, int64_t width, const char* name) const {
   return q.arena().make(Category::activations, params_.types().compute, {tokens, width}, name);
@@ -108,7 +122,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                            const LayerCache* cache) const {
   const int64_t T = a.x_Th->dim(0);
   a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
-  linear(q, a.qkv_TW, a.norm1_Th, params_.weight(at_.qkv), params_.weight(at_.qkv_bias));
+  qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout);
   if (c_.qk_norm) qk_norm_forward(q, a);
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::forward);
 
@@ -127,7 +141,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
   }
 
   const Buffer delta = make(q, T, c_.hidden, "attention delta");
-  linear(q, delta, a.attn_TW, params_.weight(at_.o), params_.weight(at_.o_bias));
+  o_.forward(q, delta, a.attn_TW, a.dropout);
   a.mid_Th = make(q, T, c_.hidden, "block middle");
   a.norm2_Th = make(q, T, c_.hidden, "middle norm");
   a.rstd2_T = make_f32(q, {T}, "middle norm scale");
@@ -138,11 +152,17 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
 void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
   const int64_t T = a.mid_Th->dim(0);
   a.gate_up_TF = make(q, T, 2 * c_.intermediate, "gate and up");
-  linear(q, a.gate_up_TF, a.norm2_Th, params_.weight(at_.gate_up),
-         params_.weight(at_.gate_up_bias));
+  gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout);
   a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
   swiglu(q, a.inner_TF, a.gate_up_TF);
-  if (delta) linear(q, delta, a.inner_TF, params_.weight(at_.down), params_.weight(at_.down_bias));
+  if (delta) down_.forward(q, delta, a.inner_TF, a.dropout);
+}
+
+void Block::drop(BlockActivations& a, Recompute policy) const {
+  a.drop(policy);
+  if (!qkv_.trains()) a.norm1_Th.release();
+  if (!gate_up_.trains()) a.norm2_Th.release();
+  if (!down_.trains()) a.inner_TF.release();
 }
 
 void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const {
@@ -153,30 +173,31 @@ void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d
     mlp_half(q, a, {});
   }
   mlp_backward(q, a, d_residual);
-  attention_half_backward(q, a, batch, d_residual);
+  if (reach_.middle) attention_half_backward(q, a, batch, d_residual);
+  a = BlockActivations();
 }
 
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const {
   const int64_t T = d_residual.dim(0);
+  // Inputs that are missing are made again where a weight's gradient needs them. They are used up
+  // then: their gradients take their places, and that of the inner activations gate_up's.
   if (!a.inner_TF) {
     a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
-    swiglu(q, a.inner_TF, a.gate_up_TF);
+    if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
-  linear_backward_weight(q, params_.grad(at_.down), params_.grad(at_.down_bias), d_residual,
-                         a.inner_TF);
-  // The inner activations are used up: their gradient takes their place, and theirs gate_up's.
-  linear_backward_data(q, a.inner_TF, d_residual, params_.weight(at_.down));
+  down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF, a.dropout);
+  if (!reach_.gate_up) return;
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
   a.inner_TF.release();
 
   if (!a.norm2_Th) {
     a.norm2_Th = make(q, T, c_.hidden, "middle norm");
-    rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
+    if (gate_up_.trains())
+      rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
   }
-  linear_backward_weight(q, params_.grad(at_.gate_up), params_.grad(at_.gate_up_bias), a.gate_up_TF,
-                         a.norm2_Th);
-  linear_backward_data(q, a.norm2_Th, a.gate_up_TF, params_.weight(at_.gate_up));
+  gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th, a.dropout);
   a.gate_up_TF.release();
+  if (!reach_.middle) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
                    params_.weight(at_.post_norm), a.rstd2_T, Write::add);
   for (Buffer* b : {&a.norm2_Th, &a.mid_Th, &a.rstd2_T}) b->release();
@@ -194,10 +215,11 @@ void Block::qk_norm_backward(Queue& q, BlockActivations& a) const {
 void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                     Tensor d_residual) const {
   const int64_t T = d_residual.dim(0);
-  linear_backward_weight(q, params_.grad(at_.o), params_.grad(at_.o_bias), d_residual, a.attn_TW);
   {
-    const Buffer d_attn = make(q, T, c_.q_width(), "attention output gradient");
-    linear_backward_data(q, d_attn, d_residual, params_.weight(at_.o));
+    Buffer d_attn;
+    if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
+    o_.backward(q, d_attn, d_residual, a.attn_TW, a.dropout);
+    if (!reach_.qkv) return;
     // Gradients of q, k and v take their places.
     attention_backward(q, q_heads(a), k_heads(a), v_heads(a), d_attn->heads(c_.heads),
                        a.attn_TW->heads(c_.heads), a.lse_HT, q_heads(a), k_heads(a), v_heads(a),
@@ -207,14 +229,17 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::back);
   if (c_.qk_norm) qk_norm_backward(q, a);
 
-  if (!a.norm1_Th) norm_input(q, a);
-  linear_backward_weight(q, params_.grad(at_.qkv), params_.grad(at_.qkv_bias), a.qkv_TW,
-                         a.norm1_Th);
-  linear_backward_data(q, a.norm1_Th, a.qkv_TW, params_.weight(at_.qkv));
+  if (!a.norm1_Th) {
+    if (qkv_.trains())
+      norm_input(q, a);
+    else
+      a.norm1_Th = make(q, T, c_.hidden, "input norm");
+  }
+  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), a.qkv_TW, a.norm1_Th, a.dropout);
   a.qkv_TW.release();
+  if (!reach_.input) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,
                    params_.weight(at_.input_norm), a.rstd1_T, Write::add);
-  for (Buffer* b : {&a.norm1_Th, &a.rstd1_T, &a.x_Th}) b->release();
 }
 
 }  // namespace capstan

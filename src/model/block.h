@@ -1,7 +1,7 @@
 #pragma once
 
 #include "model/batch.h"
-#include "model/parameters.h"
+#include "model/linear_map.h"
 
 namespace capstan {
 
@@ -28,14 +28,15 @@ struct LayerCache {
 // What one block makes on its way forward. Members that are empty have been used up or dropped.
 // For T tokens, h channels, heads of d:
 struct BlockActivations {
-  Buffer x_Th;                  // the residual stream at the block's input
-  Buffer norm1_Th, rstd1_T;     // its norm
-  Buffer qkv_TW;                // queries, keys and values; after rope without qk-norm
-  Buffer qk_TW, qk_rstd_TH;     // with qk-norm: queries and keys after norm and rope
-  Buffer attn_TW, lse_HT;       // the heads' outputs
-  Buffer mid_Th;                // the residual stream between the halves
-  Buffer norm2_Th, rstd2_T;     // its norm
-  Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
+  Buffer x_Th;                     // the residual stream at the block's input
+  Buffer norm1_Th, rstd1_T;        // its norm
+  Buffer qkv_TW;                   // queries, keys and values; after rope without qk-norm
+  Buffer qk_TW, qk_rstd_TH;        // with qk-norm: queries and keys after norm and rope
+  Buffer attn_TW, lse_HT;          // the heads' outputs
+  Buffer mid_Th;                   // the residual stream between the halves
+  Buffer norm2_Th, rstd2_T;        // its norm
+  Buffer gate_up_TF, inner_TF;     // F = 2 f, and after SwiGLU f
+  std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
 
   void drop(Recompute policy);  // what the policy does not keep for the backward pass
 };
@@ -60,8 +61,12 @@ class Block {
   // From mid to inner; `delta`, where wanted, gets the block's output.
   void mlp_half(Queue& q, BlockActivations& a, Tensor delta) const;
 
+  // Releases what the backward pass makes again by the policy, or does not need.
+  void drop(BlockActivations& a, Recompute policy) const;
+
   // Turns the gradient at the block's output into the one at its input, in place, and adds to the
-  // parameters' gradients. Recomputes what `a` lacks; leaves `a` empty.
+  // parameters' gradients; where nothing below is trained it stops on the way. Recomputes what `a`
+  // lacks; leaves `a` empty.
   void backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const;
 
  private:
@@ -83,10 +88,18 @@ class Block {
   Tensor v_heads(const BlockActivations& a) const;
   Tensor rotated(const BlockActivations& a) const;  // queries and keys together
 
+  // Which gradients the backward pass must reach: those with something to train at or below them.
+  struct Reach {
+    bool gate_up, middle, qkv, input;
+  };
+  Reach reach() const;
+
   Parameters& params_;
   const ModelConfig& c_;
   const BlockIndex& at_;
   int unit_;
+  LinearMap qkv_, o_, gate_up_, down_;
+  Reach reach_;
   RopeTensors rope_;
   float eps_, scale_;
 };

@@ -33,7 +33,8 @@ enum class Gradients : uint8_t {
 };
 
 // A model's parameters in memory: for each row of the spec a weight, and, as the precision and the
-// run have it, a master and a gradient. Indices are those of spec().params.
+// run have it, a master and a gradient. Frozen rows have the weight alone, or what it is quantized
+// to. Indices are those of spec().params.
 class Parameters {
  public:
   Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients);
@@ -43,17 +44,26 @@ class Parameters {
   PrecisionTypes types() const { return types_of(precision_); }
   int count() const { return static_cast<int>(spec_.params.size()); }
 
-  // What the model computes with; absent for index -1.
+  // What the model computes with; absent for index -1, and for a quantized row…
   Tensor weight(int i) const { return i < 0 ? Tensor() : *weights_[static_cast<size_t>(i)]; }
-  // Absent without mixed precision.
+  // …which has this instead. Null for other rows.
+  const QuantizedMatrix* quantized(int i) const;
+  // Absent without mixed precision, and for frozen rows.
   Tensor master(int i) const { return *masters_[static_cast<size_t>(i)]; }
   // What checkpoints hold: the master where there is one, else the weight.
-  Tensor stored(int i) const { return types().has_master() ? master(i) : weight(i); }
-  // Absent for index -1, and outside the gradients' life.
+  Tensor stored(int i) const { return master(i) ? master(i) : weight(i); }
+  // Absent for index -1, for frozen rows, and outside the gradients' life.
   Tensor grad(int i) const { return i < 0 ? Tensor() : *grads_[static_cast<size_t>(i)]; }
 
-  // Draws initial values by the spec, keyed by (seed, parameter).
+  // Writes the values of one part of a frozen row: x is f32, bf16 or f16, the part's rows, in
+  // memory of the queue's device. Quantizes or converts, whichever the row is stored in.
+  void store_frozen(Queue& q, int i, int part, Tensor x);
+
+  // Draws initial values by the spec, keyed by (seed, parameter). Throws Fault::bug where a row is
+  // quantized: those are made of a model that exists.
   void initialize(Queue& q, uint64_t seed);
+  // Those of the adapters alone, beside a model that was loaded.
+  void initialize_adapters(Queue& q, uint64_t seed);
   // Rewrites the weights from the masters, after those were loaded. Nothing without masters.
   void refresh_weights(Queue& q);
 
@@ -64,11 +74,19 @@ class Parameters {
   void drop_grads();
 
  private:
+  struct QuantizedRow {
+    QuantizedMatrix matrix;
+    std::vector<Buffer> buffers;
+  };
+  static QuantizedRow make_quantized(Arena& arena, const Param& param);
+  void initialize_row(Queue& q, uint64_t seed, int i);
+
   ModelSpec spec_;
   Precision precision_;
   Gradients gradients_;
   Arena& arena_;
   std::vector<Buffer> weights_, masters_, grads_;
+  std::vector<QuantizedRow> quantized_;
 };
 
 }  // namespace capstan

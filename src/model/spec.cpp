@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace capstan {
 namespace {
 
@@ -86,7 +88,84 @@ class SpecBuilder {
   ModelSpec spec_;
 };
 
+// Appends the adapters to a model's table.
+class LoraBuilder {
+ public:
+  LoraBuilder(ModelSpec& spec, const LoraOptions& options) : spec_(spec), o_(options) {}
+
+  void build() {
+    for (BlockIndex& b : spec_.blocks) {
+      b.qkv_lora = adapter(b.qkv, {o_.query, o_.key, o_.value});
+      b.o_lora = adapter(b.o, {o_.projection});
+      b.gate_up_lora = adapter(b.gate_up, {o_.mlp, o_.mlp});
+      b.down_lora = adapter(b.down, {o_.mlp});
+    }
+    if (!o_.head) return;
+    spec_.head_lora = adapter(spec_.head, {true}, "lm_head.weight");
+    for (const int i : {spec_.head_lora.a, spec_.head_lora.b})
+      spec_.params[static_cast<size_t>(i)].unit = spec_.units() - 1;
+  }
+
+ private:
+  // "model.…q_proj.weight" as PEFT names its lora_A or lora_B.
+  static std::string peft_name(std::string name, char which) {
+    name.resize(name.size() - std::string_view("weight").size());
+    return fmt::format("base_model.model.{}lora_{}.weight", name, which);
+  }
+
+  // `name`, where given, replaces the weight's: a tied head is stored as the embedding.
+  AdapterIndex adapter(int weight, std::initializer_list<bool> adapted,
+                       const char* name = nullptr) {
+    if (std::count(adapted.begin(), adapted.end(), true) == 0) return {};
+    const Param w = spec_.params[static_cast<size_t>(weight)];  // a copy: the table grows
+    Param a, b;
+    a.name = peft_name(name == nullptr ? w.name : name, 'A');
+    b.name = peft_name(name == nullptr ? w.name : name, 'B');
+    a.unit = b.unit = w.unit;
+    a.adapter = b.adapter = true;
+    a.init = Init::uniform;
+    b.init = Init::zeros;
+    AdapterIndex index;
+    int64_t inner = 0, outputs = 0;
+    for (size_t p = 0; p < w.parts.size(); ++p) {
+      if (!adapted.begin()[p]) continue;
+      const Part& part = w.parts[p];
+      const std::string part_name = name == nullptr ? part.name : name;
+      a.parts.push_back({peft_name(part_name, 'A'), inner, o_.r});
+      b.parts.push_back({peft_name(part_name, 'B'), outputs, part.rows});
+      index.columns.push_back({part.first_row, part.rows});
+      inner += o_.r;
+      outputs += part.rows;
+    }
+    a.shape = {inner, w.shape[1]};
+    b.shape = {outputs, o_.r};
+    index.number = adapters_++;
+    index.a = static_cast<int>(spec_.params.size());
+    index.b = index.a + 1;
+    spec_.params.push_back(std::move(a));
+    spec_.params.push_back(std::move(b));
+    return index;
+  }
+
+  ModelSpec& spec_;
+  const LoraOptions& o_;
+  int adapters_ = 0;
+};
+
 }  // namespace
+
+int64_t ModelSpec::trainable_count() const {
+  int64_t n = 0;
+  for (const Param& p : params) n += p.trainable ? p.shape.numel() : 0;
+  return n;
+}
+
+int ModelSpec::lowest_trainable_unit() const {
+  int lowest = units();
+  for (const Param& p : params)
+    if (p.trainable) lowest = std::min(lowest, p.unit);
+  return lowest;
+}
 
 int64_t ModelSpec::parameter_count() const {
   int64_t n = 0;
@@ -94,9 +173,19 @@ int64_t ModelSpec::parameter_count() const {
   return n;
 }
 
-ModelSpec make_spec(const ModelConfig& config, Decay decay) {
+ModelSpec make_spec(const ModelConfig& config, Decay decay, const std::optional<LoraOptions>& lora,
+                    Quantize quantize) {
   check_config(config);
   ModelSpec spec = SpecBuilder(config).build();
+  for (Param& p : spec.params) p.trainable = !lora && quantize == Quantize::none;
+  for (const BlockIndex& b : spec.blocks)
+    for (const int i : {b.qkv, b.o, b.gate_up, b.down})
+      spec.params[static_cast<size_t>(i)].quantize = quantize;
+  if (lora) {
+    check_lora(*lora);
+    LoraBuilder(spec, *lora).build();
+    spec.lora = lora;
+  }
   for (Param& p : spec.params) p.decay = decay == Decay::all || p.shape.rank() > 1;
   return spec;
 }

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config.h"
+#include "model/lora.h"
+#include "ops/quantize.h"
 #include "tensor/tensor.h"
 
 namespace capstan {
@@ -15,7 +18,12 @@ struct Part {
   int64_t rows = 0;
 };
 
-enum class Init : uint8_t { normal, ones, zeros };
+enum class Init : uint8_t {
+  normal,  // of the config's deviation
+  ones,
+  zeros,
+  uniform,  // in ±1/√inputs, as torch and PEFT begin linear maps
+};
 
 // One parameter as it is stored and trained. q, k and v (and gate and up) are stored as one, since
 // they are computed as one product; `parts` tells them apart.
@@ -27,18 +35,37 @@ struct Param {
   Init init{};
   bool decay = true;  // whether weight decay applies
   std::vector<Part> parts;
+  bool trainable = true;  // a frozen one has no gradient, no master, no optimizer state
+  bool adapter = false;   // one of LoRA's: not in the model's files but in the adapter's
+  Quantize quantize = Quantize::none;  // how it is stored; only where it is frozen
+};
+
+// The adapter of one stored parameter W [O, I] of one or several parts, of which n are adapted:
+// A [n r, I] and B [the n parts' outputs, r], with the parts' rows in order. Their Part::names are
+// PEFT's: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+struct AdapterIndex {
+  int a = -1, b = -1;  // in ModelSpec::params; -1: W has none
+  int number = 0;      // counts a model's adapters: the place of its dropout
+  struct Columns {     // of W's output that one part of B adds to
+    int64_t first = 0, count = 0;
+  };
+  std::vector<Columns> columns;  // one for each of the n parts
+
+  explicit operator bool() const { return a >= 0; }
 };
 
 // Indices of a block's parameters in ModelSpec::params; -1 where the model has none.
 struct BlockIndex {
   int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, o = -1, o_bias = -1;
   int post_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1, down_bias = -1;
+  AdapterIndex qkv_lora, o_lora, gate_up_lora, down_lora;
 };
 
 // The one table of a model's parameters: names, shapes, units, initial values. Checkpoints, the
 // optimizer, the plan and the forward pass all walk it.
 //
-// Units, in order: 0 the embedding, 1 … L the blocks, L+1 the final norm and the head.
+// Units, in order: 0 the embedding, 1 … L the blocks, L+1 the final norm and the head. Adapters
+// come after all other rows, so that those have the same indices with and without them.
 struct ModelSpec {
   ModelConfig config;
   std::vector<Param> params;
@@ -46,15 +73,26 @@ struct ModelSpec {
   std::vector<BlockIndex> blocks;
   int final_norm = 0;
   int head = 0;  // == embedding where the two are tied
+  AdapterIndex head_lora;
+  std::optional<LoraOptions> lora;
 
   int units() const { return static_cast<int>(config.layers) + 2; }
-  int64_t parameter_count() const;
+  int64_t parameter_count() const;  // of all rows
+  int64_t trainable_count() const;
+  bool trainable(int i) const { return i >= 0 && params[static_cast<size_t>(i)].trainable; }
+  // The first unit that has a trainable parameter: no gradient is needed below it. units() if none.
+  int lowest_trainable_unit() const;
 };
 
 // Weight decay applies to everything, as torch.optim.AdamW has it by itself, or to matrices alone,
 // leaving out norms and biases.
 enum class Decay : uint8_t { all, matrices };
 
-ModelSpec make_spec(const ModelConfig& config, Decay decay = Decay::all);
+// With LoRA or quantization all but the adapters is frozen. `quantize` is how the blocks' linear
+// maps are stored; the embedding, norms, biases and the head are not quantized. Throws Fault::usage
+// for options that check_lora refuses.
+ModelSpec make_spec(const ModelConfig& config, Decay decay = Decay::all,
+                    const std::optional<LoraOptions>& lora = {},
+                    Quantize quantize = Quantize::none);
 
 }  // namespace capstan

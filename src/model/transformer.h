@@ -20,8 +20,10 @@ class Transformer {
   int64_t positions() const { return rope_cos_->dim(0); }
 
   // Forward and backward of one micro-batch: adds the sum of its losses to `loss` (one f64) and the
-  // gradients of scale * loss to the parameters' gradients.
-  void train(Queue& q, const Batch& batch, float scale, Tensor loss);
+  // gradients of scale * loss to the parameters' gradients. `key` is that of the adapters' dropout;
+  // a model that has some needs one.
+  void train(Queue& q, const Batch& batch, float scale, Tensor loss,
+             const std::optional<StepKey>& key = {});
 
   // The loss alone; keeps nothing.
   void evaluate(Queue& q, const Batch& batch, Tensor loss);
@@ -41,11 +43,19 @@ class Transformer {
   };
 
   // Runs all blocks; with `keep` their activations stay in kept_ for the backward pass.
-  Top forward(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches, bool keep);
+  Top forward(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches, bool keep,
+              const std::optional<StepKey>& key = {});
+  // From the loss down to the residual stream; absent where nothing below the head is trained.
+  Buffer head_backward(Queue& q, const Batch& batch, const Top& top, float scale, Tensor loss,
+                       const std::optional<StepKey>& key);
+  // Whether the backward pass comes to the block.
+  bool reached(size_t block) const { return static_cast<int>(block) + 1 >= lowest_unit_; }
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
 
   Parameters& params_;
   Recompute recompute_;
+  LinearMap head_;
+  int lowest_unit_;  // the first with something to train
   Buffer rope_cos_, rope_sin_;
   std::vector<Block> blocks_;
   std::vector<BlockActivations> kept_;

@@ -53,14 +53,36 @@ void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first
   }
 }
 
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key) {
+void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t first) {
+  check_stored("fill_uniform", "y", y);
+  require(first >= 0, Fault::bug, "fill_uniform: first must not be negative, but is {}", first);
+  const auto span = q.account("fill_uniform", {.flops = 12 * static_cast<double>(y.numel()),
+                                               .bytes = static_cast<double>(y.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::fill_uniform(y, bound, key, first);
+    case Device::sim: return;
+  }
+}
+
+void scale(Queue& q, Tensor y, Tensor x, float factor) {
+  check::dense("scale", "x", x, x.shape());
+  check::dense("scale", "y", y, x.shape());
+  const auto span = q.account("scale", {.flops = static_cast<double>(y.numel()),
+                                        .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::scale(y, x, factor);
+    case Device::sim: return;
+  }
+}
+
+void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key, Write mode) {
   check::dense("dropout", "x", x, x.shape());
   check::dense("dropout", "y", y, x.shape());
   require(p >= 0 && p < 1, Fault::bug, "dropout: p must lie in [0, 1), but is {}", p);
   const auto span = q.account("dropout", {.flops = 20 * static_cast<double>(y.numel()),
                                           .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {
-    case Device::cpu: return cpu::dropout(y, x, p, key);
+    case Device::cpu: return cpu::dropout(y, x, p, key, mode);
     case Device::sim: return;
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/rng.h"
+#include "ops/linear.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -16,8 +17,15 @@ void cast(Queue& q, Tensor y, Tensor x);
 // is initialised as the whole would be.
 void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first = 0);
 
-// y[i] = x[i] / (1 - p) with probability 1 - p, else 0; whether i is kept is a function of
-// (key, i) alone. The backward pass is the same call on gradients. y may alias x. 0 <= p < 1.
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key);
+// y[i] ~ U[-bound, bound), value i a function of (key, first + i) alone.
+void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t first = 0);
+
+// y = factor * x. y may alias x.
+void scale(Queue& q, Tensor y, Tensor x, float factor);
+
+// y[i] = x[i] / (1 - p) with probability 1 - p, else 0, replaced or added; whether i is kept is a
+// function of (key, i) alone. The backward pass is the same call on gradients. With Write::replace
+// y may alias x. 0 <= p < 1.
+void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key, Write mode = Write::replace);
 
 }  // namespace capstan

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 
+#include "ops/check.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/head_loss.h"
 
 namespace capstan {
 namespace {
 
-void check(const char* op, const Tensor& loss, const Tensor& x_TD, const Tensor& w_VD,
-           const Tensor& labels_T) {
+void check_operands(const char* op, const Tensor& loss, const Tensor& x_TD, const Tensor& w_VD,
+                    const Tensor& labels_T) {
   require(loss.dtype() == DType::f64 && loss.numel() == 1, Fault::bug,
           "{}: the loss is {} of {}, expected one f64", op, loss.shape(), name_of(loss.dtype()));
   require(x_TD.rank() == 2 && w_VD.rank() == 2 && x_TD.dim(1) == w_VD.dim(1), Fault::bug,
@@ -22,22 +23,37 @@ void check(const char* op, const Tensor& loss, const Tensor& x_TD, const Tensor&
             "{}: x and w must be contiguous f32 or bf16", op);
 }
 
-void run(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor labels,
-         float scale) {
+void check_term(const char* op, const char* name, const HeadTerm& term, const Tensor& x,
+                const Tensor& w) {
+  const int64_t rank = term.x_TR.dim(1);
+  check::dense(op, name, term.x_TR, {x.dim(0), rank});
+  check::dense(op, name, term.w_VR, {w.dim(0), rank});
+}
+
+struct Gradients {
+  Tensor dx, dw;
+  HeadTerm d_term;
+  float scale = 0;
+};
+
+void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor labels,
+         const HeadTerm& term) {
   const int64_t rows = cpu::head_chunk_rows(x.dim(0), w.dim(0)), dim = x.dim(1);
-  const int64_t backward_rows = dx ? rows : 0;
-  const int64_t panels = std::max(cpu::gemm_scratch(DType::f32, w.dtype(), DType::f32),
-                                  dw ? cpu::gemm_scratch(DType::f32, DType::f32, dw.dtype()) : 0);
+  const int64_t rank = term.x_TR ? term.x_TR.dim(1) : 0;
+  int64_t panels = cpu::gemm_scratch(DType::f32, w.dtype(), DType::f32);
+  for (const Tensor& t : {term.w_VR, g.dw, g.d_term.w_VR})
+    if (t) panels = std::max(panels, cpu::gemm_scratch(DType::f32, t.dtype(), t.dtype()));
   const Buffer logits = q.scratch(DType::f32, {rows, w.dim(0)}, "logits of a chunk");
   const Buffer x_rows = q.scratch(DType::f32, {rows, dim}, "head inputs of a chunk");
-  const Buffer dx_rows = q.scratch(DType::f32, {backward_rows, dim}, "head gradients of a chunk");
+  const Buffer dx_rows = q.scratch(DType::f32, {g.dx ? rows : 0, dim}, "head gradients of a chunk");
+  const Buffer term_rows = q.scratch(DType::f32, {rows, rank}, "head term of a chunk");
   const Buffer tokens = q.scratch(DType::i32, {rows}, "tokens of a chunk");
   const Buffer losses = q.scratch(DType::f64, {rows}, "losses of a chunk");
   const Buffer space = q.scratch(DType::u8, {panels}, "gemm panels");
   switch (q.device()) {
     case Device::cpu:
-      return cpu::head_loss(loss, dx, dw, x, w, labels, scale,
-                            {rows, logits, x_rows, dx_rows, tokens, losses, space});
+      return cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, g.scale,
+                            {rows, logits, x_rows, dx_rows, term_rows, tokens, losses, space});
     case Device::sim: return;
   }
 }
@@ -48,29 +64,47 @@ double product_flops(const Tensor& x, const Tensor& w, int64_t targets) {
          static_cast<double>(w.numel());
 }
 
+double bytes_of(std::initializer_list<Tensor> tensors) {
+  int64_t sum = 0;
+  for (const Tensor& t : tensors) sum += t.nbytes();
+  return static_cast<double>(sum);
+}
+
 }  // namespace
 
-void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t targets) {
-  check("head_loss", loss, x, w, labels);
-  const auto span = q.account("head_loss", {.flops = product_flops(x, w, targets),
-                                            .bytes = static_cast<double>(x.nbytes() + w.nbytes())});
-  run(q, loss, {}, {}, x, w, labels, 0);
+void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t targets,
+               const HeadTerm& term) {
+  check_operands("head_loss", loss, x, w, labels);
+  double flops = product_flops(x, w, targets);
+  if (term.x_TR) {
+    check_term("head_loss", "the term", term, x, w);
+    flops += product_flops(x, term.w_VR, targets);
+  }
+  const auto span =
+      q.account("head_loss", {.flops = flops, .bytes = bytes_of({x, w, term.x_TR, term.w_VR})});
+  run(q, loss, {}, x, w, labels, term);
 }
 
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w,
-                        Tensor labels, float scale, int64_t targets) {
-  check("head_loss_backward", loss, x, w, labels);
-  require(dx.shape() == x.shape() && dx.contiguous() && dw.shape() == w.shape() && dw.contiguous(),
-          Fault::bug, "head_loss_backward: dx {} and dw {} do not fit x {} and w {}", dx.shape(),
-          dw.shape(), x.shape(), w.shape());
-  for (const Tensor& t : {dx, dw})
-    require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
-            "head_loss_backward: dx and dw must be f32 or bf16, not {}", name_of(t.dtype()));
-  const auto span =
-      q.account("head_loss_backward",
-                {.flops = 3 * product_flops(x, w, targets),
-                 .bytes = static_cast<double>(2 * x.nbytes() + w.nbytes() + 2 * dw.nbytes())});
-  run(q, loss, dx, dw, x, w, labels, scale);
+                        Tensor labels, float scale, int64_t targets, const HeadTerm& term,
+                        const HeadTerm& d_term) {
+  check_operands("head_loss_backward", loss, x, w, labels);
+  if (dx) check::dense("head_loss_backward", "dx", dx, x.shape());
+  if (dw) check::dense("head_loss_backward", "dw", dw, w.shape());
+  double flops = (1 + (dx ? 1 : 0) + (dw ? 1 : 0)) * product_flops(x, w, targets);
+  if (term.x_TR) {
+    check_term("head_loss_backward", "the term", term, x, w);
+    check_term("head_loss_backward", "the term's gradient", d_term, x, w);
+    require(d_term.x_TR.dim(1) == term.x_TR.dim(1), Fault::bug,
+            "head_loss_backward: the term has rank {}, its gradient {}", term.x_TR.dim(1),
+            d_term.x_TR.dim(1));
+    flops += 3 * product_flops(x, term.w_VR, targets);
+  }
+  const auto span = q.account(
+      "head_loss_backward",
+      {.flops = flops,
+       .bytes = bytes_of({x, dx, w, dw, dw, term.x_TR, term.w_VR, d_term.x_TR, d_term.w_VR})});
+  run(q, loss, {dx, dw, d_term, scale}, x, w, labels, term);
 }
 
 }  // namespace capstan

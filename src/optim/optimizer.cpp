@@ -27,6 +27,7 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   };
   for (size_t i = 0; i < m_.size(); ++i) {
     const Shape& shape = params.spec().params[i].shape;
+    if (!params.spec().params[i].trainable) continue;
     if (adam || options.momentum != 0) m_[i] = moment(shape, "first moment");
     if (adam) v_[i] = moment(shape, "second moment");
   }
@@ -36,13 +37,13 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
   ++steps_;
   const auto f = [](double x) { return static_cast<float>(x); };
   for (int i = 0; i < params_.count(); ++i) {
-    const OptimizerOperands operands{
-        .weight = params_.weight(i),
-        .master = params_.types().has_master() ? params_.master(i) : Tensor(),
-        .grad = params_.grad(i),
-        .m = first_moment(i),
-        .v = second_moment(i),
-        .grad_scale = grad_scale};
+    if (!params_.spec().trainable(i)) continue;
+    const OptimizerOperands operands{.weight = params_.weight(i),
+                                     .master = params_.master(i),
+                                     .grad = params_.grad(i),
+                                     .m = first_moment(i),
+                                     .v = second_moment(i),
+                                     .grad_scale = grad_scale};
     const bool decays = params_.spec().params[static_cast<size_t>(i)].decay;
     const double decay = decays ? options_.weight_decay : 0;
     if (options_.kind == OptimizerOptions::Kind::adamw)
@@ -86,7 +87,8 @@ GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<fl
 void GradientClip::measure(Queue& q, const Parameters& params) {
   const double zero = 0;
   q.upload(sum_, &zero);
-  for (int i = 0; i < params.count(); ++i) sum_squares(q, sum_, params.grad(i));
+  for (int i = 0; i < params.count(); ++i)
+    if (params.spec().trainable(i)) sum_squares(q, sum_, params.grad(i));
   clip_scale(q, scale_, sum_, max_norm_);
 }
 

@@ -18,7 +18,7 @@ struct OptimizerOptions {
 std::string_view name_of(OptimizerOptions::Kind kind);
 OptimizerOptions::Kind parse_optimizer(std::string_view name);  // throws Fault::usage
 
-// The moments of all parameters, and the update.
+// The moments of all trainable parameters, and the update.
 class Optimizer {
  public:
   // Takes the moments from the arena, outside of a phase: as zeros. The parameters must outlive
@@ -31,7 +31,7 @@ class Optimizer {
   int64_t steps() const { return steps_; }  // done so far
   // Goes on after that many steps, with moments that were written from outside.
   void restore(int64_t steps);
-  // Absent where the method has no such moment.
+  // Absent where the method has no such moment, and for frozen rows.
   Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
   Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
   // As torch.optim calls them: "exp_avg" and "exp_avg_sq", or "momentum_buffer". Empty where the

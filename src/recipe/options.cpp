@@ -35,8 +35,6 @@ const std::vector<Option> kModel = {
      "query heads"},
     {"model.num_key_value_heads", &R::num_key_value_heads, positive, kPretrain | kDemo,
      "key and value heads; null: as many as query heads"},
-    {"train.tie_embeddings", &R::tie_embeddings, any, kAll,
-     "use the embedding as the output head; null: as the model has it"},
 };
 
 const std::vector<Option> kRun = {
@@ -112,6 +110,8 @@ const std::vector<Option> kData = {
 };
 
 const std::vector<Option> kTrainOptions = {
+    {"train.tie_embeddings", &R::tie_embeddings, any, kAll,
+     "use the embedding as the output head; null: as the model has it"},
     {"train.save_interval", &R::save_interval, positive, kTrain, "steps between checkpoints"},
     {"train.keep_last", &R::keep_last, positive, kTrain, "checkpoints to keep; null: all"},
     {"train.save_async", &R::save_async, any, kTrain,
@@ -180,6 +180,7 @@ const std::vector<Option> kLoraOptions = {
     {"lora_r", &R::lora_r, positive, kLora, "rank of the adapters"},
     {"lora_alpha", &R::lora_alpha, positive, kLora, "adapters count alpha / r times"},
     {"lora_dropout", &R::lora_dropout, fraction, kLora, "of the adapters' input"},
+    {"lora_rslora", &R::lora_rslora, any, kLora, "adapters count alpha / sqrt(r) times instead"},
     {"lora_query", &R::lora_query, any, kLora, "adapt the query projection"},
     {"lora_key", &R::lora_key, any, kLora, "adapt the key projection"},
     {"lora_value", &R::lora_value, any, kLora, "adapt the value projection"},

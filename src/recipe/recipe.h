@@ -93,6 +93,7 @@ struct Recipe {
   int64_t lora_r = 8;
   int64_t lora_alpha = 16;
   double lora_dropout = 0.05;
+  bool lora_rslora = false;
   bool lora_query = true, lora_key = false, lora_value = true;
   bool lora_projection = false, lora_mlp = false, lora_head = false;
 };

@@ -20,6 +20,8 @@ class RecipeInput {
   // 5") or LitGPT's class_path and init_args. A key without a value is null. A file that cannot be
   // read throws Fault::file at once.
   void read_file(const std::filesystem::path& path);
+  // The same from text; `where` stands for the file.
+  void read_yaml(const std::string& text, const std::string& where);
   // One key of the command line.
   void set(const std::string& key, const std::string& value);
   // Something else that is wrong.

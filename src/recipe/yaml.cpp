@@ -122,7 +122,10 @@ void RecipeInput::read_file(const std::filesystem::path& path) {
   std::error_code error;
   require(!std::filesystem::is_directory(path, error), Fault::file,
           "{}: is a folder; give a YAML file", file);
-  const std::string text = read_text(path, 1 << 20);
+  read_yaml(read_text(path, 1 << 20), file);
+}
+
+void RecipeInput::read_yaml(const std::string& text, const std::string& file) {
   std::vector<Entry> entries;
   try {
     const YAML::Node root = YAML::Load(text);

@@ -72,21 +72,26 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, in
 
 // Single changes that make the run fit, as "key: value".
 std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
-                                        int64_t available) {
+                                        const MemoryPlan& plan, int64_t available) {
   std::vector<std::string> changes;
+  // What no saving of activations changes.
+  const bool batches_help =
+      at(plan.highest, Category::weights) + at(plan.highest, Category::optimizer) <= available;
   const auto attempt = [&](const char* name, auto&& change) {
     TrainOptions o = options;
     change(o);
     if (fits(o, available)) changes.emplace_back(name);
   };
   for (const auto policy : {Recompute::selective, Recompute::block})
-    if (policy > options.recompute)
+    if (batches_help && policy > options.recompute)
       attempt(policy == Recompute::block ? "activations: block" : "activations: selective",
               [&](auto& o) { o.recompute = policy; });
-  if (const int64_t m = fitting_micro_batch(options, micro_batch, available); m > 0)
-    changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
+  if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
   if (options.precision != Precision::bf16_true)
     attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
+  if (options.lora && options.quantize == Quantize::none)
+    attempt("quantize: bnb.nf4", [](auto& o) { o.quantize = Quantize::nf4; });
   if (options.optimizer.kind == OptimizerOptions::Kind::adamw)
     attempt("optimizer: SGD", [](auto& o) {
       o.optimizer = {};
@@ -111,6 +116,10 @@ std::string joint_change(TrainOptions options, int64_t available) {
   if (options.precision != Precision::bf16_true) {
     options.precision = Precision::bf16_true;
     if (enough("precision: bf16-true")) return together();
+  }
+  if (options.lora && options.quantize == Quantize::none) {
+    options.quantize = Quantize::nf4;
+    if (enough("quantize: bnb.nf4")) return together();
   }
   if (options.limits.documents > 1) {
     options = in_micro_batches(options, 1);
@@ -172,7 +181,7 @@ Fit fit_of(const TrainOptions& options, int64_t micro_batch, int64_t available) 
     fit.dropped_staging = staged - fit.plan.total_bytes;
     if (fit.fits()) return fit;
   }
-  fit.changes = single_changes(fit.options, micro_batch, available);
+  fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
   if (fit.changes.empty()) {
     const std::string joint = joint_change(fit.options, available);
     if (!joint.empty()) fit.changes.push_back(joint);

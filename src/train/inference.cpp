@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
+#include "model/adapter.h"
 #include "train/fit.h"
 
 namespace capstan {
@@ -38,7 +39,9 @@ Precision inference_precision(const std::string& asked, const ModelConfig& model
 
 Inference::Inference(Queue& q, const InferenceOptions& o)
     : q_(q),
-      params_(q.arena(), make_spec(o.model), o.precision, Gradients::none),
+      merges_(o.merge),
+      params_(q.arena(), make_spec(o.model, Decay::all, o.lora, o.quantize), o.precision,
+              Gradients::none),
       model_(q, params_, Recompute::none, longest_of(o)) {
   if (o.limits.tokens > 0) {
     batch_ = std::make_unique<DeviceBatch>(q, o.limits, o.model);
@@ -63,6 +66,12 @@ void Inference::rehearse() {
     model_.evaluate(q_, batch_->largest(), loss_);
   }
   if (decoder_) decoder_->rehearse(q_);
+  if (merges_) merge();
+}
+
+void Inference::merge() {
+  const auto phase = q_.arena().phase("merge");
+  merge_adapters(q_, params_);
 }
 
 Evaluation Inference::evaluate(MicroBatches& data) {
@@ -75,12 +84,19 @@ Evaluation Inference::evaluate(MicroBatches& data) {
   return {q_.value<double>(loss_), data.targets()};
 }
 
-LoadedModel::LoadedModel(const std::filesystem::path& folder, const InferenceOptions& options)
-    : plan_(fitting_plan(options)),
+LoadedModel::LoadedModel(const ModelFiles& files, InferenceOptions options)
+    : plan_([&] {
+        options.model = files.config;
+        if (files.adapter) options.lora = files.adapter->lora;
+        return fitting_plan(options);
+      }()),
       arena_(plan_),
       queue_(Device::cpu, arena_),
       model_(queue_, options) {
-  load_parameters(queue_, model_.params(), folder);
+  verify_if_ours(files.base);
+  if (files.adapter) verify_if_ours(files.folder);
+  load_parameters(queue_, model_.params(), files.base);
+  if (files.adapter) load_adapter(queue_, model_.params(), files.folder);
 }
 
 }  // namespace capstan

@@ -2,11 +2,13 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "data/micro_batches.h"
 #include "model/decoder.h"
 #include "train/device_batch.h"
+#include "train/model_files.h"
 
 namespace capstan {
 
@@ -22,6 +24,9 @@ struct InferenceOptions {
   Precision precision = Precision::f32_true;
   BatchLimits limits;     // of batches to evaluate; without tokens: none
   int64_t positions = 0;  // of text to generate; 0: none
+  std::optional<LoraOptions> lora = {};
+  Quantize quantize = Quantize::none;  // of an adapter's base
+  bool merge = false;                  // the adapter will be merged
 };
 
 // What a checkpoint is used in when nobody says: bf16 for one in bf16, else f32 (bf16 would drop
@@ -38,6 +43,8 @@ class Inference {
 
   Parameters& params() { return params_; }
   Decoder& decoder() { return *decoder_; }
+  // Folds the adapter into the weights; see model/adapter.h.
+  void merge();
   // Of the micro-batches that were started.
   Evaluation evaluate(MicroBatches& data);
 
@@ -45,6 +52,7 @@ class Inference {
   void rehearse();
 
   Queue& q_;
+  bool merges_;
   Parameters params_;
   Transformer model_;
   std::unique_ptr<DeviceBatch> batch_;
@@ -52,10 +60,11 @@ class Inference {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// A model folder loaded for use: plans, refuses what does not fit, loads.
+// A model loaded for use, with its adapter where it has one: plans, refuses what does not fit,
+// loads. The options' model and lora are taken from the files.
 class LoadedModel {
  public:
-  LoadedModel(const std::filesystem::path& folder, const InferenceOptions& options);
+  LoadedModel(const ModelFiles& files, InferenceOptions options);
 
   Queue& queue() { return queue_; }
   Inference& model() { return model_; }

@@ -51,10 +51,10 @@ std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
   return in.data.example(part, index, *in.tokenizer);
 }
 
-TrainOptions options_of(const Recipe& r, const RunInputs& in,
+TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
                         const std::optional<ExamplePrompt>& example) {
   check_recipe(r);
-  TrainOptions o = train_options(r, in);
+  TrainOptions o = train_options(r, task, in);
   o.sample_positions = in.sample_positions;
   if (example)
     o.sample_positions = std::min(in.model.config.max_positions,
@@ -85,8 +85,8 @@ std::string fingerprint_of(const Dataset& dataset, int64_t max_seq_length) {
 
 }  // namespace
 
-TrainOptions run_options(const Recipe& recipe, const RunInputs& inputs) {
-  return options_of(recipe, inputs, example_of(recipe, inputs));
+TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs) {
+  return options_of(recipe, task, inputs, example_of(recipe, inputs));
 }
 
 TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command)
@@ -96,7 +96,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       command_(std::move(command)),
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
-      options_(options_of(recipe, inputs_, example_)),
+      options_(options_of(recipe, task, inputs_, example_)),
       plan_(plan_of(options_, recipe.micro_batch_size)),
       arena_(plan_),
       queue_(Device::cpu, arena_),
@@ -315,7 +315,8 @@ RunSummary TrainingRun::summary() const {
   s.model = inputs_.model.name;
   s.device = "CPU";
   s.precision = std::string(name_of(options_.precision));
-  s.trainable = trainer_->params().spec().parameter_count();
+  s.trainable = trainer_->params().spec().trainable_count();
+  s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
   s.steps = step_;
   s.total_steps = length_.steps();
   s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());

@@ -17,7 +17,7 @@ namespace capstan {
 
 // All that decides what the run of a recipe on these inputs computes and needs: TrainingRun makes
 // its plan from it, and so does who plans without running.
-TrainOptions run_options(const Recipe& recipe, const RunInputs& inputs);
+TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 
 // One training run on the CPU, from its inputs to a folder with the model:
 //

@@ -65,11 +65,13 @@ fs::path TrainingRun::step_folder() const {
 }
 
 void TrainingRun::save(const fs::path& dir, bool is_final) {
-  SaveRequest request{.dir = dir,
-                      .state = state(),
-                      .extras = extra_files(recipe_, task_, inputs_),
-                      .keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0))};
+  SaveRequest request;
+  request.dir = dir;
+  request.state = state();
+  request.extras = extra_files(recipe_, task_, inputs_);
   request.moments = !is_final;
+  request.base_model = recipe_.checkpoint_dir;
+  request.keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0));
   saver_->save(std::move(request));
   saved_ = dir;
 }
@@ -128,6 +130,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
       "resume: {} is a finished run of {} steps and keeps no state of the optimizer; to train it "
       "further, start a new run from that folder",
       c.dir.string(), s.step);
+  if (options_.lora) load_parameters(queue_, trainer_->params(), inputs_.model.folder);
   load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
   log::info("resumed from {}: {} of {} steps are done", c.dir.string(), step_, length_.steps());
 }
@@ -150,10 +153,13 @@ void TrainingRun::move_earlier_run() const {
 
 void TrainingRun::initialize() {
   if (const auto checkpoint = find_resume()) return restore(*checkpoint);
+  if (!inputs_.model.folder.empty()) verify_if_ours(inputs_.model.folder);
   if (inputs_.model.folder.empty())
     trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));
   else
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+  if (options_.lora)
+    trainer_->params().initialize_adapters(queue_, static_cast<uint64_t>(recipe_.seed));
 }
 
 }  // namespace capstan

@@ -25,6 +25,8 @@ void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
   config.eos_ids = {tokenizer.eos()};
 }
 
+constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
+
 [[noreturn]] void not_known(const std::string& key, const std::string& name) {
   const auto names = known_model_names();
   fail(Fault::usage, "{}: no model '{}' is known (did you mean {}?); known are {}", key, name,
@@ -77,6 +79,21 @@ NamedModel model_to_tune(const Recipe& r, bool known) {
   return m;
 }
 
+LoraOptions lora_options(const Recipe& r) {
+  LoraOptions o{.r = r.lora_r,
+                .alpha = static_cast<double>(r.lora_alpha),
+                .dropout = r.lora_dropout,
+                .rslora = r.lora_rslora,
+                .query = r.lora_query,
+                .key = r.lora_key,
+                .value = r.lora_value,
+                .projection = r.lora_projection,
+                .mlp = r.lora_mlp,
+                .head = r.lora_head};
+  check_lora(o);
+  return o;
+}
+
 std::shared_ptr<const Tokenizer> tokenizer_of(const fs::path& folder) {
   if (folder.empty()) return std::make_shared<ByteTokenizer>();
   return load_tokenizer(folder);
@@ -92,23 +109,17 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
   return {};
 }
 
+// How to ask the model afterwards: a chat template that is not its own is told by the style of the
+// same family.
+const PromptStyle* style_to_record(const RunInputs& in) {
+  if (in.data.style != nullptr || !in.data.chat_template) return in.data.style;
+  if (!in.tokenizer_dir.empty() && chat_template_of(in.tokenizer_dir)) return nullptr;
+  for (const PromptStyle& style : prompt_styles())
+    if (style.name == in.data.chat_template->name) return &style;
+  return nullptr;
+}
+
 }  // namespace
-
-std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
-  std::error_code error;
-  for (const fs::path& p : {fs::path(name), fs::path("checkpoints") / name})
-    if (!name.empty() && fs::is_directory(p, error)) return p;
-  return std::nullopt;
-}
-
-fs::path find_checkpoint_dir(const std::string& name) {
-  const auto found = try_checkpoint_dir(name);
-  require(found.has_value(), Fault::file,
-          "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint, with "
-          "config.json, model.safetensors and the tokenizer's files",
-          name, name);
-  return *found;
-}
 
 ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
   require(r.hidden_size % r.num_attention_heads == 0, Fault::usage,
@@ -190,13 +201,15 @@ RunInputs find_inputs(const Recipe& r, Task task) {
   DataOptions options = data_options(r, in.max_seq_length);
   in.is_text = options.kind == DataOptions::Kind::text_files;
   if (in.is_text && !options.validation_fraction && options.validation_path.empty())
-    options.validation_fraction = 0.05;
+    options.validation_fraction = kTextFraction;
   if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
   in.data = load_data(options, *in.tokenizer);
+  if (in.is_text && !r.val_split_fraction && options.validation_path.empty())
+    in.data.default_fraction = true;
   return in;
 }
 
-TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
+TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o;
   o.model = model;
   o.precision = r.precision.empty() ? Precision::f32_true : parse_precision(r.precision);
@@ -213,6 +226,13 @@ TrainOptions train_options(const Recipe& r, const ModelConfig& model) {
   o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
   o.max_norm = r.max_norm.value_or(0);
   o.skip_not_finite = r.on_nan == "skip";
+  o.seed = static_cast<uint64_t>(r.seed);
+  if (task == Task::finetune_lora) {
+    o.lora = lora_options(r);
+    if (!r.quantize.empty())
+      o.quantize =
+          parse_quantize(r.quantize.starts_with("bnb.") ? r.quantize : "bnb." + r.quantize);
+  }
   return o;
 }
 
@@ -220,8 +240,8 @@ BatchOptions batch_options(const Recipe& r, const RunInputs& in) {
   return {.max_seq_length = in.max_seq_length, .vocab = in.model.config.vocab, .packed = r.packed};
 }
 
-TrainOptions train_options(const Recipe& r, const RunInputs& in) {
-  TrainOptions o = train_options(r, in.model.config);
+TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
+  TrainOptions o = train_options(r, task, in.model.config);
   const BatchOptions batches = batch_options(r, in);
   o.limits = limits_of(in.data.train, r.micro_batch_size, batches);
   if (in.data.validation.size() > 0)
@@ -232,8 +252,8 @@ TrainOptions train_options(const Recipe& r, const RunInputs& in) {
   return o;
 }
 
-TrainOptions worst_case_options(const Recipe& r, const ModelConfig& model) {
-  TrainOptions o = train_options(r, model);
+TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& model) {
+  TrainOptions o = train_options(r, task, model);
   const int64_t length = max_seq_length_of(r, model);
   o.limits = {
       .tokens = r.micro_batch_size * length, .documents = r.micro_batch_size, .longest = length};
@@ -253,10 +273,9 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
       files.push_back(ExtraFile::copy(file.filename().string(), file));
   }
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(r, task)));
-  if (in.data.style != nullptr)
-    files.push_back(
-        ExtraFile::text("prompt_style.yaml",
-                        fmt::format("class_path: litgpt.prompts.{}\n", in.data.style->class_name)));
+  if (const PromptStyle* style = style_to_record(in); style != nullptr)
+    files.push_back(ExtraFile::text(
+        "prompt_style.yaml", fmt::format("class_path: litgpt.prompts.{}\n", style->class_name)));
   return files;
 }
 

@@ -10,16 +10,11 @@
 #include "data/tokenizer.h"
 #include "recipe/recipe.h"
 #include "train/length.h"
+#include "train/model_files.h"
 #include "train/trainer.h"
 
 // From a recipe to what a run is made of: the model, the tokenizer and the data that it names.
 namespace capstan {
-
-// The folder as given, else under checkpoints/ (as LitGPT has it). Throws Fault::file, telling both
-// places, where there is none.
-std::filesystem::path find_checkpoint_dir(const std::string& name);
-// The same, or nothing.
-std::optional<std::filesystem::path> try_checkpoint_dir(const std::string& name);
 
 // The model that the recipe's sizes describe. Throws Fault::usage for sizes that make none.
 ModelConfig model_by_sizes(const Recipe& recipe, const Tokenizer& tokenizer);
@@ -54,11 +49,11 @@ DataOptions data_options(const Recipe& recipe, int64_t max_seq_length);
 int64_t max_seq_length_of(const Recipe& recipe, const ModelConfig& model);
 
 // What the recipe makes of a model: the options of its trainer, without limits and schedule.
-TrainOptions train_options(const Recipe& recipe, const ModelConfig& model);
+TrainOptions train_options(const Recipe& recipe, Task task, const ModelConfig& model);
 // With the limits of the largest batch that these data make.
-TrainOptions train_options(const Recipe& recipe, const RunInputs& inputs);
+TrainOptions train_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 // With the largest batch that max_seq_length allows: for a plan without data.
-TrainOptions worst_case_options(const Recipe& recipe, const ModelConfig& model);
+TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConfig& model);
 
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 

@@ -36,8 +36,8 @@ std::string not_finite(const char* what, double value, int64_t step, const Micro
 Trainer::Trainer(Queue& q, const TrainOptions& options)
     : q_(q),
       options_(options),
-      params_(q.arena(), make_spec(options.model, options.decay), options.precision,
-              gradient_life(options)),
+      params_(q.arena(), make_spec(options.model, options.decay, options.lora, options.quantize),
+              options.precision, gradient_life(options)),
       model_(q, params_, options.recompute,
              std::max(options.limits.longest, options.sample_positions)),
       optimizer_(q, params_, options.optimizer),
@@ -63,13 +63,13 @@ void Trainer::rehearse() {
   params_.zero_grads(q_);
   if (options_.single_micro_batch) {
     const auto phase = q_.arena().phase("step");
-    model_.train(q_, largest, 1, loss_);
+    model_.train(q_, largest, 1, loss_, key(0, 0));
     clip_.measure(q_, params_);
     move_weights(0);
   } else {
     {
       const auto phase = q_.arena().phase("micro");
-      model_.train(q_, largest, 1, loss_);
+      model_.train(q_, largest, 1, loss_, key(0, 0));
     }
     const auto phase = q_.arena().phase("update");
     clip_.measure(q_, params_);
@@ -80,6 +80,10 @@ void Trainer::rehearse() {
     model_.evaluate(q_, largest, loss_);
   }
   if (decoder_) decoder_->rehearse(q_);
+}
+
+StepKey Trainer::key(int64_t step, int64_t micro) const {
+  return {options_.seed, static_cast<uint64_t>(step), static_cast<uint64_t>(micro)};
 }
 
 void Trainer::move_weights(double lr) {
@@ -114,11 +118,12 @@ StepResult Trainer::step(MicroBatches& data, int64_t step) {
   q_.upload(loss_, &zero);
   params_.zero_grads(q_);
 
+  int64_t micro = 0;
   const auto train_on = [&](const HostBatch& host) {
     const Batch batch = batch_.upload(q_, host);
     result.tokens += batch.tokens();
     result.padding += host.padding;
-    model_.train(q_, batch, scale, loss_);
+    model_.train(q_, batch, scale, loss_, key(step, micro++));
   };
   if (options_.single_micro_batch) {
     require(data.count() == 1, Fault::bug, "a step of {} micro-batches was planned as one",
@@ -145,7 +150,7 @@ double Trainer::rehearse_step(MicroBatches& data) {
   const auto phase = q_.arena().phase(options_.single_micro_batch ? "step" : "micro");
   const HostBatch* host = data.next();
   const float scale = 1.0f / static_cast<float>(std::max<int64_t>(1, host->targets));
-  model_.train(q_, batch_.upload(q_, *host), scale, loss_);
+  model_.train(q_, batch_.upload(q_, *host), scale, loss_, key(0, 0));
   params_.drop_grads();
   return q_.value<double>(loss_) * scale;
 }

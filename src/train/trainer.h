@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "checkpoint/training_checkpoint.h"
 #include "optim/optimizer.h"
@@ -18,6 +19,9 @@ struct TrainOptions {
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
   OptimizerOptions optimizer;
   Decay decay = Decay::all;
+  std::optional<LoraOptions> lora;     // train adapters beside a frozen model
+  Quantize quantize = Quantize::none;  // of the frozen model
+  uint64_t seed = 0;                   // of dropout
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
   bool skip_not_finite = false;  // leave a step out whose loss or gradients are not finite
@@ -69,6 +73,7 @@ class Trainer {
   // Moves the weights if loss and gradients are finite.
   void update(StepResult& result, const MicroBatches& data, int64_t step);
   void move_weights(double lr);
+  StepKey key(int64_t step, int64_t micro) const;
 
   Queue& q_;
   TrainOptions options_;

@@ -30,11 +30,13 @@ inline ModelConfig small(const char* architecture, bool tied = false) {
 
 // A model in memory of its own.
 struct Model {
-  explicit Model(const ModelConfig& config, Precision precision = Precision::f32_true)
-      : params(arena, make_spec(config), precision, Gradients::none) {
+  explicit Model(const ModelConfig& config, Precision precision = Precision::f32_true,
+                 const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none)
+      : params(arena, make_spec(config, Decay::all, lora, quantize), precision, Gradients::none) {
     // Biases and norms, too, must differ from place to place, or a mix-up would not show.
     int64_t n = 0;
     for (int i = 0; i < params.count(); ++i) {
+      if (params.quantized(i) != nullptr) continue;
       std::vector<float> x(static_cast<size_t>(params.stored(i).numel()));
       for (float& v : x) v = std::sin(static_cast<float>(++n));
       set(i, x);

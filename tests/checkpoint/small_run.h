@@ -11,11 +11,12 @@ namespace capstan {
 
 // A small model with its optimizer, whose values tell the step that they are of.
 struct SmallRun {
-  explicit SmallRun(Precision precision = Precision::f32_true, const OptimizerOptions& options = {})
-      : model(small("LlamaForCausalLM"), precision),
+  explicit SmallRun(Precision precision = Precision::f32_true, const OptimizerOptions& options = {},
+                    const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none)
+      : model(small("LlamaForCausalLM"), precision, lora, quantize),
         optimizer(model.queue, model.params, options) {}
 
-  // Every number differs from place to place and from step to step.
+  // Every number that is trained differs from place to place and from step to step.
   void set(int64_t step) {
     uint64_t n = static_cast<uint64_t>(step) << 32;
     for_each_tensor([&](const Tensor& t) {
@@ -34,25 +35,32 @@ struct SmallRun {
     optimizer.restore(step);
   }
 
-  // All bits of parameters, masters and moments.
+  // All bits of parameters, frozen ones too, masters and moments.
   std::string bits() {
     std::string all;
     for_each_tensor([&](const Tensor& t) {
       all.append(static_cast<const char*>(t.raw()), static_cast<size_t>(t.nbytes()));
     });
+    const auto append = [&](const Tensor& t) {
+      if (t) all.append(static_cast<const char*>(t.raw()), static_cast<size_t>(t.nbytes()));
+    };
     for (int i = 0; i < model.params.count(); ++i) {
-      const Tensor t = model.params.weight(i);
-      all.append(static_cast<const char*>(t.raw()), static_cast<size_t>(t.nbytes()));
+      append(model.params.weight(i));
+      if (const QuantizedMatrix* m = model.params.quantized(i))
+        for (const QuantizedPart& part : m->parts)
+          for (const Tensor& t : {part.packed, part.absmax, part.scale}) append(t);
     }
     return all;
   }
 
   template <class Body>
   void for_each_tensor(const Body& body) {
-    for (int i = 0; i < model.params.count(); ++i)
+    for (int i = 0; i < model.params.count(); ++i) {
+      if (!model.params.spec().trainable(i)) continue;
       for (const Tensor& t :
            {model.params.stored(i), optimizer.first_moment(i), optimizer.second_moment(i)})
         if (t) body(t);
+    }
   }
 
   static TrainingState state(int64_t step) {

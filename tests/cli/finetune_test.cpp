@@ -72,6 +72,27 @@ TEST_F(Finetune, PrintConfigTellsWhereEachValueCameFrom) {
   EXPECT_FALSE(fs::exists(at("out")));
 }
 
+TEST_F(Finetune, KeysAreTakenInEveryFormBesideTheFolder) {
+  const Outcome o = run({"finetune_full", "--data.init_args.json_path", "data.jsonl", "tiny/final",
+                         "--optimizer.init_args.lr", "0.002", "--print_config"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out, {"checkpoint_dir: tiny/final", "json_path: data.jsonl", "lr: 0.002"});
+  expect_refused(2, finetune({"--train.micro_batchsize", "4"}),
+                 {"did you mean train.micro_batch_size?"});
+  expect_refused(4, {"finetune_full", "r.yaml", "--data.json_path=data.jsonl"},
+                 {"a recipe is given as --config r.yaml"});
+  expect_refused(4, {"generate", "checkpoints/tiny"}, {"its model is checkpoints/tiny/final"});
+}
+
+TEST_F(Finetune, AFlippedBitIsFoundBeforeTheModelIsUsed) {
+  std::string bytes = slurp(at("checkpoints/tiny/final/model.safetensors"));
+  bytes[bytes.size() - 5] ^= 1;
+  write("checkpoints/tiny/final/model.safetensors", bytes);
+  for (const Words& words : {Words{"generate", "tiny/final"}, finetune(),
+                             Words{"evaluate", "tiny/final", "--data=text.txt"}})
+    expect_refused(4, words, {"model.safetensors", "MANIFEST.json"});
+}
+
 TEST_F(Finetune, ChatsAreLearnedWithTheirTemplate) {
   write(
       "chat.jsonl",
@@ -183,6 +204,7 @@ TEST_F(Finetune, APickleIsNeverExecuted) {
   const fs::path pickles = fs::path(CAPSTAN_SOURCE_DIR) / "tests/checkpoint/pickles";
   fs::copy(at("checkpoints/tiny/final"), at("bad"), fs::copy_options::recursive);
   fs::remove(at("bad/model.safetensors"));
+  fs::remove(at("bad/MANIFEST.json"));
   for (const auto& entry : fs::recursive_directory_iterator(pickles)) {
     if (entry.path().string().find("system") == std::string::npos) continue;
     fs::copy_file(entry.path(), at("bad/pytorch_model.bin"), fs::copy_options::overwrite_existing);

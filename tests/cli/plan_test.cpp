@@ -112,5 +112,23 @@ TEST_F(Plan, TheLabsFullRecipesFor80GiB) {
        0);
 }
 
+TEST_F(Plan, TheLabsAdapterRecipesFor80GiB) {
+  if (!fs::exists(recipes)) GTEST_SKIP() << "no recipes beside the project";
+  for (const char* name : {"tiny-llama", "open-llama-3b", "open-llama-7b", "open-llama-13b"}) {
+    const std::string recipe = (recipes / (std::string(name) + "-lora.yaml")).string();
+    const json lora = plan({recipe, "--memory=80GiB"}, 0);
+    const json qlora = plan({recipe, "--memory=80GiB", "--quantize=bnb.nf4"}, 0);
+    const json full =
+        plan({(recipes / (std::string(name) + "-full.yaml")).string(), "--memory=10TiB",
+              "--precision=bf16-true", "--train.micro_batch_size=4"},
+             0);
+    const auto peak = [](const json& p) { return p["memory"]["peak_bytes"].get<int64_t>(); };
+    EXPECT_LT(peak(qlora), peak(lora)) << name;
+    EXPECT_LT(peak(lora), peak(full)) << name;
+    EXPECT_LT(lora["model"]["trainable"].get<int64_t>() * 20,
+              lora["model"]["parameters"].get<int64_t>());
+  }
+}
+
 }  // namespace
 }  // namespace capstan::cli_test

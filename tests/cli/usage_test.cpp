@@ -35,7 +35,8 @@ TEST_F(Cli, HelpIsGivenWhereverItIsAskedFor) {
 
 TEST_F(Cli, AnUnknownCommandListsThem) {
   expect_refused(2, {"trian"},
-                 {"error: 'trian' is not a command", "finetune_full, pretrain, generate, chat"});
+                 {"error: 'trian' is not a command",
+                  "finetune_full, finetune, finetune_lora, pretrain, generate, chat"});
 }
 
 TEST_F(Cli, AnUnknownOptionNamesTheNearest) {

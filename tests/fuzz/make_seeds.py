@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Writes seed corpora for the fuzzers under FOLDER/corpus: make_seeds.py FOLDER"""
 
+import io
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
@@ -45,6 +47,36 @@ def make_record_seeds(folder):
     (records / "list").write_text("[\n" + ",\n ".join(lines) + "]\n", encoding="utf-8")
 
 
+def write_seeds(folder, name, seeds):
+    corpus = folder / "corpus" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for i, seed in enumerate(seeds):
+        (corpus / f"seed{i}").write_bytes(seed)
+
+
+def make_recipe_seeds(folder):
+    texts = ["", "seed: 3\n", "train:\n  max_steps: 5\n  max_norm:\nprecision: bf16-true\n",
+             "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 0.0002\n"
+             "    betas:\n      - 0.9\n      - 0.95\n",
+             "data:\n  class_path: litgpt.data.Alpaca2k\n  init_args:\n    mask_prompt: false\n",
+             "a: &a\n  b: *a\n", "lora_r: 32\nquantize: bnb.nf4\neval.evaluate_example: 3\n"]
+    write_seeds(folder, "recipe", [text.encode() for text in texts])
+
+
+def make_pickle_seeds(folder):
+    pickles = Path(__file__).resolve().parents[1] / "checkpoint" / "pickles"
+    files = [p.read_bytes() for p in sorted(pickles.rglob("*")) if p.is_file()]
+    seeds = [b"\0" + data for data in files]
+    for data in files:
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                seeds += [b"\1" + archive.read(n) for n in archive.namelist()
+                          if n.endswith("data.pkl")]
+        except (zipfile.BadZipFile, NotImplementedError, OSError):
+            pass  # the damaged ones are seeds as they are
+    write_seeds(folder, "pickle", seeds)
+
+
 def main(folder):
     headers, configs = folder / "corpus/safetensors", folder / "corpus/config"
     for path in headers, configs:
@@ -58,6 +90,8 @@ def main(folder):
         (configs / config.parent.name).write_bytes(config.read_bytes())
     make_tokenizer_seeds(folder)
     make_record_seeds(folder)
+    make_recipe_seeds(folder)
+    make_pickle_seeds(folder)
 
 
 def make_tokenizer_seeds(folder):

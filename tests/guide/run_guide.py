@@ -108,7 +108,8 @@ def check(program: Path, guide: Path, folder: Path) -> list[str]:
             count += 1
             expected = int(marks.get("exit", "0"))
             if code != expected:
-                errors.append(f"{where}: exit code {code}, expected {expected}\n{block}\n{end_of(output)}")
+                errors.append(f"{where}: exit code {code}, expected {expected}\n{block}\n"
+                              f"{end_of(output)}")
                 break  # what follows builds on it
         elif language == "text" and output is not None:
             if (lost := missing_line(block, output)) is not None:
@@ -117,7 +118,8 @@ def check(program: Path, guide: Path, folder: Path) -> list[str]:
     if count == 0:
         errors.append(f"{guide}: has no command")
     if not errors:
-        errors += [f"{guide.name}: {path} is not there" for path in sorted(set(PATH_SPAN.findall(text)))
+        named = sorted(set(PATH_SPAN.findall(text)))
+        errors += [f"{guide.name}: {path} is not there" for path in named
                    if not glob.glob(str(folder / path))]
     return errors
 

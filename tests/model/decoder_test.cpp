@@ -126,7 +126,8 @@ class Generate : public testing::Test {
             .sampling = {.temperature = 1, .top_k = 0, .top_p = 1},
             .seed = seed,
             .sample = sample,
-            .stop_ids = {}};
+            .stop_ids = {},
+            .stop_sequences = {}};
   }
 
   Arena arena_{Arena::Heap{}};

@@ -120,6 +120,49 @@ TEST_P(Elementwise, DropoutDropsWhatTheKeyAndTheIndexSay) {
     }
 }
 
+TEST_P(Elementwise, DropoutCanAdd) {
+  for (const DType dtype : kComputeTypes) {
+    const Buffer x = random(dtype, {1500}), y = random(dtype, {1500}), alone = empty(dtype, {1500});
+    Values expected = values(y);
+    dropout(q_, alone, x, 0.25f, kKey);
+    const Values added = values(alone);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
+    dropout(q_, y, x, 0.25f, kKey, Write::add);
+    EXPECT_LT(error(values(y), expected), 2 * tolerance(dtype));
+  }
+}
+
+TEST_P(Elementwise, FillUniformIsUniformWithinItsBound) {
+  const int64_t n = 200000;
+  const Buffer y = empty(DType::f32, {n});
+  fill_uniform(q_, y, 0.5f, kKey);
+  double mean = 0, square = 0, most = 0;
+  for (const double v : values(y)) {
+    mean += v / n;
+    square += v * v / n;
+    most = std::max(most, std::abs(v));
+  }
+  const double spread = 5 / std::sqrt(double(n));
+  EXPECT_NEAR(mean, 0, spread * 0.5 / std::sqrt(3));
+  EXPECT_NEAR(square, 0.25 / 3, spread * 0.25 * std::sqrt(4.0 / 45));
+  EXPECT_LE(most, 0.5);
+  EXPECT_GT(most, 0.4999);
+  const Buffer slice = empty(DType::f32, {10});
+  fill_uniform(q_, slice, 0.5f, kKey, 1500);
+  EXPECT_EQ(values(slice), values(y->rows(1500, 10)));
+}
+
+TEST_P(Elementwise, ScaleMultiplies) {
+  for (const DType to : kComputeTypes)
+    for (const DType from : kComputeTypes) {
+      const Buffer x = random(from, {3, 333}), y = empty(to, {3, 333});
+      scale(q_, y, x, 1.7f);
+      Values expected = values(x);
+      for (double& v : expected) v *= double{1.7f};
+      EXPECT_LT(error(values(y), expected), tolerance(to));
+    }
+}
+
 TEST_P(Elementwise, NoDropoutIsACopy) {
   const Buffer x = random(DType::f32, {333}), y = empty(DType::f32, {333});
   dropout(q_, y, x, 0, kKey);
@@ -143,6 +186,8 @@ TEST_P(Elementwise, RefusesWrongOperands) {
   expect_bug("cast", [&] { cast(q_, y, x); });
   expect_bug("cast", [&] { cast(q_, ids, x); });
   expect_bug("fill_normal", [&] { fill_normal(q_, x, 1, kKey, -1); });
+  expect_bug("fill_uniform", [&] { fill_uniform(q_, x, 1, kKey, -1); });
+  expect_bug("scale", [&] { scale(q_, y, x, 1); });
   expect_bug("dropout", [&] { dropout(q_, x, x, 1, kKey); });
   expect_bug("dropout", [&] { dropout(q_, y, x, 0.5f, kKey); });
 }
@@ -154,6 +199,8 @@ TEST(ElementwiseOnSim, CostsAgree) {
     fill(q, x, 1);
     cast(q, y, x);
     fill_normal(q, y, 1, kKey);
+    fill_uniform(q, y, 1, kKey);
+    scale(q, y, x, 2);
     dropout(q, y, x, 0.5f, kKey);
   });
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <pty.h>
 #include <unistd.h>
 
@@ -215,9 +216,17 @@ class Terminal {
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
+  // What was written since the last call. The kernel hands it over in its own time: what stays
+  // quiet for a while is all.
   std::string text() const {
-    std::string s(4096, '\0');
-    s.resize(static_cast<size_t>(std::max<ssize_t>(0, read(here_, s.data(), s.size()))));
+    std::string s;
+    pollfd ready{here_, POLLIN, 0};
+    while (poll(&ready, 1, s.empty() ? 2000 : 50) > 0) {
+      std::array<char, 4096> piece{};
+      const ssize_t n = read(here_, piece.data(), piece.size());
+      if (n <= 0) break;
+      s.append(piece.data(), static_cast<size_t>(n));
+    }
     return s;
   }
 

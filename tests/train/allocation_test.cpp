@@ -100,6 +100,50 @@ TEST(Allocation, NoneInsideAStep) {
       }
 }
 
+TEST(Allocation, NoneWithAdaptersBesideAQuantizedBase) {
+  ModelConfig config;
+  config.vocab = 67;
+  config.hidden = 64;
+  config.intermediate = 96;
+  config.layers = 2;
+  config.heads = config.kv_heads = 4;
+  config.head_dim = 16;
+  LoraOptions lora;
+  lora.key = lora.projection = lora.mlp = lora.head = true;
+  for (const Quantize quantize : {Quantize::none, Quantize::nf4_dq}) {
+    std::vector<int32_t> ids(20, 3), labels(20, 5), positions(20), starts = {0, 20};
+    for (size_t i = 0; i < 20; ++i) positions[i] = static_cast<int32_t>(i);
+    const auto tensor = [](std::vector<int32_t>& v) {
+      return Tensor(v.data(), DType::i32, {static_cast<int64_t>(v.size())});
+    };
+    const Batch batch{
+        tensor(ids), tensor(labels), tensor(positions), {tensor(starts), 1, 20, 0, 0}, 20};
+    std::unique_ptr<Arena> arena;
+    const auto run = [&](Device device, int steps) {
+      Queue q(device, *arena);
+      Parameters params(*arena, make_spec(config, Decay::all, lora, quantize),
+                        Precision::bf16_mixed, Gradients::kept);
+      Transformer model(q, params, Recompute::block, 32);
+      Optimizer optimizer(q, params, {});
+      GradientClip clip(q, 1);
+      const Buffer loss = arena->make(Category::data, DType::f64, {1}, "loss");
+      int64_t after_first = 0;
+      for (int i = 0; i < steps; ++i) {
+        const auto phase = arena->phase("step");
+        model.train(q, batch, 1, loss, StepKey{.step = static_cast<uint64_t>(i)});
+        clip.measure(q, params);
+        optimizer.update(q, 1e-3, clip.scale());
+        if (i == 0) after_first = g_allocations;
+      }
+      return g_allocations - after_first;
+    };
+    arena = std::make_unique<Arena>();
+    run(Device::sim, 1);
+    arena = std::make_unique<Arena>(arena->plan());
+    EXPECT_EQ(run(Device::cpu, 4), 0) << name_of(quantize);
+  }
+}
+
 }  // namespace
 }  // namespace capstan::test
 

@@ -73,8 +73,9 @@ struct Engine {
   Buffer loss;
 
   explicit Engine(const ModelConfig& config, Precision precision = Precision::f32_true,
-                  Recompute recompute = Recompute::none, int64_t positions = 64)
-      : params(arena, make_spec(config), precision, Gradients::kept),
+                  Recompute recompute = Recompute::none, int64_t positions = 64,
+                  const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none)
+      : params(arena, make_spec(config, Decay::all, lora, quantize), precision, Gradients::kept),
         model(q, params, recompute, positions),
         loss(arena.make(Category::data, DType::f64, {1}, "loss")) {
     params.zero_grads(q);
@@ -84,13 +85,15 @@ struct Engine {
   void clear_loss() { *loss->as<double>() = 0; }
   double loss_sum() const { return *loss->as<double>(); }
 
-  // Gradients (or weights) by the names that checkpoints have.
+  // Gradients (or weights) of what is trained, by the names that checkpoints have.
   std::map<std::string, Values> by_name(bool gradients) const {
     std::map<std::string, Values> result;
-    for (int i = 0; i < params.count(); ++i)
+    for (int i = 0; i < params.count(); ++i) {
+      if (!params.spec().trainable(i)) continue;
       for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
         result[part.name] =
             values((gradients ? params.grad(i) : params.stored(i)).rows(part.first_row, part.rows));
+    }
     return result;
   }
 };

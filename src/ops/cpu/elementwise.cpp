@@ -93,8 +93,34 @@ void fill_normal(const Tensor& y_, float std, const RngKey& key, int64_t first) 
   });
 }
 
-void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key) {
+void fill_uniform(const Tensor& y_, float bound, const RngKey& key, int64_t first) {
+  with_storage_type(y_.dtype(), [&]<class Y>() {
+    Y* const y = y_.as<Y>();
+    with_words(key, first, y_.numel(),
+               [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
+#pragma omp simd
+                 for (int64_t i = begin; i < end; ++i) {
+                   const float uniform = static_cast<float>(words[i - base] >> 8) * 0x1p-24f;
+                   store(y[i - first], bound * (2.0f * uniform - 1.0f));
+                 }
+               });
+  });
+}
+
+void scale(const Tensor& y_, const Tensor& x_, float factor) {
+  with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
+    Y* const y = y_.as<Y>();
+    const X* const x = x_.as<X>();
+    parallel_for(x_.numel(), kGrain, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(y[i], factor * float(x[i]));
+    });
+  });
+}
+
+void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key, Write mode) {
   const float scale = 1.0f / (1.0f - p);
+  const bool add = mode == Write::add;
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
     Y* const y = y_.as<Y>();
     const X* const x = x_.as<X>();
@@ -104,7 +130,7 @@ void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key) {
                  for (int64_t i = begin; i < end; ++i) {
                    const float kept = float(x[i]) * scale;
                    const float uniform = static_cast<float>(words[i - base] >> 8) * 0x1p-24f;
-                   store(y[i], uniform >= p ? kept : 0.0f);
+                   store(y[i], (add ? float(y[i]) : 0.0f) + (uniform >= p ? kept : 0.0f));
                  }
                });
   });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "base/rng.h"
+#include "ops/linear.h"
 #include "tensor/tensor.h"
 
 namespace capstan::cpu {
@@ -8,6 +9,8 @@ namespace capstan::cpu {
 void fill(const Tensor& y, float value);
 void cast(const Tensor& y, const Tensor& x);
 void fill_normal(const Tensor& y, float std, const RngKey& key, int64_t first);
-void dropout(const Tensor& y, const Tensor& x, float p, const RngKey& key);
+void fill_uniform(const Tensor& y, float bound, const RngKey& key, int64_t first);
+void scale(const Tensor& y, const Tensor& x, float factor);
+void dropout(const Tensor& y, const Tensor& x, float p, const RngKey& key, Write mode);
 
 }  // namespace capstan::cpu

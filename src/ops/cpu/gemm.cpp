@@ -7,6 +7,7 @@
 
 #include "base/parallel.h"
 #include "ops/cpu/blas.h"
+#include "ops/cpu/quantize.h"
 #include "ops/cpu/types.h"
 
 namespace capstan::cpu {
@@ -95,6 +96,11 @@ MatrixF32 widen(const Matrix& x, int64_t row0, int64_t rows, int64_t col0, int64
     std::swap(row0, col0);
     std::swap(rows, cols);
   }
+  if (x.quantized != nullptr) {
+    for (int64_t r = 0; r < rows; ++r)
+      dequantize_row(*x.quantized, row0 + r, col0, cols, panel + r * cols);
+    return {panel, cols, x.transposed};
+  }
   const bf16* from = static_cast<const bf16*>(x.data) + row0 * x.row_stride + col0;
   for (int64_t r = 0; r < rows; ++r) {
     const bf16* in = from + r * x.row_stride;
@@ -168,7 +174,32 @@ void few_rows(const Problem& p) {
   });
 }
 
+// The same for a quantized B: each of its rows is widened once, in pieces.
+template <class A, class C>
+void few_rows_quantized(const Problem& p) {
+  constexpr int64_t kPiece = 512;
+  parallel_for(p.n, std::max<int64_t>(1, kSerialWork / p.k), [&](int64_t begin, int64_t end) {
+    for (int64_t j = begin; j < end; ++j) {
+      float sums[kFewRows] = {}, piece[kPiece], bias = 0;
+      add_bias(p, &bias, 1, 1, j, 1);
+      for (int64_t k0 = 0; k0 < p.k; k0 += kPiece) {
+        const int64_t depth = std::min(kPiece, p.k - k0);
+        dequantize_row(*p.b.quantized, j, k0, depth, piece);
+        for (int64_t i = 0; i < p.m; ++i)
+          sums[i] += dot(static_cast<const A*>(p.a.data) + i * p.a.row_stride + k0, piece, depth);
+      }
+      for (int64_t i = 0; i < p.m; ++i) {
+        C& c = static_cast<C*>(p.c)[i * p.c_stride + j];
+        c = C((p.add ? static_cast<float>(c) : 0.0f) + sums[i] + bias);
+      }
+    }
+  });
+}
+
 void few_rows_any(const Problem& p) {
+  if (p.b.quantized != nullptr)
+    return with_types(p.a.dtype, p.c_type,
+                      [&]<class A, class C>() { few_rows_quantized<A, C>(p); });
   const auto with_c = [&]<class A, class B>() {
     return p.c_type == DType::f32 ? few_rows<A, B, float>(p) : few_rows<A, B, bf16>(p);
   };

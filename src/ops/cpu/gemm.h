@@ -1,27 +1,32 @@
 #pragma once
 
+#include "ops/quantize.h"
 #include "tensor/queue.h"
 
 namespace capstan::cpu {
 
-// A matrix of f32 or bf16 in rows, seen as it is or transposed.
+// A matrix of f32 or bf16 in rows, or a quantized one, seen as it is or transposed.
 struct Matrix {
   const void* data = nullptr;
   DType dtype = DType::f32;
   int64_t row_stride = 0;  // between rows as stored
   bool transposed = false;
+  const QuantizedMatrix* quantized = nullptr;  // then `data` is absent and `dtype` u8
 };
 
 inline Matrix matrix(const Tensor& t, bool transposed = false) {
-  return {t.raw(), t.dtype(), t.stride(0), transposed};
+  return {t.raw(), t.dtype(), t.stride(0), transposed, nullptr};
+}
+inline Matrix matrix(const QuantizedMatrix& m, bool transposed = false) {
+  return {nullptr, DType::u8, m.shape[1], transposed, &m};
 }
 
 // Bytes of scratch that gemm needs for these types: one set of f32 panels per thread where an
-// operand or the result is bf16, else none.
+// operand or the result is bf16, or B is quantized (u8), else none.
 int64_t gemm_scratch(DType a, DType b, DType c);
 
 // C[m,n] = A[m,k] B[k,n] (+ C if `add`) (+ bias[n] where present). Row-major; C has `c_stride`
-// between rows.
+// between rows. B may be quantized, A not.
 //
 // OpenBLAS computes, one thread per tile of C; bf16 operands are widened to f32 in blocks that stay
 // in cache, sums are f32, and C is rounded once. `scratch` has gemm_scratch(…) bytes. The result

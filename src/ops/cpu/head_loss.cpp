@@ -20,36 +20,39 @@ constexpr int64_t kChunkBytes = int64_t{48} << 20;
 // same way: over a vocabulary of 400,000 that costs up to 3e-4 of a token's gradient.
 constexpr int64_t kSumBlock = 4096;
 
-// Copies the next rows that count into the chunk, `limit` at most; returns how many, and moves
-// `token` on.
-int64_t gather(const HeadScratch& s, int64_t limit, const Tensor& x, const int32_t* labels,
+// Notes the next tokens that count, `limit` at most; returns how many, and moves `token` on.
+int64_t choose(const HeadScratch& s, int64_t limit, const int32_t* labels, int64_t tokens,
                int64_t& token) {
-  int32_t* tokens = s.tokens_R.as<int32_t>();
   int64_t rows = 0;
-  for (; token < x.dim(0) && rows < limit; ++token)
-    if (labels[token] != kIgnore) tokens[rows++] = static_cast<int32_t>(token);
+  for (; token < tokens && rows < limit; ++token)
+    if (labels[token] != kIgnore) s.tokens_R.as<int32_t>()[rows++] = static_cast<int32_t>(token);
+  return rows;
+}
+
+// Copies the chunk's rows of x.
+void gather(const Tensor& out_RD, const HeadScratch& s, const Tensor& x, int64_t rows) {
+  const int32_t* tokens = s.tokens_R.as<int32_t>();
   const int64_t dim = x.dim(1);
   with_type(x.dtype(), [&]<class T>() {
     parallel_for(rows, grain_of(dim), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const T* in = x.as<T>() + tokens[r] * dim;
-        float* out = s.x_RD.as<float>() + r * dim;
+        float* out = out_RD.as<float>() + r * dim;
 #pragma omp simd
         for (int64_t i = 0; i < dim; ++i) out[i] = static_cast<float>(in[i]);
       }
     });
   });
-  return rows;
 }
 
 // Writes the gradients back to their tokens.
-void scatter(const HeadScratch& s, const Tensor& dx, int64_t rows) {
+void scatter(const Tensor& dx, const HeadScratch& s, const Tensor& dx_RD, int64_t rows) {
   const int32_t* tokens = s.tokens_R.as<int32_t>();
   const int64_t dim = dx.dim(1);
   with_type(dx.dtype(), [&]<class T>() {
     parallel_for(rows, grain_of(dim), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
-        const float* in = s.dx_RD.as<float>() + r * dim;
+        const float* in = dx_RD.as<float>() + r * dim;
         T* out = dx.as<T>() + tokens[r] * dim;
 #pragma omp simd
         for (int64_t i = 0; i < dim; ++i) store(out[i], in[i]);
@@ -92,6 +95,19 @@ void zero_ignored(const Tensor& dx, const int32_t* labels) {
                   static_cast<size_t>(row_bytes));
 }
 
+// dx = d_logits w and dw += d_logitsᵀ x for the chunk; x_RD is used up when dx_RD is the same.
+void backward(const HeadScratch& s, int64_t rows, const Tensor& x_RD, const Tensor& dx_RD,
+              const Tensor& w, const Tensor& dx, const Tensor& dw) {
+  const int64_t vocab = w.dim(0), dim = w.dim(1);
+  if (dw)
+    gemm(vocab, dim, rows, matrix(s.logits_RV, true), matrix(x_RD), dw.raw(), dw.dtype(), dim, true,
+         s.panels.raw());
+  if (!dx) return;
+  gemm(rows, dim, vocab, matrix(s.logits_RV), matrix(w), dx_RD.raw(), DType::f32, dim, false,
+       s.panels.raw());
+  scatter(dx, s, dx_RD, rows);
+}
+
 }  // namespace
 
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
@@ -99,23 +115,32 @@ int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
   return std::min(tokens, std::max<int64_t>(16, fitting / 16 * 16));
 }
 
-void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor labels, float scale,
+void head_loss(Tensor loss, const HeadOperands& o, Tensor labels, float scale,
                const HeadScratch& s) {
   const int32_t* label_of = labels.as<int32_t>();
-  const int64_t vocab = w.dim(0), dim = w.dim(1);
+  const int64_t tokens = o.x.dim(0), vocab = o.w.dim(0);
   float* logits = s.logits_RV.as<float>();
-  const auto gradient = static_cast<bool>(dx);
-  if (gradient) zero_ignored(dx, label_of);
+  const bool gradient = o.dx || o.dw || o.d_term.x_TR;
+  for (const Tensor& dx : {o.dx, o.d_term.x_TR})
+    if (dx) zero_ignored(dx, label_of);
 
   // Chunks of about the same size: a short last one would be a slow product.
-  const int64_t targets = x.dim(0) - std::count(label_of, label_of + x.dim(0), kIgnore);
+  const int64_t targets = tokens - std::count(label_of, label_of + tokens, kIgnore);
   if (targets == 0) return;
   const int64_t chunks = (targets + s.rows - 1) / s.rows;
   const int64_t limit = std::min(s.rows, ((targets + chunks - 1) / chunks + 15) / 16 * 16);
-  for (int64_t token = 0; token < x.dim(0);) {
-    const int64_t rows = gather(s, limit, x, label_of, token);
-    gemm(rows, vocab, dim, matrix(s.x_RD), matrix(w, true), logits, DType::f32, vocab, false,
+  const auto add_product = [&](int64_t rows, const Tensor& x_RD, const Tensor& w, bool add) {
+    gemm(rows, vocab, w.dim(1), matrix(x_RD), matrix(w, true), logits, DType::f32, vocab, add,
          s.panels.raw());
+  };
+  for (int64_t token = 0; token < tokens;) {
+    const int64_t rows = choose(s, limit, label_of, tokens, token);
+    gather(s.x_RD, s, o.x, rows);
+    add_product(rows, s.x_RD, o.w, false);
+    if (o.term.x_TR) {
+      gather(s.term_RK, s, o.term.x_TR, rows);
+      add_product(rows, s.term_RK, o.term.w_VR, true);
+    }
     double* losses = s.losses_R.as<double>();
     parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
@@ -124,11 +149,9 @@ void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor lab
     });
     for (int64_t r = 0; r < rows; ++r) *loss.as<double>() += losses[r];
     if (!gradient || rows == 0) continue;
-    gemm(rows, dim, vocab, matrix(s.logits_RV), matrix(w), s.dx_RD.raw(), DType::f32, dim, false,
-         s.panels.raw());
-    gemm(vocab, dim, rows, matrix(s.logits_RV, true), matrix(s.x_RD), dw.raw(), dw.dtype(), dim,
-         true, s.panels.raw());
-    scatter(s, dx, rows);
+    backward(s, rows, s.x_RD, s.dx_RD, o.w, o.dx, o.dw);
+    if (o.term.x_TR)
+      backward(s, rows, s.term_RK, s.term_RK, o.term.w_VR, o.d_term.x_TR, o.d_term.w_VR);
   }
 }
 

@@ -7,7 +7,8 @@ namespace capstan::cpu {
 // Scratch: logits, inputs and input gradients of one chunk of tokens, and the product's panels.
 struct HeadScratch {
   int64_t rows = 0;               // tokens in a chunk
-  Tensor logits_RV, x_RD, dx_RD;  // f32
+  Tensor logits_RV, x_RD, dx_RD;  // f32; dx has no rows where it is not wanted
+  Tensor term_RK;                 // f32: the term's inputs, then their gradients
   Tensor tokens_R;                // i32: which token each row is
   Tensor losses_R;                // f64
   Tensor panels;
@@ -17,8 +18,14 @@ struct HeadScratch {
 // largest batch serves the others.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab);
 
-// dx and dw are absent for the loss alone.
-void head_loss(Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w, Tensor labels, float scale,
+// All gradients are absent for the loss alone.
+struct HeadOperands {
+  Tensor x, w;
+  HeadTerm term;
+  Tensor dx, dw;
+  HeadTerm d_term;
+};
+void head_loss(Tensor loss, const HeadOperands& operands, Tensor labels, float scale,
                const HeadScratch& scratch);
 
 }  // namespace capstan::cpu

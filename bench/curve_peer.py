@@ -1,0 +1,105 @@
+"""Trains the same model on the same data in PyTorch, to hold Capstan's loss curve against.
+
+    python curve_peer.py text MODEL TRAIN.txt VAL.txt OUT.csv [--steps N …]      as capstan pretrain
+    python curve_peer.py records MODEL DATA.json OUT.csv [--steps N …]           as capstan finetune_full
+
+MODEL is a folder with config.json; `records` starts from its weights and tokenizer, `text` from random weights
+and bytes. Writes step,loss,val_loss. Batches are drawn at random, as Capstan's are, but by another generator.
+"""
+
+import argparse
+import csv
+import json
+import math
+import random
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+BOS, EOS = 256, 257
+PROMPT = ("Below is an instruction that describes a task. Write a response that appropriately completes the "
+          "request.\n\n### Instruction:\n{}\n\n### Response:\n")
+
+
+def text_samples(path: str, length: int) -> list[list[int]]:
+    ids = [BOS, *open(path, "rb").read(), EOS]
+    return [ids[i:i + length + 1] for i in range(0, len(ids) - 1, length)]
+
+
+def record_samples(path: str, folder: str, length: int) -> list[list[int]]:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    out = []
+    for record in json.load(open(path)):
+        text = PROMPT.format(record["instruction"]) + record["output"]
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        out.append([tokenizer.bos_token_id, *ids, tokenizer.eos_token_id][:length])
+    return out
+
+
+def losses(model, samples: list[list[int]]) -> tuple[torch.Tensor, int]:
+    longest = max(map(len, samples))
+    ids = torch.tensor([s + [0] * (longest - len(s)) for s in samples])
+    labels = torch.tensor([s + [-100] * (longest - len(s)) for s in samples])[:, 1:]
+    logits = model(input_ids=ids[:, :-1]).logits
+    total = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(),
+                                              ignore_index=-100, reduction="sum")
+    return total, int((labels != -100).sum())
+
+
+def validate(model, samples: list[list[int]], batch: int) -> float:
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for i in range(0, len(samples), batch):
+            loss, n = losses(model, samples[i:i + batch])
+            total, count = total + loss.item(), count + n
+    return total / count
+
+
+def main() -> None:
+    p = argparse.ArgumentParser()
+    p.add_argument("kind", choices=["text", "records"])
+    p.add_argument("model")
+    p.add_argument("data", nargs="+")
+    p.add_argument("--steps", type=int, default=50)
+    p.add_argument("--batch", type=int, default=16)
+    p.add_argument("--length", type=int, default=256)
+    p.add_argument("--lr", type=float, default=1e-3)
+    p.add_argument("--min_lr", type=float, default=0)
+    p.add_argument("--warmup", type=int, default=10)
+    p.add_argument("--interval", type=int, default=10)
+    p.add_argument("--max_norm", type=float, default=1.0)
+    p.add_argument("--held_out", type=int, default=200)
+    a = p.parse_args()
+    torch.manual_seed(1)
+    rng = random.Random(1)
+    out = a.data.pop()
+    if a.kind == "text":
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(a.model))
+        train, held = (text_samples(path, a.length) for path in a.data)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(a.model, dtype=torch.float32)
+        samples = record_samples(a.data[0], a.model, a.length)
+        rng.shuffle(samples)
+        train, held = samples[a.held_out:], samples[:a.held_out]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=a.lr, betas=(0.9, 0.999), weight_decay=0.01)
+    order: list[int] = []
+    rows = []
+    for step in range(a.steps):
+        if len(order) < a.batch:
+            order = rng.sample(range(len(train)), len(train))
+        batch, order = order[:a.batch], order[a.batch:]
+        rate = a.lr * step / a.warmup if step < a.warmup else a.min_lr + 0.5 * (a.lr - a.min_lr) * (
+            1 + math.cos(math.pi * (step - a.warmup) / (a.steps - a.warmup)))
+        optimizer.param_groups[0]["lr"] = rate
+        optimizer.zero_grad()
+        loss, n = losses(model, [train[i] for i in batch])
+        (loss / n).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), a.max_norm)
+        optimizer.step()
+        last = (step + 1) % a.interval == 0
+        rows.append([step + 1, loss.item() / n, validate(model, held, 32) if last else ""])
+    with open(out, "w", newline="") as file:
+        csv.writer(file).writerows([["step", "loss", "val_loss"], *rows])
+
+
+main()

@@ -1,0 +1,60 @@
+#include <algorithm>
+#include <cstring>
+
+#include "checkpoint/adapter.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/stored_parts.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kBlockValues = 1 << 20;
+
+std::vector<std::byte> converted(std::span<const std::byte> from, DType from_type, DType to) {
+  const auto n = static_cast<int64_t>(from.size()) / size_of(from_type);
+  std::vector<std::byte> out(static_cast<size_t>(n * size_of(to)));
+  convert(out.data(), to, from.data(), from_type, n);
+  return out;
+}
+
+// Whether both hold the same values in the narrower of their types.
+bool holds_same(Queue& q, const Tensor& tensor, const TensorEntry& entry) {
+  const DType theirs = *entry.tensor->type.dtype, ours = tensor.dtype();
+  const DType type = size_of(theirs) <= size_of(ours) ? theirs : ours;
+  const Tensor flat = tensor.reshape({tensor.numel()});
+  std::vector<std::byte> room, block;
+  for (int64_t first = 0; first < flat.numel(); first += kBlockValues) {
+    const Tensor values = flat.rows(first, std::min(kBlockValues, flat.numel() - first));
+    block.resize(static_cast<size_t>(values.nbytes()));
+    q.download(block.data(), values);
+    const auto bytes = entry.file->read(*entry.tensor, first, values.numel(), room);
+    if (converted(bytes, theirs, type) != converted(block, ours, type)) return false;
+  }
+  return true;
+}
+
+void check_head_copy(Queue& q, const Parameters& params, const ModelFolder& folder,
+                     const fs::path& dir) {
+  if (q.device() == Device::sim || !has_head_copy(params, Rows::adapters, folder)) return;
+  require(
+      holds_same(q, params.weight(params.spec().head), folder.tensors().find(kHeadCopy)->second),
+      Fault::file,
+      "{}: {}: expected the head of the base model, found other values; use the base model that "
+      "the adapter was trained with",
+      (dir / kAdapterFile).string(), kHeadCopy);
+}
+
+}  // namespace
+
+void load_adapter(Queue& q, Parameters& params, const fs::path& dir) {
+  const ModelFolder folder = ModelFolder::of_adapter(dir);
+  check_adapter_config(params, dir);
+  check_weights(params, Rows::adapters, folder, dir);
+  check_head_copy(q, params, folder, dir);
+  read_tensors(q, stored_parts(params, Rows::adapters), folder.tensors());
+  if (q.device() != Device::sim) params.refresh_weights(q);
+}
+
+}  // namespace capstan

@@ -1,0 +1,133 @@
+#include "model/adapter.h"
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+
+namespace capstan {
+
+Adapter::Adapter(Parameters& params, const AdapterIndex& at) : params_(params), at_(at) {
+  if (!at) return;
+  scale_ = static_cast<float>(params.spec().lora->scale());
+  dropout_ = static_cast<float>(params.spec().lora->dropout);
+}
+
+Adapter::Part Adapter::part(size_t p, const Tensor& y, const Tensor& inner) const {
+  const AdapterIndex::Columns& columns = at_.columns[p];
+  const auto& row = params_.spec().params[static_cast<size_t>(at_.b)].parts[p];
+  const int64_t r = params_.spec().lora->r;
+  const auto rows = [&](const Tensor& t) { return t ? t.rows(row.first_row, row.rows) : t; };
+  return {y.cols(columns.first, columns.count), inner.cols(static_cast<int64_t>(p) * r, r),
+          rows(b()), rows(b_grad())};
+}
+
+RngKey Adapter::mask(const StepKey& key) const {
+  return {.seed = key.seed,
+          .step = key.step,
+          .sample = key.micro,
+          .site = site::dropout + static_cast<uint32_t>(at_.number)};
+}
+
+Buffer Adapter::make(Queue& q, int64_t tokens, int64_t width, const char* name) const {
+  return q.arena().make(Category::activations, params_.types().compute, {tokens, width}, name);
+}
+
+Buffer Adapter::dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const {
+  if (!drops(key)) return {};
+  Buffer y = make(q, x.dim(0), x.dim(1), "adapter input");
+  dropout(q, y, x, dropout_, mask(*key));
+  return y;
+}
+
+Buffer Adapter::make_inner(Queue& q, Tensor dropped_x) const {
+  const Tensor a = params_.weight(at_.a);
+  Buffer inner = make(q, dropped_x.dim(0), a.dim(0), "adapter inner");
+  linear(q, inner, dropped_x, a, {});
+  scale(q, inner, inner, scale_);
+  return inner;
+}
+
+Buffer Adapter::inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const {
+  const Buffer y = dropped(q, x, key);
+  return make_inner(q, y ? *y : x);
+}
+
+void Adapter::add_outer(Queue& q, Tensor y, Tensor inner) const {
+  for (size_t p = 0; p < at_.columns.size(); ++p) {
+    const Part v = part(p, y, inner);
+    linear(q, v.y, v.inner, v.b, {}, Write::add);
+  }
+}
+
+Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x,
+                                 const std::optional<StepKey>& key) const {
+  const Buffer y = dropped(q, x, key);
+  const Tensor in = y ? *y : x;
+  Buffer d_inner = make(q, x.dim(0), params_.weight(at_.a).dim(0), "adapter inner gradient");
+  {
+    const Buffer inner = make_inner(q, in);
+    for (size_t p = 0; p < at_.columns.size(); ++p) {
+      const Part v = part(p, dy, inner);
+      linear_backward_weight(q, v.b_grad, {}, v.y, v.inner);
+      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b);
+    }
+  }
+  scale(q, d_inner, d_inner, scale_);
+  linear_backward_weight(q, params_.grad(at_.a), {}, d_inner, in);
+  return d_inner;
+}
+
+void Adapter::backward_inner(Queue& q, Tensor d_inner, Tensor x,
+                             const std::optional<StepKey>& key) const {
+  const Buffer y = dropped(q, x, key);
+  scale(q, d_inner, d_inner, scale_);
+  linear_backward_weight(q, params_.grad(at_.a), {}, d_inner, y ? *y : x);
+}
+
+void Adapter::backward_data(Queue& q, Tensor dx, Tensor d_inner,
+                            const std::optional<StepKey>& key) const {
+  const Tensor a = params_.weight(at_.a);
+  if (!drops(key)) return linear_backward_data(q, dx, d_inner, a, Write::add);
+  const Buffer d_dropped = make(q, dx.dim(0), dx.dim(1), "adapter input gradient");
+  linear_backward_data(q, d_dropped, d_inner, a);
+  dropout(q, dx, d_dropped, dropout_, mask(*key), Write::add);
+}
+
+namespace {
+
+void merge(Queue& q, Parameters& params, int weight, const AdapterIndex& at) {
+  if (!at) return;
+  const ModelSpec& spec = params.spec();
+  const auto& b_parts = spec.params[static_cast<size_t>(at.b)].parts;
+  require(params.quantized(weight) == nullptr, Fault::usage,
+          "lora: adapters cannot be merged into quantized weights without loss; load the model "
+          "without quantization to merge them");
+  const Tensor a = params.stored(at.a), b = params.stored(at.b);
+  const Buffer scaled = q.arena().make(Category::workspace, DType::f32, b.shape(), "scaled B");
+  scale(q, scaled, b, static_cast<float>(spec.lora->scale()));
+  for (size_t p = 0; p < at.columns.size(); ++p) {
+    const Tensor w = params.stored(weight).rows(at.columns[p].first, at.columns[p].count);
+    const int64_t r = spec.lora->r;
+    linear_backward_data(q, w, scaled->rows(b_parts[p].first_row, b_parts[p].rows),
+                         a.rows(static_cast<int64_t>(p) * r, r), Write::add);
+  }
+  fill(q, b, 0);
+}
+
+}  // namespace
+
+void merge_adapters(Queue& q, Parameters& params) {
+  const ModelSpec& spec = params.spec();
+  require(!spec.head_lora || spec.head != spec.embedding, Fault::usage,
+          "lora: the adapter of the head cannot be merged, because this model's head shares its "
+          "weights with the embedding; keep the adapter, or train without lora_head");
+  for (const BlockIndex& block : spec.blocks) {
+    merge(q, params, block.qkv, block.qkv_lora);
+    merge(q, params, block.o, block.o_lora);
+    merge(q, params, block.gate_up, block.gate_up_lora);
+    merge(q, params, block.down, block.down_lora);
+  }
+  merge(q, params, spec.head, spec.head_lora);
+  params.refresh_weights(q);
+}
+
+}  // namespace capstan

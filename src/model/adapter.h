@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+
+#include "base/rng.h"
+#include "model/parameters.h"
+
+namespace capstan {
+
+// LoRA's part of one linear map, for inputs x [T, I] and outputs y [T, O]:
+//
+//   inner = s · drop(x) Aᵀ  [T, n r];      y[:, columns of part p] += inner_p B_pᵀ
+//
+// Parts that share their input (q, k and v; gate and up) share one product with A and one mask.
+// Without a key nothing is dropped. A mask is made again from its key where it is needed; no
+// activation is kept for the backward pass but x itself. Buffers are the queue's arena's.
+class Adapter {
+ public:
+  Adapter(Parameters& params, const AdapterIndex& at);
+
+  explicit operator bool() const { return static_cast<bool>(at_); }
+  Tensor b() const { return params_.weight(at_.b); }
+  Tensor b_grad() const { return params_.grad(at_.b); }
+
+  Buffer inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const;
+  void add_outer(Queue& q, Tensor y, Tensor inner) const;
+
+  // Adds to the gradients of A and B; returns that of drop(x) Aᵀ.
+  Buffer backward_weights(Queue& q, Tensor dy, Tensor x, const std::optional<StepKey>& key) const;
+  // The part of it below B: turns the gradient of `inner` into that of drop(x) Aᵀ, in place, and
+  // adds to the gradient of A.
+  void backward_inner(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
+  // dx += what comes through the adapter, from the gradient of drop(x) Aᵀ.
+  void backward_data(Queue& q, Tensor dx, Tensor d_inner, const std::optional<StepKey>& key) const;
+
+ private:
+  struct Part {
+    Tensor y, inner, b, b_grad;  // views
+  };
+  Part part(size_t p, const Tensor& y, const Tensor& inner) const;
+  bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
+  RngKey mask(const StepKey& key) const;
+  Buffer dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const;  // or empty
+  Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
+  Buffer make_inner(Queue& q, Tensor dropped_x) const;
+
+  Parameters& params_;
+  AdapterIndex at_;
+  float scale_ = 0, dropout_ = 0;
+};
+
+// Folds the adapters into the weights, W += s · B A in f32 rounded once to W's type, and makes B
+// zero: the model computes what it did. Takes its scratch from the arena. Throws Fault::usage for
+// quantized weights, and for an adapter of a head that is tied to the embedding: the two would have
+// to differ.
+void merge_adapters(Queue& q, Parameters& params);
+
+}  // namespace capstan

@@ -1,0 +1,13 @@
+#pragma once
+
+#include "ops/quantize.h"
+
+namespace capstan::cpu {
+
+void quantize(Quantize kind, const QuantizedPart& part, const Tensor& x);
+void dequantize(const Tensor& y, const QuantizedMatrix& from, int64_t first);
+
+// Columns col … col + n - 1 of a row, as f32.
+void dequantize_row(const QuantizedMatrix& m, int64_t row, int64_t col, int64_t n, float* out);
+
+}  // namespace capstan::cpu

@@ -1,0 +1,70 @@
+#include "train/model_files.h"
+
+#include "base/error.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+
+namespace capstan {
+
+namespace fs = std::filesystem;
+
+std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
+  std::error_code error;
+  for (const fs::path& p : {fs::path(name), fs::path("checkpoints") / name})
+    if (!name.empty() && fs::is_directory(p, error)) return p;
+  return std::nullopt;
+}
+
+fs::path find_checkpoint_dir(const std::string& name) {
+  const auto found = try_checkpoint_dir(name);
+  require(found.has_value() || !name.ends_with(".yaml"), Fault::file,
+          "{}: expected the folder of a checkpoint; a recipe is given as --config {}", name, name);
+  require(found.has_value(), Fault::file,
+          "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint, with "
+          "config.json, model.safetensors and the tokenizer's files",
+          name, name);
+  const bool is_run = !fs::exists(*found / "config.json") && fs::is_directory(*found / "final");
+  require(!is_run, Fault::file, "{}: is the folder of a run; its model is {}", found->string(),
+          (*found / "final").string());
+  return *found;
+}
+
+void verify_if_ours(const fs::path& folder) {
+  if (!fs::exists(folder / kManifest)) return;
+  try {
+    verify_checkpoint(folder);
+  } catch (const Error& e) {
+    fail(e.fault(), "{}. If it was changed on purpose, remove {}", e.what(),
+         (folder / kManifest).string());
+  }
+}
+
+fs::path ModelFiles::tokenizer() const {
+  for (const char* file : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(folder / file)) return folder;
+  return base;
+}
+
+ModelFiles find_model(const std::string& name, const std::string& base) {
+  ModelFiles files;
+  files.folder = files.base = find_checkpoint_dir(name);
+  if (is_adapter(files.folder)) {
+    files.adapter = read_adapter_config(files.folder);
+    const std::string wanted = base.empty() ? files.adapter->base : base;
+    auto found = try_checkpoint_dir(wanted);
+    if (!found) found = try_checkpoint_dir((files.folder / wanted).string());
+    require(
+        found.has_value(), Fault::file,
+        "{}: an adapter of '{}', which is not there, nor under checkpoints/; give its folder as "
+        "--base_model FOLDER",
+        files.folder.string(), wanted);
+    files.base = *found;
+  } else {
+    require(base.empty(), Fault::usage, "--base_model: {} is a whole model and needs none",
+            files.folder.string());
+  }
+  files.config = read_config(files.base);
+  return files;
+}
+
+}  // namespace capstan

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "checkpoint/adapter.h"
+#include "model/config.h"
+
+namespace capstan {
+
+// The folder as given, else under checkpoints/ (as LitGPT has it), or nothing.
+std::optional<std::filesystem::path> try_checkpoint_dir(const std::string& name);
+// The same; throws Fault::file, telling both places, where there is none.
+std::filesystem::path find_checkpoint_dir(const std::string& name);
+
+// A model to use: a folder with all weights, or an adapter and the folder that it was trained
+// beside.
+struct ModelFiles {
+  std::filesystem::path folder;  // what was asked for
+  std::filesystem::path base;    // where config.json and the weights are; the folder itself if full
+  ModelConfig config;
+  std::optional<AdapterConfig> adapter;
+
+  // The folder with the tokenizer: the adapter's own, else the base's.
+  std::filesystem::path tokenizer() const;
+};
+
+// Throws Fault::file where there is no such folder, or an adapter's base is neither at its path,
+// nor under checkpoints/, nor beside the adapter; --base_model names it then, as `base` does here.
+ModelFiles find_model(const std::string& name, const std::string& base = {});
+
+// Checks a folder that Capstan wrote against its MANIFEST.json. Throws Fault::file, naming the file
+// that is damaged or was changed; says nothing of folders that others wrote.
+void verify_if_ours(const std::filesystem::path& folder);
+
+}  // namespace capstan

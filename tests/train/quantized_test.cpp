@@ -1,0 +1,163 @@
+// A model with a quantized base computes what one with the dequantized weights does.
+
+#include "engine.h"
+#include "model/decoder.h"
+#include "ops/elementwise.h"
+#include "optim/optimizer.h"
+
+namespace capstan::test {
+namespace {
+
+constexpr std::array kKinds = {Quantize::nf4, Quantize::nf4_dq, Quantize::fp4, Quantize::fp4_dq,
+                               Quantize::int8};
+
+ModelConfig small_config() {
+  ModelConfig c;
+  c.vocab = 67;
+  c.hidden = 40;
+  c.intermediate = 52;
+  c.layers = 2;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 10;
+  c.init_std = 0.15;
+  c.qkv_bias = c.mlp_bias = true;
+  return c;
+}
+
+LoraOptions every_map() {
+  LoraOptions o{.r = 3, .alpha = 6, .dropout = 0.2};
+  o.query = o.key = o.value = o.projection = o.mlp = o.head = true;
+  return o;
+}
+
+PlainBatch some_batch() {
+  const Rng rng({.seed = 5});
+  std::vector<int32_t> ids, labels;
+  for (uint64_t t = 0; t < 23; ++t) {
+    ids.push_back(static_cast<int32_t>(rng.below(2 * t, 67)));
+    labels.push_back(t % 4 == 3 ? -100 : static_cast<int32_t>(rng.below(2 * t + 1, 60)));
+  }
+  return {ids, labels, {0, 9, 23}};
+}
+
+// Gives both the same model: `packed` by quantizing a drawn one, `plain` what that makes of it.
+void share_weights(Engine& packed, Engine& plain) {
+  plain.params.initialize(plain.q, 7);
+  const ModelSpec& spec = plain.params.spec();
+  for (int i = 0; i < plain.params.count(); ++i) {
+    const Param& p = spec.params[static_cast<size_t>(i)];
+    const Tensor from = plain.params.stored(i);
+    if (p.adapter) {
+      if (p.init == Init::zeros)
+        fill_normal(plain.q, from, 0.2f, {.seed = 8, .site = static_cast<uint32_t>(i)});
+      cast(packed.q, packed.params.stored(i), from);
+      continue;
+    }
+    for (size_t part = 0; part < p.parts.size(); ++part)
+      packed.params.store_frozen(packed.q, i, static_cast<int>(part),
+                                 from.rows(p.parts[part].first_row, p.parts[part].rows));
+    if (const QuantizedMatrix* m = packed.params.quantized(i)) dequantize(plain.q, from, *m, 0);
+  }
+  for (Engine* e : {&packed, &plain}) e->params.refresh_weights(e->q);
+}
+
+TEST(QuantizedModel, MatchesTheDequantizedOne) {
+  for (const Quantize kind : kKinds)
+    for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(kind), name_of(policy)));
+      Engine packed(small_config(), Precision::f32_true, policy, 64, every_map(), kind);
+      Engine plain(small_config(), Precision::f32_true, policy, 64, every_map());
+      share_weights(packed, plain);
+      PlainBatch b = some_batch();
+      for (Engine* e : {&packed, &plain})
+        e->model.train(e->q, b.view(0), 1, e->loss, StepKey{.seed = 3});
+      EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
+      const auto expected = plain.by_name(true);
+      for (const auto& [name, v] : packed.by_name(true))
+        EXPECT_LT(error(v, expected.at(name)), 1e-5) << name;
+
+      for (Engine* e : {&packed, &plain}) {
+        e->clear_loss();
+        e->model.evaluate(e->q, b.view(0), e->loss);
+      }
+      EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
+      Decoder packed_decoder(packed.q, packed.model, 12, 12);
+      Decoder plain_decoder(plain.q, plain.model, 12, 12);
+      for (const std::vector<int32_t>& ids : {std::vector<int32_t>{1, 2, 3, 4, 5, 6, 7}, {8}}) {
+        const auto found = packed_decoder.feed(packed.q, ids);
+        const auto logits = plain_decoder.feed(plain.q, ids);
+        EXPECT_LT(error({found.begin(), found.end()}, {logits.begin(), logits.end()}), 1e-5);
+      }
+    }
+}
+
+TEST(QuantizedModel, Bf16StaysNear) {
+  Engine packed(small_config(), Precision::bf16_mixed, Recompute::none, 64, every_map(),
+                Quantize::nf4_dq);
+  Engine plain(small_config(), Precision::f32_true, Recompute::none, 64, every_map());
+  share_weights(packed, plain);
+  PlainBatch b = some_batch();
+  for (Engine* e : {&packed, &plain})
+    e->model.train(e->q, b.view(0), 1, e->loss, StepKey{.seed = 3});
+  EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 0.01 * plain.loss_sum());
+  const auto expected = plain.by_name(true);
+  for (const auto& [name, v] : packed.by_name(true))
+    EXPECT_LT(error(v, expected.at(name)), 0.08) << name;
+}
+
+TEST(QuantizedModel, ThePlanIsWhatIsAllocated) {
+  PlainBatch host = some_batch();
+  for (const Quantize kind : kKinds)
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed}) {
+      const auto program = [&](Arena& arena, Device device) {
+        Queue q(device, arena);
+        Parameters params(arena, make_spec(small_config(), Decay::all, every_map(), kind),
+                          precision, Gradients::in_step);
+        Transformer model(q, params, Recompute::selective, 64);
+        Optimizer optimizer(q, params, {});
+        Decoder decoder(q, model, 8, 8);
+        const Buffer loss = arena.make(Category::data, DType::f64, {1}, "loss");
+        const Buffer one = arena.make(Category::data, DType::f32, {1}, "one");
+        {
+          const auto phase = arena.phase("step");
+          model.train(q, host.view(0), 1, loss, StepKey{});
+          optimizer.update(q, 1e-3, one);
+          params.drop_grads();
+        }
+        decoder.rehearse(q);
+      };
+      Arena recording;
+      program(recording, Device::sim);
+      const MemoryPlan plan = recording.plan();
+      Arena arena(plan);
+      program(arena, Device::cpu);
+      EXPECT_EQ(arena.allocated_bytes(), plan.total_bytes);
+      EXPECT_EQ(arena.highest(), plan.highest);
+    }
+}
+
+// Llama 2 7B: 6.48 billion of its parameters are in the blocks' linear maps.
+TEST(QuantizedModel, BytesOfASevenBillionModel) {
+  ModelConfig c;
+  c.vocab = 32000;
+  c.hidden = 4096;
+  c.intermediate = 11008;
+  c.layers = c.heads = c.kv_heads = 32;
+  c.head_dim = 128;
+  const double linears = 6476005376, all = 6738415616;
+  const auto bytes = [&](Quantize kind) {
+    Arena arena;
+    const Parameters params(arena, make_spec(c, Decay::all, {}, kind), Precision::bf16_true,
+                            Gradients::none);
+    return static_cast<double>(at(arena.highest(), Category::weights));
+  };
+  const double rest = 2 * (all - linears);
+  EXPECT_NEAR(bytes(Quantize::nf4), 0.5625 * linears + rest, 1e5);
+  EXPECT_NEAR(bytes(Quantize::nf4_dq), 0.515869 * linears + rest, 2e5);
+  EXPECT_NEAR(bytes(Quantize::int8), linears + rest, 1e7);
+  EXPECT_NEAR(bytes(Quantize::none), 2 * all, 1e5);
+}
+
+}  // namespace
+}  // namespace capstan::test
