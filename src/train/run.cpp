@@ -140,8 +140,7 @@ void TrainingRun::rehearse() {
           "before the first step the loss is {}: the weights of {} are damaged, or do not fit in "
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
-  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(),
-                 recipe_.save_interval && *recipe_.save_interval < length_.steps() ? 2 : 1);
+  rehearse_save();
 }
 
 std::optional<double> TrainingRun::validate() {

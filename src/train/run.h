@@ -47,7 +47,8 @@ class TrainingRun {
   bool complete() const { return step_ >= length_.steps(); }
 
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
-  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written.
+  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written: one is,
+  // and removed again, unless it has more than 1 GiB, for which the space is checked alone.
   // Throws what fails.
   void rehearse();
 
@@ -89,6 +90,7 @@ class TrainingRun {
 
   std::filesystem::path step_folder() const;
   void save(const std::filesystem::path& dir, bool is_final);
+  void rehearse_save();
   TrainingState state() const;
   std::string settings() const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
@@ -74,6 +75,19 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
   request.keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0));
   saver_->save(std::move(request));
   saved_ = dir;
+}
+
+void TrainingRun::rehearse_save() {
+  constexpr int64_t kQuick = int64_t{1} << 30;
+  const bool several = recipe_.save_interval && *recipe_.save_interval < length_.steps();
+  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several ? 2 : 1);
+  if (saver_->bytes() > kQuick) return;
+  const fs::path rehearsal = fs::path(recipe_.out_dir) / ".rehearsal";
+  const fs::path before = saved_;
+  save(rehearsal, true);
+  saver_->wait();
+  saved_ = before;
+  remove_folder(rehearsal);
 }
 
 std::optional<FoundCheckpoint> TrainingRun::find_resume() const {

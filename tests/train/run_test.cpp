@@ -79,6 +79,7 @@ TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   run.initialize();
   const double before = *run.validate();
   run.rehearse();
+  EXPECT_TRUE(fs::is_empty(r.out_dir)) << "a rehearsal leaves nothing behind";
   run.train();
   run.finish();
   EXPECT_LT(*run.validate(), before);
