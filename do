@@ -27,8 +27,10 @@ usage() {
 usage: ./do COMMAND
 
   demo             build the program and let it show what it does
-  test             check format and layers, build, run every test, sanitizers and fuzzers
-  fuzz             run every fuzzer
+  test             check format and layers, build, run every test, and every parser's fuzzer
+                   under AddressSanitizer and UBSan
+  asan             run the tests of everything that parses under AddressSanitizer and UBSan
+  fuzz             run every fuzzer for a minute
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -135,6 +137,11 @@ do_bench() {
   bench/run.sh
 }
 
+do_asan() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  run_asan
+}
+
 do_fuzz() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${CLANG_PACKAGES[@]}"
   run_fuzzers 60
@@ -230,7 +237,6 @@ do_test() {
   stage python make_python
   stage build build cpu
   stage tests run_ctest
-  stage asan run_asan
   stage fuzz run_fuzzers 20
   stage cuda run_cuda
   printf '\n%s  %-10s %5d s\n' "$summary" total "$SECONDS"
@@ -249,7 +255,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | fuzz | demo | bench | format) "do_$command" "$@" ;;
+  build | test | asan | fuzz | demo | bench | format) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;
