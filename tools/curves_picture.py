@@ -40,7 +40,7 @@ def panel(title: str, files: list[str], x0: int) -> str:
         out.append(f'<path d="M{line}" fill="none" stroke="{COLOURS[i]}" {style}/>')
     for i, name in enumerate(NAMES):
         out.append(f'<text x="{x0 + LEFT + w - 4}" y="{TOP + 16 + 16 * i}" text-anchor="end" '
-                   f'fill="{COLOURS[i]}">{name}: training thin, held-out bold</text>')
+                   f'style="fill:{COLOURS[i]}">{name}: training thin, held-out bold</text>')
     return "\n".join(out)
 
 
