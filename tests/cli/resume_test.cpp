@@ -65,6 +65,7 @@ TEST_P(Resume, IsBitForBitAfterStopsAtRandomMoments) {
   ASSERT_EQ(run(command("whole", async)).code, 0);
   const Rng rng({.seed = static_cast<uint64_t>(GetParam()), .site = 77});
   int64_t goal = 0;
+  int stops = 0;
   for (uint64_t stop = 0; stop < 5; ++stop) {
     goal += 1 + static_cast<int64_t>(rng.below(3 * stop, 10));
     const bool in_save = rng.below(3 * stop + 1, 3) == 0;
@@ -82,6 +83,7 @@ TEST_P(Resume, IsBitForBitAfterStopsAtRandomMoments) {
     const int code = finish(pid).code;
     if (code == 0) break;  // it was done before the signal came
     EXPECT_EQ(code, 128 + signal) << slurp(at("stderr"));
+    ++stops;
     const int64_t done = steps_logged("parts"), kept = steps_saved("parts");
     if (signal == SIGKILL) {
       // A save beside the training is complete some steps after it began.
@@ -90,6 +92,7 @@ TEST_P(Resume, IsBitForBitAfterStopsAtRandomMoments) {
       EXPECT_EQ(kept, done) << "a signal loses nothing";
     }
   }
+  EXPECT_GE(stops, 3) << "a run that is over before it is stopped shows nothing";
   const Outcome last = run(command("parts", async));
   ASSERT_EQ(last.code, 0) << last.err;
   EXPECT_TRUE(slurp(at("parts/final/model.safetensors")) ==
