@@ -8,7 +8,8 @@ target_compile_options(capstan_flags INTERFACE
   -fno-math-errno -fno-trapping-math)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 and 13 see overflows in std::vector's own inlined code where there are none.
-  target_compile_options(capstan_flags INTERFACE -Wno-stringop-overflow -Wno-array-bounds)
+  target_compile_options(capstan_flags INTERFACE -Wno-stringop-overflow
+    -Wno-stringop-overread -Wno-array-bounds)
 endif()
 if(CAPSTAN_WERROR)
   target_compile_options(capstan_flags INTERFACE -Werror)

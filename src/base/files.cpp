@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -310,6 +312,15 @@ void require_space(const fs::path& folder, int64_t bytes) {
           "{}: needs {}, and {} are free; make room or choose another disk", folder.string(),
           format_bytes(static_cast<double>(bytes)),
           format_bytes(static_cast<double>(space.available)));
+}
+
+void reserve_space(const fs::path& folder, int64_t bytes) {
+  constexpr int64_t kFile = 5'000'000'000;  // some file systems have a limit
+  std::vector<std::unique_ptr<NewFile>> files;
+  for (int64_t taken = 0; taken < bytes; taken += kFile)
+    files.push_back(
+        std::make_unique<NewFile>(folder / (".capstan-space-" + std::to_string(files.size())),
+                                  std::min(kFile, bytes - taken)));
 }
 
 }  // namespace capstan

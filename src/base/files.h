@@ -115,4 +115,8 @@ void require_writable(const std::filesystem::path& folder);
 // Throws unless the file system that holds `folder` has that much space left.
 void require_space(const std::filesystem::path& folder, int64_t bytes);
 
+// Takes that much space in the folder and gives it back: throws what only taking it tells, such as
+// a quota. Where the file system cannot reserve, it does nothing.
+void reserve_space(const std::filesystem::path& folder, int64_t bytes);
+
 }  // namespace capstan

@@ -74,6 +74,14 @@ int64_t nbytes(const std::vector<TensorToWrite>& tensors) {
   return bytes;
 }
 
+// The first tensors, and enough of them to pass `max_bytes`.
+void keep_first(std::vector<TensorToWrite>& tensors, int64_t max_bytes) {
+  size_t count = 0;
+  for (int64_t bytes = 0; count < tensors.size() && bytes < max_bytes; ++count)
+    bytes += tensors[count].item.nbytes();
+  tensors.resize(count);
+}
+
 FileSum write_extra(const fs::path& folder, const ExtraFile& extra) {
   const fs::path path = folder / extra.name;
   std::error_code error;
@@ -105,7 +113,7 @@ void write_adapter_files(const fs::path& path, const Contents& contents, const S
 void write_checkpoint(const Contents& contents, const SaveRequest& request, Threads threads) {
   NewFolder folder(request.dir);
   const fs::path& path = folder.path();
-  require_space(path, nbytes(contents.weights) + (request.moments ? nbytes(contents.moments) : 0));
+  require_space(path, nbytes(contents.weights) + nbytes(contents.moments));
   Manifest sums;
   const auto write_files = contents.lora ? write_adapter_files : write_model_files;
   write_files(path, contents, request, threads, sums);
@@ -177,14 +185,22 @@ CheckpointSaver::~CheckpointSaver() {
 
 void CheckpointSaver::save(SaveRequest request) {
   wait();
+  const auto wanted = [&](Contents all) {
+    if (!request.moments) all.moments.clear();
+    keep_first(all.weights, request.max_bytes);
+    keep_first(all.moments, request.max_bytes);
+    return all;
+  };
   if (snapshot_ == nullptr) {
-    const Live live{params_, optimizer_};
-    return write_checkpoint(contents_of(params_, optimizer_, live, &q_), request, Threads::all);
+    const Contents contents =
+        wanted(contents_of(params_, optimizer_, Live{params_, optimizer_}, &q_));
+    return write_checkpoint(contents, request, Threads::all);
   }
   snapshot_->capture(q_, params_, optimizer_);
-  running_ = start_without_signals(
-      [contents = contents_of(params_, optimizer_, *snapshot_, nullptr),
-       request = std::move(request)] { write_checkpoint(contents, request, Threads::one); });
+  Contents contents = wanted(contents_of(params_, optimizer_, *snapshot_, nullptr));
+  running_ = start_without_signals([contents = std::move(contents), request = std::move(request)] {
+    write_checkpoint(contents, request, Threads::one);
+  });
 }
 
 void CheckpointSaver::wait() {
@@ -211,6 +227,7 @@ void check_can_save(const fs::path& dir, int64_t bytes, int at_once) {
   const NewFolder folder(dir);
   require_writable(folder.path());
   require_space(folder.path().parent_path(), bytes * at_once);
+  reserve_space(folder.path(), bytes * at_once);
 }
 
 }  // namespace capstan

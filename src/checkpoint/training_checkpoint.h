@@ -71,6 +71,8 @@ struct SaveRequest {
   int64_t max_shard_bytes = 5'000'000'000;
   bool moments = true;  // without them it is a model to use, not a state to go on from
   int keep = 0;         // afterwards keep_last(dir's folder, keep); 0: deletes nothing
+  // To try a save: tensors are left out where those before them have this many bytes.
+  int64_t max_bytes = INT64_MAX;
 };
 
 // Saves checkpoints, one at a time. With a snapshot, save() copies into it and returns, and a
@@ -105,9 +107,10 @@ class CheckpointSaver {
 };
 
 // Proves, before a run starts, that `dir` can be saved to: the folder can be made (its parents
-// are), a probe of a few bytes can be written and synced there, and `at_once` times `bytes` are
-// free: 2 where a run saves more than once, since the checkpoint before stays until the next is
-// complete. Throws Fault::file, naming the file or folder, and the space needed.
+// are), a probe of a few bytes can be written and synced there, and `at_once` times `bytes` can be
+// had: 2 where a run saves more than once, since the checkpoint before stays until the next is
+// complete. They are taken for a moment where the file system can, so that quotas count, too.
+// Throws Fault::file, naming the file or folder, and the space needed.
 void check_can_save(const std::filesystem::path& dir, int64_t bytes, int at_once = 1);
 
 }  // namespace capstan

@@ -191,12 +191,24 @@ bool TrainingRun::is_logged(int64_t iterations, int64_t micro_batches) const {
   return iterations / every > (iterations - micro_batches) / every || step_ == length_.steps();
 }
 
+template <class Body>
+void TrainingRun::spend_on_saving(Progress& progress, const Body& body) {
+  const auto start = Clock::now();
+  body();
+  const double seconds = since(start);
+  save_seconds_ += seconds;
+  progress.exclude(seconds);
+}
+
 void TrainingRun::take_step(Sampler& sampler, MicroBatches& data, Progress& progress) {
   data.start(sampler.ids(step_));
   const auto start = Clock::now();
   const StepResult r = trainer_->step(data, step_);
-  ++step_;
   const double seconds = since(start);
+  // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
+  // than save_interval steps after the last one that is.
+  spend_on_saving(progress, [&] { saver_->wait(); });
+  ++step_;
   tokens_ += r.tokens - r.padding;
   padding_ += r.padding;
   targets_ += r.targets;
@@ -260,12 +272,8 @@ void TrainingRun::train() {
     seconds_ = earlier + progress.seconds();
     out_of_time_ = recipe_.max_time && seconds_ >= *recipe_.max_time;
     const bool due = recipe_.save_interval && step_ % *recipe_.save_interval == 0;
-    if (due && step_ < length_.steps() && !stopped()) {
-      const auto start = Clock::now();
-      save(step_folder(), false);
-      save_seconds_ += since(start);
-      progress.exclude(since(start));
-    }
+    if (due && step_ < length_.steps() && !stopped())
+      spend_on_saving(progress, [&] { save(step_folder(), false); });
   }
   progress.finish();
   here_seconds_ = progress.seconds();

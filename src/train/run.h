@@ -28,7 +28,9 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
 //   run.finish();                                               final model, report
 //
 // out_dir gets step-NNNNNN every train.save_interval steps and when interrupted, final at the end,
-// logs/, loss.svg and report.html.
+// logs/, loss.svg and report.html. A checkpoint is written while the next step runs and complete
+// before that step counts, so that no end of the process, however sudden, loses more than
+// train.save_interval steps.
 class TrainingRun {
  public:
   // `command` is what the user typed, for the report.
@@ -47,9 +49,9 @@ class TrainingRun {
   bool complete() const { return step_ >= length_.steps(); }
 
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
-  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written: one is,
-  // and removed again, unless it has more than 1 GiB, for which the space is checked alone.
-  // Throws what fails.
+  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
+  // and removed again: all of a small one, of a large one the first 512 MiB of weights and moments,
+  // while the space for all of it is taken for a moment. Throws what fails.
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
@@ -89,8 +91,12 @@ class TrainingRun {
   std::string sample_text();
 
   std::filesystem::path step_folder() const;
+  SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
   void save(const std::filesystem::path& dir, bool is_final);
   void rehearse_save();
+  // Its time is saving's, not the training's.
+  template <class Body>
+  void spend_on_saving(Progress& progress, const Body& body);
   TrainingState state() const;
   std::string settings() const;
 

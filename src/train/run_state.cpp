@@ -65,7 +65,7 @@ fs::path TrainingRun::step_folder() const {
          fmt::format("step-{:0{}}", step_, task_ == Task::pretrain ? 8 : 6);
 }
 
-void TrainingRun::save(const fs::path& dir, bool is_final) {
+SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const {
   SaveRequest request;
   request.dir = dir;
   request.state = state();
@@ -73,20 +73,24 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
   request.moments = !is_final;
   request.base_model = recipe_.checkpoint_dir;
   request.keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0));
-  saver_->save(std::move(request));
+  return request;
+}
+
+void TrainingRun::save(const fs::path& dir, bool is_final) {
+  saver_->save(save_request(dir, is_final));
   saved_ = dir;
 }
 
 void TrainingRun::rehearse_save() {
-  constexpr int64_t kQuick = int64_t{1} << 30;
+  constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several = recipe_.save_interval && *recipe_.save_interval < length_.steps();
   check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several ? 2 : 1);
-  if (saver_->bytes() > kQuick) return;
-  const fs::path rehearsal = fs::path(recipe_.out_dir) / ".rehearsal";
-  const fs::path before = saved_;
-  save(rehearsal, true);
+  SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
+  request.keep = 0;
+  request.max_bytes = kQuick;
+  const fs::path rehearsal = request.dir;
+  saver_->save(std::move(request));
   saver_->wait();
-  saved_ = before;
   remove_folder(rehearsal);
 }
 

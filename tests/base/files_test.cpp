@@ -170,6 +170,12 @@ TEST(RequireSpace, NamesTheFolderAndBothSizes) {
   EXPECT_TRUE(message.starts_with(folder.path().string() + ": needs 1024 PiB, and ")) << message;
 }
 
+TEST(ReserveSpace, GivesItBack) {
+  TempFolder folder;
+  EXPECT_NO_THROW(reserve_space(folder.path(), 1 << 20));
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
 TEST(NewFolder, LeavesNeighboursOfSimilarNamesAlone) {
   TempFolder folder;
   for (const char* name : {"out.old", "out.part"}) {

@@ -127,6 +127,22 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+TEST(CheckCanSave, TellsOfEveryCallThatFailsAndLeavesNothing) {
+  int reservations = 0;
+  for (int64_t at = 1;; ++at) {
+    const QuickFolder folder;
+    const Outcome o = save_under_fault(folder / "out" / "final", 1, "enospc", at, "check");
+    EXPECT_TRUE(!fs::exists(folder / "out") || fs::is_empty(folder / "out")) << "call " << at;
+    if (o.calls < at) {
+      EXPECT_EQ(o.exit_code, 0) << o.message;
+      break;
+    }
+    EXPECT_EQ(o.exit_code, 4) << "call " << at;
+    reservations += o.message.find("cannot reserve space") != std::string::npos;
+  }
+  EXPECT_GE(reservations, 1);
+}
+
 TEST(DamagedCheckpoint, EveryFlippedBitAndEveryTruncationIsFoundAndTheFileNamed) {
   const QuickFolder folder;
   const fs::path dir = folder / "step-000001";

@@ -1,6 +1,6 @@
-// save_under_fault DIR STEP MODE AT sync|async: saves the checkpoint of a small run while the AT-th
-// write fails. Prints how many calls could have failed, then the error if there is one; ends with
-// the error's exit code.
+// save_under_fault DIR STEP MODE AT sync|async|check: saves the checkpoint of a small run, or
+// checks that it could be saved, while the AT-th write fails. Prints how many calls could have
+// failed, then the error if there is one; ends with the error's exit code.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -24,9 +24,13 @@ int main(int argc, char** argv) {
     request.keep = 1;
     fail_writes_arm(std::atoll(argv[4]), argv[3]);
     try {
-      saver.save(std::move(request));
-      run.set(step + 1000);  // what is saved was captured before
-      saver.wait();
+      if (std::string(argv[5]) == "check") {
+        capstan::check_can_save(dir, saver.bytes());
+      } else {
+        saver.save(std::move(request));
+        run.set(step + 1000);  // what is saved was captured before
+        saver.wait();
+      }
     } catch (const capstan::Error& e) {
       code = e.exit_code();
       message = e.what();

@@ -212,6 +212,19 @@ TEST(CheckpointSaver, CopiesFilesAndPutsThemInTheManifest) {
   EXPECT_NO_THROW(verify_checkpoint(folder / "out")) << "the one before is still there";
 }
 
+TEST(CheckpointSaver, LeavesTensorsOutPastTheBytesOfATrial) {
+  QuickFolder folder;
+  SmallRun run;
+  CheckpointSaver saver(run.model.queue, run.model.params, run.optimizer, nullptr);
+  SaveRequest request;
+  request.dir = folder / "trial";
+  request.max_bytes = 1;
+  saver.save(request);
+  EXPECT_NO_THROW(verify_checkpoint(folder / "trial"));
+  for (const char* name : {"model.safetensors", "training_state/optimizer.safetensors"})
+    EXPECT_EQ(SafetensorsFile(folder / "trial" / name).tensors().size(), 1u) << name;
+}
+
 TEST(CheckCanSave, NamesTheFolderAndTheSpaceAndLeavesNothing) {
   QuickFolder folder;
   const fs::path dir = folder / "out" / "step-1";

@@ -9,7 +9,7 @@ namespace {
 
 // Σ dy w x over a row.
 template <class DY, class X, class W>
-float dot_row(const DY* dy, const X* x, const W* w, int64_t D) {
+[[gnu::noinline]] float dot_row(const DY* dy, const X* x, const W* w, int64_t D) {
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (int64_t d = 0; d < D; ++d) dot += float(dy[d]) * float(w[d]) * float(x[d]);
@@ -17,14 +17,15 @@ float dot_row(const DY* dy, const X* x, const W* w, int64_t D) {
 }
 
 template <class DY, class X>
-void add_dw_row(float* dw, const DY* dy, const X* x, float rstd, int64_t D) {
+[[gnu::noinline]] void add_dw_row(float* dw, const DY* dy, const X* x, float rstd, int64_t D) {
 #pragma omp simd
   for (int64_t d = 0; d < D; ++d) dw[d] += float(dy[d]) * (float(x[d]) * rstd);
 }
 
 // dx[d] = rstd dy[d] w[d] - c x[d]; c holds the rest of the formula. dx may be dy.
 template <bool kAdd, class DX, class DY, class X, class W>
-void dx_row(DX* dx, const DY* dy, const X* x, const W* w, float rstd, float c, int64_t D) {
+[[gnu::noinline]] void dx_row(DX* dx, const DY* dy, const X* x, const W* w, float rstd, float c,
+                              int64_t D) {
 #pragma omp simd
   for (int64_t d = 0; d < D; ++d) {
     const float g = rstd * float(dy[d]) * float(w[d]) - c * float(x[d]);
