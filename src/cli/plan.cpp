@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/app.h"
 #include "cli/recipe_arguments.h"
+#include "model/known_models.h"
 #include "report/summary.h"
 #include "train/fit.h"
 #include "train/run.h"
@@ -14,6 +18,8 @@
 
 namespace capstan::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct Options {
   std::string memory, command;
@@ -50,8 +56,12 @@ Planned plan_for(const Recipe& recipe, Task task) {
   }
   p.options = worst_case_options(recipe, task, model.config);
   p.basis =
-      fmt::format("for the largest batch that the recipe allows: {} samples of {} tokens ({})",
-                  p.options.limits.documents, p.options.limits.longest, missing);
+      fmt::format("for the largest batch that the recipe allows: {} samples of {} tokens{} ({})",
+                  p.options.limits.documents, p.options.limits.longest,
+                  recipe.max_seq_length ? ""
+                                        : ", all that the model has; --train.max_seq_length "
+                                          "plans for shorter ones",
+                  missing);
   return p;
 }
 
@@ -124,17 +134,38 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
              p.steps ? fmt::format("; the run has {} steps", *p.steps) : "", fit.verdict());
 }
 
-// The first word that is no key and no key's value is the recipe.
-Arguments with_config(Arguments words) {
+constexpr std::pair<const char*, Task> kCommands[] = {{"pretrain", Task::pretrain},
+                                                      {"finetune_full", Task::finetune_full},
+                                                      {"finetune", Task::finetune_lora},
+                                                      {"finetune_lora", Task::finetune_lora}};
+
+std::optional<Task> command_named(const std::string& word) {
+  for (const auto& [name, task] : kCommands)
+    if (word == name) return task;
+  return std::nullopt;
+}
+
+// Words that are no key and no key's value: a command, a model's folder or known name, a recipe.
+Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
+  Arguments out;
   for (size_t i = 0; i < words.size(); ++i) {
-    if (!words[i].starts_with("--")) {
-      words.insert(words.begin() + static_cast<int64_t>(i), "--config");
-      break;
+    const std::string& word = words[i];
+    std::error_code error;
+    if (word.starts_with("--")) {
+      out.push_back(word);
+      const bool has_value = word.find('=') != std::string::npos;
+      if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+        out.push_back(words[++i]);
+    } else if (const auto named = command_named(word)) {
+      task = named;
+    } else {
+      const bool model =
+          fs::is_directory(word, error) || (!fs::exists(word, error) && known_model(word));
+      out.push_back(model ? "--checkpoint_dir" : "--config");
+      out.push_back(word);
     }
-    const bool has_value = words[i].find('=') != std::string::npos;
-    if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--")) ++i;
   }
-  return words;
+  return out;
 }
 
 }  // namespace
@@ -142,8 +173,10 @@ Arguments with_config(Arguments words) {
 int plan(const Arguments& arguments) {
   CLI::App app(
       "Says what a run needs before it starts: the recipe run on a simulated device. "
-      "Exit code 0: it fits; 3: it does not. Any key of the recipe can follow.",
-      "capstan plan [RECIPE.yaml]");
+      "Exit code 0: it fits; 3: it does not. RECIPE may be a model's folder, or the name of a "
+      "known "
+      "model (Llama-3.2-1B). Any key of the recipe can follow.",
+      "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
   app.allow_extras();
   Options o;
   app.add_option("--memory", o.memory, "what the device has, as 80GiB; else what is free here");
@@ -159,11 +192,9 @@ int plan(const Arguments& arguments) {
   } catch (const CLI::ParseError& e) {
     fail(Fault::usage, "{}; 'capstan plan --help' tells the options", e.what());
   }
-  const Arguments rest = with_config(app.remaining());
-  const Task task = o.command.empty()              ? task_of(rest)
-                    : o.command == "pretrain"      ? Task::pretrain
-                    : o.command == "finetune_full" ? Task::finetune_full
-                                                   : Task::finetune_lora;
+  std::optional<Task> given = command_named(o.command);
+  const Arguments rest = with_keys(app.remaining(), given);
+  const Task task = given ? *given : task_of(rest);
   const auto recipe = recipe_from(rest, task, "", defaults_of(task));
   if (!recipe) return 0;
   const int64_t available = o.memory.empty() ? available_memory() : parse_bytes(o.memory);

@@ -67,7 +67,10 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
   app.allow_extras();
   app.get_formatter()->column_width(36);
   Parsed parsed;
-  app.add_option("--config", parsed.files, "recipe: a YAML file")->group("run")->expected(1);
+  app.add_option("--config", parsed.files,
+                 "recipe: a YAML file; of several, the last that has a key counts")
+      ->group("run")
+      ->allow_extra_args(false);
   app.add_flag("--print_config", parsed.print_config,
                "print the recipe, with where each value "
                "came from, and end")

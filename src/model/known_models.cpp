@@ -16,8 +16,9 @@ struct Family {
   int64_t bos_id, eos_id;
   DType dtype;
 };
+constexpr Family kLlama1 = {"LlamaForCausalLM", 32000, 2048, 1e-6, 1e4, 0, 1, 2, DType::f16};
 constexpr Family kLlama2 = {"LlamaForCausalLM", 32000, 4096, 1e-5, 1e4, 0, 1, 2, DType::f16};
-constexpr Family kOpenLlama = {"LlamaForCausalLM", 32000, 2048, 1e-6, 1e4, 0, 1, 2, DType::f16};
+constexpr const Family& kOpenLlama = kLlama1;
 constexpr Family kTinyLlama = {"LlamaForCausalLM", 32000, 2048, 1e-5, 1e4, 0, 1, 2, DType::f32};
 constexpr Family kLlama3 = {"LlamaForCausalLM", 128256, 8192, 1e-5, 5e5, 0, 128000, 128001,
                             DType::bf16};
@@ -51,6 +52,10 @@ const Row kModels[] = {
     {"open_llama_3b", kOpenLlama, 3200, 8640, 26, 32, 32},
     {"open_llama_7b", kOpenLlama, 4096, 11008, 32, 32, 32},
     {"open_llama_13b", kOpenLlama, 5120, 13824, 40, 40, 40},
+    {"llama-7b", kLlama1, 4096, 11008, 32, 32, 32},
+    {"llama-13b", kLlama1, 5120, 13824, 40, 40, 40},
+    {"llama-30b", kLlama1, 6656, 17920, 60, 52, 52},
+    {"llama-65b", kLlama1, 8192, 22016, 80, 64, 64},
     {"Llama-2-7b", kLlama2, 4096, 11008, 32, 32, 32},
     {"Llama-2-13b", kLlama2, 5120, 13824, 40, 40, 40},
     {"Llama-2-70b", kLlama2, 8192, 28672, 80, 64, 8},

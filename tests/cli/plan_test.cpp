@@ -43,6 +43,22 @@ TEST_F(Plan, AKnownModelNeedsNoFiles) {
                           "80.0 GiB free"});
 }
 
+TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
+  write("a.yaml", "train:\n  max_seq_length: 512\nprecision: bf16-true\n");
+  write("b.yaml", "train:\n  max_seq_length: 256\n");
+  const json full = plan({"finetune_full", "Llama-3.2-1B", "a.yaml", "--memory=80GiB"}, 0);
+  EXPECT_EQ(full["model"]["trainable"], 1'235'814'400);
+  EXPECT_EQ(full["batch"]["longest"], 512);
+  const json lora =
+      plan({"finetune", "meta-llama/Llama-3.2-1B", "a.yaml", "b.yaml", "--memory", "80GiB"}, 0);
+  EXPECT_LT(lora["model"]["trainable"], 10'000'000);
+  EXPECT_EQ(lora["batch"]["longest"], 256) << "of two recipes the later counts";
+  fs::create_directory(at("Llama-3.2-1B"));
+  const Outcome empty = run({"plan", "Llama-3.2-1B", "--memory=80GiB"});
+  expect_holds(empty.err + empty.out, {"Llama-3.2-1B"});
+  expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open"});
+}
+
 TEST_F(Plan, WhatItNamesWouldFit) {
   Words words = {"--checkpoint_dir=TinyLlama-1.1B", "--train.max_seq_length=512",
                  "--train.global_batch_size=32", "--train.micro_batch_size=32", "--memory=40GiB"};
