@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "recipe/recipe_input.h"
@@ -158,7 +159,7 @@ void TrainingRun::move_earlier_run() const {
   std::vector<fs::path> earlier;
   for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
     if (is_checkpoint_name(entry.path().filename().string()) &&
-        fs::exists(entry.path() / "config.json"))
+        (fs::exists(entry.path() / "config.json") || is_adapter(entry.path())))
       earlier.push_back(entry.path());
   if (earlier.empty()) return;
   fs::path to;
