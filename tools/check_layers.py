@@ -20,7 +20,7 @@ LAYERS = ("base tensor ops comm recipe model optim data checkpoint parallel repo
           "launch cli").split()
 CUDA_FOLDERS = ("src/tensor/cuda/", "src/ops/cuda/", "src/comm/nccl/")
 CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
-TEST_FOLDERS = {*LAYERS, "fuzz", "golden", "golden_chat", "golden_finetune", "golden_lora",
+TEST_FOLDERS = {*LAYERS, "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
                 "golden_tokens", "guide", "support"}
 SOURCE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 TEXT_SUFFIXES = {*SOURCE_SUFFIXES, ".md", ".py", ".sh", ".txt", ".cmake", ".json", ".yaml", ".svg"}

@@ -31,18 +31,10 @@ bool is_saved(const Parameters& params, int i) {
   return rows_of(spec.params[static_cast<size_t>(i)]) == saved_rows(spec);
 }
 
-// The tensors of the run itself, by the names that Snapshot has for them.
-struct Live {
-  const Parameters& params;
-  const Optimizer& optimizer;
-  Tensor stored(int i) const { return params.stored(i); }
-  Tensor first_moment(int i) const { return optimizer.first_moment(i); }
-  Tensor second_moment(int i) const { return optimizer.second_moment(i); }
-};
-
-template <class Source>
-Contents contents_of(const Parameters& params, const Optimizer& optimizer, const Source& source,
-                     Queue* q) {
+// From the snapshot, in host memory; without one, from the run itself, through the queue.
+Contents contents_of(const Parameters& params, const Optimizer& optimizer, const Snapshot* snapshot,
+                     Queue& queue) {
+  Queue* const q = snapshot == nullptr ? &queue : nullptr;
   Contents c;
   c.config = params.spec().config;
   c.config.dtype = params.types().master;
@@ -51,19 +43,15 @@ Contents contents_of(const Parameters& params, const Optimizer& optimizer, const
   c.lora = params.spec().lora;
   for (int i = 0; i < params.count(); ++i) {
     if (!is_saved(params, i)) continue;
-    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts) {
-      const auto add = [&](std::vector<TensorToWrite>& to, std::string name, const Tensor& whole) {
-        if (whole)
-          to.push_back(tensor_to_write(std::move(name), whole.rows(part.first_row, part.rows),
-                                       whole.dtype(), q));
-      };
-      const auto moment = [&](std::string_view name) {
-        return fmt::format("{}.{}", part.name, name);
-      };
-      add(c.weights, part.name, source.stored(i));
-      add(c.moments, moment(optimizer.first_moment_name()), source.first_moment(i));
-      add(c.moments, moment(optimizer.second_moment_name()), source.second_moment(i));
-    }
+    const Tensor whole = snapshot == nullptr ? params.stored(i) : snapshot->stored(i);
+    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
+      c.weights.push_back(
+          tensor_to_write(part.name, whole.rows(part.first_row, part.rows), whole.dtype(), q));
+  }
+  std::vector<Optimizer::State> state = optimizer.state();
+  for (size_t i = 0; i < state.size(); ++i) {
+    const Tensor t = snapshot == nullptr ? state[i].tensor : snapshot->state(i);
+    c.moments.push_back(tensor_to_write(std::move(state[i].name), t, t.dtype(), q));
   }
   return c;
 }
@@ -148,26 +136,21 @@ std::future<void> start_without_signals(Body body) {
 }  // namespace
 
 Snapshot::Snapshot(Queue& q, const Parameters& params, const Optimizer& optimizer) {
-  const auto add = [&](std::vector<Buffer>& to, const Tensor& like, const char* name) {
-    to.emplace_back();
-    if (like) to.back() = q.arena().make(Category::staging, like.dtype(), like.shape(), name);
+  const auto room_for = [&](const Tensor& like, const char* name) {
+    return q.arena().make(Category::staging, like.dtype(), like.shape(), name);
   };
-  for (int i = 0; i < params.count(); ++i) {
-    add(stored_, is_saved(params, i) ? params.stored(i) : Tensor(), "staged parameter");
-    add(m_, optimizer.first_moment(i), "staged first moment");
-    add(v_, optimizer.second_moment(i), "staged second moment");
-  }
+  for (int i = 0; i < params.count(); ++i)
+    stored_.push_back(is_saved(params, i) ? room_for(params.stored(i), "staged parameter")
+                                          : Buffer());
+  for (const Optimizer::State& s : optimizer.state())
+    state_.push_back(room_for(s.tensor, "staged optimizer state"));
 }
 
 void Snapshot::capture(Queue& q, const Parameters& params, const Optimizer& optimizer) {
-  const auto copy = [&](const Tensor& to, const Tensor& from) {
-    if (to) cast(q, to, from);
-  };
-  for (int i = 0; i < params.count(); ++i) {
-    copy(stored(i), params.stored(i));
-    copy(first_moment(i), optimizer.first_moment(i));
-    copy(second_moment(i), optimizer.second_moment(i));
-  }
+  for (int i = 0; i < params.count(); ++i)
+    if (is_saved(params, i)) copy(q, stored(i), params.stored(i));
+  const std::vector<Optimizer::State> now = optimizer.state();
+  for (size_t i = 0; i < now.size(); ++i) copy(q, state(i), now[i].tensor);
   q.synchronize();
 }
 
@@ -192,12 +175,11 @@ void CheckpointSaver::save(SaveRequest request) {
     return all;
   };
   if (snapshot_ == nullptr) {
-    const Contents contents =
-        wanted(contents_of(params_, optimizer_, Live{params_, optimizer_}, &q_));
+    const Contents contents = wanted(contents_of(params_, optimizer_, nullptr, q_));
     return write_checkpoint(contents, request, Threads::all);
   }
   snapshot_->capture(q_, params_, optimizer_);
-  Contents contents = wanted(contents_of(params_, optimizer_, *snapshot_, nullptr));
+  Contents contents = wanted(contents_of(params_, optimizer_, snapshot_, q_));
   running_ = start_without_signals([contents = std::move(contents), request = std::move(request)] {
     write_checkpoint(contents, request, Threads::one);
   });
@@ -214,12 +196,9 @@ bool CheckpointSaver::busy() const {
 
 int64_t CheckpointSaver::bytes() const {
   int64_t bytes = 0;
-  for (int i = 0; i < params_.count(); ++i) {
-    if (!is_saved(params_, i)) continue;
-    for (const Tensor& t :
-         {params_.stored(i), optimizer_.first_moment(i), optimizer_.second_moment(i)})
-      if (t) bytes += t.nbytes();
-  }
+  for (int i = 0; i < params_.count(); ++i)
+    if (is_saved(params_, i)) bytes += params_.stored(i).nbytes();
+  for (const Optimizer::State& s : optimizer_.state()) bytes += s.tensor.nbytes();
   return bytes;
 }
 

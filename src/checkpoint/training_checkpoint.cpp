@@ -1,7 +1,5 @@
 #include "checkpoint/training_checkpoint.h"
 
-#include <fmt/format.h>
-
 #include <charconv>
 
 #include "base/json_text.h"
@@ -13,19 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<TensorToRead> moment_parts(const Parameters& params, const Optimizer& optimizer) {
-  std::vector<TensorToRead> parts;
-  for (int i = 0; i < params.count(); ++i)
-    for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts) {
-      const auto add = [&](std::string_view moment, const Tensor& tensor) {
-        if (tensor)
-          parts.push_back(
-              {fmt::format("{}.{}", part.name, moment), tensor.rows(part.first_row, part.rows)});
-      };
-      add(optimizer.first_moment_name(), optimizer.first_moment(i));
-      add(optimizer.second_moment_name(), optimizer.second_moment(i));
-    }
-  return parts;
+std::vector<TensorToRead> state_of(const Optimizer& optimizer) {
+  std::vector<TensorToRead> tensors;
+  for (const Optimizer::State& s : optimizer.state()) tensors.push_back({s.name, s.tensor});
+  return tensors;
 }
 
 std::string metadata(const SafetensorsFile& file, const char* key) {
@@ -74,7 +63,7 @@ TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer
           file.path().string(), name_of(optimizer.options().kind), in_quotes(kind));
   TensorEntries found;
   for (const StoredTensor& t : file.tensors()) found[t.name] = {&file, &t};
-  const auto moments = moment_parts(params, optimizer);
+  const auto moments = state_of(optimizer);
   const std::string problems = differences(moments, found, {.same_type = true, .may_ignore = {}});
   require(problems.empty(), Fault::file,
           "{}: the moments are not those of this run's {}: {}; resume with the optimizer and the "

@@ -12,9 +12,8 @@
 // A training checkpoint is a model's folder, or, where the model has adapters, an adapter's
 // (adapter.h), with
 //   training_state/state.json             a TrainingState
-//   training_state/optimizer.safetensors  "NAME.exp_avg", "NAME.exp_avg_sq" or
-//                                         "NAME.momentum_buffer" for every tensor NAME that is
-//                                         trained; its metadata: "optimizer" and "steps"
+//   training_state/optimizer.safetensors  Optimizer::state(), by its names ("NAME.exp_avg" of a
+//                                         tensor NAME); its metadata: "optimizer" and "steps"
 //   MANIFEST.json                         manifest.h
 namespace capstan {
 
@@ -53,13 +52,13 @@ class Snapshot {
   // Copies the stored parameters and the moments of what is trained; done on return.
   void capture(Queue& q, const Parameters& params, const Optimizer& optimizer);
 
-  // Of parameter i; absent where it is frozen, or the optimizer has none.
+  // Of parameter i; absent where it is not saved.
   Tensor stored(int i) const { return *stored_[static_cast<size_t>(i)]; }
-  Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
-  Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
+  // Of the optimizer's state(), in its order.
+  Tensor state(size_t i) const { return *state_[i]; }
 
  private:
-  std::vector<Buffer> stored_, m_, v_;
+  std::vector<Buffer> stored_, state_;
 };
 
 // What one save writes.

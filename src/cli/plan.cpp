@@ -73,12 +73,12 @@ ModelSpec spec_of(const TrainOptions& o) {
   return make_spec(o.model, o.decay, o.lora, o.quantize);
 }
 
+// Of a checkpoint to go on from.
 int64_t disk_bytes(const TrainOptions& o) {
-  const auto types = types_of(o.precision);
-  const int64_t n = spec_of(o).trainable_count();
-  const bool adamw = o.optimizer.kind == OptimizerOptions::Kind::adamw;
-  const int64_t moments = adamw ? 2 : (o.optimizer.momentum > 0 ? 1 : 0);
-  return n * (size_of(types.master) + moments * size_of(types.state));
+  Arena arena;
+  Queue q(Device::sim, arena);
+  Trainer trainer(q, o);
+  return CheckpointSaver(q, trainer.params(), trainer.optimizer(), nullptr).bytes();
 }
 
 void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {

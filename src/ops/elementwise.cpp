@@ -41,6 +41,16 @@ void cast(Queue& q, Tensor y, Tensor x) {
   }
 }
 
+void copy(Queue& q, Tensor y, Tensor x) {
+  check::exact("copy", "y", y, x.dtype(), x.shape());
+  check::contiguous("copy", "x", x);
+  const auto span = q.account("copy", {.bytes = static_cast<double>(y.nbytes() + x.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::copy(y, x);
+    case Device::sim: return;
+  }
+}
+
 void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first) {
   check_stored("fill_normal", "y", y);
   require(first >= 0, Fault::bug, "fill_normal: first must not be negative, but is {}", first);

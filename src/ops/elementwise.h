@@ -13,6 +13,9 @@ void fill(Queue& q, Tensor y, float value);
 // matrices may have row strides.
 void cast(Queue& q, Tensor y, Tensor x);
 
+// y = x, bit for bit. Any type, the same on both sides; shapes agree.
+void copy(Queue& q, Tensor y, Tensor x);
+
 // y[i] ~ N(0, std^2), value i a function of (key, first + i) alone, so that a slice of a parameter
 // is initialised as the whole would be.
 void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first = 0);

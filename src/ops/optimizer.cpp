@@ -35,6 +35,26 @@ void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
   }
 }
 
+void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
+               const AdamWStep& s) {
+  check_parameter("adamw8bit", p);
+  const int64_t n = p.weight.numel(), blocks = adamw8bit_blocks(n);
+  for (const Tensor& moment : {p.m, p.v})
+    check::exact("adamw8bit", "a moment", moment, DType::u8, p.weight.shape());
+  for (const Tensor& scales : {absmax.m, absmax.v})
+    check::exact("adamw8bit", "absmax", scales, DType::f32, {blocks});
+  require(s.step >= 1, Fault::bug, "adamw8bit: step must be 1 or more, but is {}", s.step);
+  // Beside adamw's: widening, the largest of each block, a division and a comparison.
+  const auto span = q.account(
+      "adamw8bit",
+      {.flops = 22 * static_cast<double>(n),
+       .bytes = bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()))});
+  switch (q.device()) {
+    case Device::cpu: return cpu::adamw8bit(p, absmax, s);
+    case Device::sim: return;
+  }
+}
+
 void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
   check_parameter("sgd", p);
   if (s.momentum != 0) check::dense("sgd", "m", p.m, p.weight.shape());

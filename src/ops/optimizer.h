@@ -24,6 +24,26 @@ struct AdamWStep {
 // w -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)      (as torch.optim.AdamW)
 void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s);
 
+// AdamW whose moments are in 8 bits, as bitsandbytes' AdamW8bit keeps them. p.m and p.v are u8
+// [weight's shape]; the values of a tensor, row after row, make blocks of 256, of which the last
+// may be shorter, and each block b has its largest magnitude in `absmax` [ceil(n / 256)]:
+//   m[i] = signed[p.m[i]] * absmax.m[i / 256];  v[i] = unsigned[p.v[i]] * absmax.v[i / 256]
+// with the 256 values of 8-bit dynamic quantization (Dettmers, 2015), from -0.993 to 1 and from 0
+// to 1. Both moments are widened to f32, updated as adamw does, used for the weight, and then
+// rounded: p.m[i] is the nearest to m[i] / absmax, halfway the lower. A block of zeros has
+// absmax 0 and the code of 0; zeros in all four tensors are the state before the first step.
+//
+// The result does not depend on the number of threads.
+inline constexpr int64_t kAdamW8bitBlock = 256;
+constexpr int64_t adamw8bit_blocks(int64_t n) {
+  return (n + kAdamW8bitBlock - 1) / kAdamW8bitBlock;
+}
+struct MomentScales {
+  Tensor m, v;  // f32
+};
+void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
+               const AdamWStep& s);
+
 struct SgdStep {
   float lr = 1e-3f, momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false;

@@ -1,59 +1,118 @@
 #include "optim/optimizer.h"
 
+#include <fmt/format.h>
+
+#include <array>
 #include <cmath>
 
-#include "ops/optimizer.h"
-
 namespace capstan {
+namespace {
 
-std::string_view name_of(OptimizerOptions::Kind kind) {
-  return kind == OptimizerOptions::Kind::adamw ? "AdamW" : "SGD";
+using Kind = OptimizerOptions::Kind;
+
+struct NamedClass {
+  std::string_view name;
+  OptimizerClass is;
+};
+constexpr std::array<NamedClass, 5> kClasses = {{{"AdamW", {Kind::adamw, false}},
+                                                 {"SGD", {Kind::sgd, false}},
+                                                 {"AdamW8bit", {Kind::adamw8bit, false}},
+                                                 {"PagedAdamW", {Kind::adamw, true}},
+                                                 {"PagedAdamW8bit", {Kind::adamw8bit, true}}}};
+
+// bitsandbytes' min_8bit_size: what quantization saves on fewer is not worth its error.
+constexpr int64_t kFewest8bit = 4096;
+
+// A vector's length or a matrix's rows are given; the rest of the shape stays.
+Shape with_rows(Shape shape, int64_t rows) {
+  shape[0] = rows;
+  return shape;
 }
 
-OptimizerOptions::Kind parse_optimizer(std::string_view name) {
-  if (name == "AdamW" || name == "torch.optim.AdamW") return OptimizerOptions::Kind::adamw;
-  if (name == "SGD" || name == "torch.optim.SGD") return OptimizerOptions::Kind::sgd;
-  fail(Fault::usage, "optimizer: '{}' is not one of AdamW, SGD", name);
+float f(double x) {
+  return static_cast<float>(x);
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::adamw: return "AdamW";
+    case Kind::adamw8bit: return "AdamW8bit";
+    case Kind::sgd: return "SGD";
+  }
+  return "?";
+}
+
+OptimizerClass parse_optimizer(std::string_view name) {
+  std::string_view word = name;
+  for (const std::string_view module : {"torch.optim.", "bitsandbytes.optim.", "bnb.optim."})
+    if (name.starts_with(module)) word = name.substr(module.size());
+  for (const NamedClass& c : kClasses)
+    if (word == c.name) return c.is;
+  fail(Fault::usage,
+       "optimizer: '{}' is not one of AdamW, SGD, AdamW8bit, PagedAdamW, "
+       "PagedAdamW8bit",
+       name);
 }
 
 Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options)
     : params_(params), options_(options) {
-  const bool adam = options.kind == OptimizerOptions::Kind::adamw;
-  m_.resize(params.spec().params.size());
-  v_.resize(m_.size());
-  // Zeros, because the setup's memory is.
-  const auto moment = [&](const Shape& shape, const char* name) {
-    return q.arena().make(Category::optimizer, params.types().state, shape, name);
-  };
-  for (size_t i = 0; i < m_.size(); ++i) {
-    const Shape& shape = params.spec().params[i].shape;
-    if (!params.spec().params[i].trainable) continue;
-    if (adam || options.momentum != 0) m_[i] = moment(shape, "first moment");
-    if (adam) v_[i] = moment(shape, "second moment");
+  for (int i = 0; i < params.count(); ++i) {
+    const Param& param = params.spec().params[static_cast<size_t>(i)];
+    if (!param.trainable) continue;
+    if (options.kind != Kind::adamw8bit)
+      pieces_.push_back(make_piece(q.arena(), i, 0, param.shape[0]));
+    else
+      for (const Part& part : param.parts)
+        pieces_.push_back(make_piece(q.arena(), i, part.first_row, part.rows));
   }
+}
+
+// Zeros, because the setup's memory is.
+Optimizer::Piece Optimizer::make_piece(Arena& arena, int param, int64_t first_row,
+                                       int64_t rows) const {
+  Piece piece{.param = param,
+              .first_row = first_row,
+              .rows = rows,
+              .m = {},
+              .v = {},
+              .m_absmax = {},
+              .v_absmax = {}};
+  const Shape shape = with_rows(params_.spec().params[static_cast<size_t>(param)].shape, rows);
+  const auto make = [&](DType type, const Shape& of, const char* name) {
+    return arena.make(Category::optimizer, type, of, name);
+  };
+  const bool few_bits = options_.kind == Kind::adamw8bit && shape.numel() >= kFewest8bit &&
+                        param != params_.spec().embedding;
+  DType type = params_.types().state;
+  if (options_.kind == Kind::adamw8bit) type = few_bits ? DType::u8 : DType::f32;
+  if (options_.kind != Kind::sgd || options_.momentum != 0)
+    piece.m = make(type, shape, "first moment");
+  if (options_.kind != Kind::sgd) piece.v = make(type, shape, "second moment");
+  if (few_bits) {
+    piece.m_absmax = make(DType::f32, {adamw8bit_blocks(shape.numel())}, "first moment's scales");
+    piece.v_absmax = make(DType::f32, {adamw8bit_blocks(shape.numel())}, "second moment's scales");
+  }
+  return piece;
 }
 
 void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
   ++steps_;
-  const auto f = [](double x) { return static_cast<float>(x); };
-  for (int i = 0; i < params_.count(); ++i) {
-    if (!params_.spec().trainable(i)) continue;
-    const OptimizerOperands operands{.weight = params_.weight(i),
-                                     .master = params_.master(i),
-                                     .grad = params_.grad(i),
-                                     .m = first_moment(i),
-                                     .v = second_moment(i),
+  for (const Piece& piece : pieces_) {
+    const auto rows = [&](const Tensor& t) {
+      return t ? t.rows(piece.first_row, piece.rows) : Tensor();
+    };
+    const OptimizerOperands operands{.weight = rows(params_.weight(piece.param)),
+                                     .master = rows(params_.master(piece.param)),
+                                     .grad = rows(params_.grad(piece.param)),
+                                     .m = *piece.m,
+                                     .v = *piece.v,
                                      .grad_scale = grad_scale};
-    const bool decays = params_.spec().params[static_cast<size_t>(i)].decay;
+    const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
     const double decay = decays ? options_.weight_decay : 0;
-    if (options_.kind == OptimizerOptions::Kind::adamw)
-      adamw(q, operands,
-            {.lr = f(lr),
-             .beta1 = f(options_.beta1),
-             .beta2 = f(options_.beta2),
-             .eps = f(options_.eps),
-             .weight_decay = f(decay),
-             .step = steps_});
+    if (options_.kind != Kind::sgd)
+      update_adamw(q, piece, operands, lr, decay);
     else
       sgd(q, operands,
           {.lr = f(lr),
@@ -65,18 +124,41 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
   }
 }
 
+void Optimizer::update_adamw(Queue& q, const Piece& piece, const OptimizerOperands& operands,
+                             double lr, double decay) const {
+  const AdamWStep step{.lr = f(lr),
+                       .beta1 = f(options_.beta1),
+                       .beta2 = f(options_.beta2),
+                       .eps = f(options_.eps),
+                       .weight_decay = f(decay),
+                       .step = steps_};
+  if (*piece.m_absmax)
+    adamw8bit(q, operands, {.m = *piece.m_absmax, .v = *piece.v_absmax}, step);
+  else
+    adamw(q, operands, step);
+}
+
 void Optimizer::restore(int64_t steps) {
   require(steps >= 0, Fault::bug, "optimizer: restored after {} steps", steps);
   steps_ = steps;
 }
 
-std::string_view Optimizer::first_moment_name() const {
-  if (options_.kind == OptimizerOptions::Kind::adamw) return "exp_avg";
-  return options_.momentum != 0 ? "momentum_buffer" : "";
-}
-
-std::string_view Optimizer::second_moment_name() const {
-  return options_.kind == OptimizerOptions::Kind::adamw ? "exp_avg_sq" : "";
+std::vector<Optimizer::State> Optimizer::state() const {
+  std::vector<State> all;
+  const bool sgd = options_.kind == Kind::sgd;
+  for (const Piece& piece : pieces_)
+    for (const Part& part : params_.spec().params[static_cast<size_t>(piece.param)].parts) {
+      const int64_t first = part.first_row - piece.first_row;
+      if (first < 0 || first >= piece.rows) continue;
+      const auto add = [&](const Buffer& moment, const Buffer& absmax, const char* name) {
+        if (!*moment) return;
+        all.push_back({fmt::format("{}.{}", part.name, name), moment->rows(first, part.rows)});
+        if (*absmax) all.push_back({fmt::format("{}.{}.absmax", part.name, name), *absmax});
+      };
+      add(piece.m, piece.m_absmax, sgd ? "momentum_buffer" : "exp_avg");
+      add(piece.v, piece.v_absmax, "exp_avg_sq");
+    }
+  return all;
 }
 
 GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<float>(max_norm)) {

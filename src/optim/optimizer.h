@@ -1,24 +1,39 @@
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "model/parameters.h"
+#include "ops/optimizer.h"
 
 namespace capstan {
 
 struct OptimizerOptions {
-  enum class Kind : uint8_t { adamw, sgd };
+  enum class Kind : uint8_t { adamw, adamw8bit, sgd };
   Kind kind = Kind::adamw;
+  bool paged = false;  // the state lives in host memory, whichever device computes
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
   double momentum = 0, dampening = 0;             // SGD
   bool nesterov = false;                          // SGD
   double weight_decay = 0.01;                     // on parameters that the spec marks
 };
 std::string_view name_of(OptimizerOptions::Kind kind);
-OptimizerOptions::Kind parse_optimizer(std::string_view name);  // throws Fault::usage
+
+// A class by its name alone, or with the module that has it: "AdamW", "torch.optim.SGD",
+// "bitsandbytes.optim.PagedAdamW8bit". Throws Fault::usage, listing them.
+struct OptimizerClass {
+  OptimizerOptions::Kind kind{};
+  bool paged = false;
+  bool operator==(const OptimizerClass&) const = default;
+};
+OptimizerClass parse_optimizer(std::string_view name);
 
 // The moments of all trainable parameters, and the update.
+//
+// AdamW8bit is bitsandbytes': each tensor of the checkpoint (a part of a parameter) has moments in
+// 8 bits with blocks of its own, but for those of fewer than 4096 values and the embedding, whose
+// moments are f32 in every precision.
 class Optimizer {
  public:
   // Takes the moments from the arena, outside of a phase: as zeros. The parameters must outlive
@@ -29,22 +44,37 @@ class Optimizer {
   void update(Queue& q, double lr, Tensor grad_scale);
 
   int64_t steps() const { return steps_; }  // done so far
-  // Goes on after that many steps, with moments that were written from outside.
+  // Goes on after that many steps, with a state that was written from outside.
   void restore(int64_t steps);
-  // Absent where the method has no such moment, and for frozen rows.
-  Tensor first_moment(int i) const { return *m_[static_cast<size_t>(i)]; }
-  Tensor second_moment(int i) const { return *v_[static_cast<size_t>(i)]; }
-  // As torch.optim calls them: "exp_avg" and "exp_avg_sq", or "momentum_buffer". Empty where the
-  // method has no such moment.
-  std::string_view first_moment_name() const;
-  std::string_view second_moment_name() const;
+
+  // All that a step changes beside the weights, in the order of the spec; for each part NAME of a
+  // trainable parameter, as torch.optim calls it:
+  //   "NAME.exp_avg", "NAME.exp_avg_sq"                AdamW, in the shape of NAME
+  //   "NAME.exp_avg.absmax", "NAME.exp_avg_sq.absmax"  beside those in 8 bits (ops/optimizer.h)
+  //   "NAME.momentum_buffer"                           SGD with momentum
+  struct State {
+    std::string name;
+    Tensor tensor;  // a contiguous view
+  };
+  std::vector<State> state() const;
   const OptimizerOptions& options() const { return options_; }
 
  private:
+  // Rows of a parameter that are updated by one call: all of them, or those of one part where each
+  // is quantized on its own.
+  struct Piece {
+    int param = 0;
+    int64_t first_row = 0, rows = 0;
+    Buffer m, v, m_absmax, v_absmax;
+  };
+  Piece make_piece(Arena& arena, int param, int64_t first_row, int64_t rows) const;
+  void update_adamw(Queue& q, const Piece& piece, const OptimizerOperands& operands, double lr,
+                    double decay) const;
+
   Parameters& params_;
   OptimizerOptions options_;
   int64_t steps_ = 0;
-  std::vector<Buffer> m_, v_;
+  std::vector<Piece> pieces_;
 };
 
 // The norm of all gradients together, and the factor that keeps it at most max_norm.

@@ -159,7 +159,12 @@ const std::vector<Option> kTrainOptions = {
 };
 
 const std::vector<Option> kOptimizer = {
-    {"optimizer", &R::optimizer, oneof, kAll, "method", {"AdamW", "SGD"}},
+    {"optimizer",
+     &R::optimizer,
+     oneof,
+     kAll,
+     "method; 8bit: with moments in 8 bits, Paged: with its state in host memory",
+     {"AdamW", "SGD", "AdamW8bit", "PagedAdamW", "PagedAdamW8bit"}},
     {"optimizer.lr", &R::lr, positive, kAll, "peak learning rate"},
     {"optimizer.weight_decay", &R::weight_decay, not_negative, kAll,
      "pull of the weights to zero; not given: 0.01 for AdamW, 0 for SGD"},

@@ -86,7 +86,7 @@ std::string RecipeInput::without_effect(std::string_view key) const {
   const Recipe& r = recipe_;
   const bool sgd = r.optimizer == "SGD";
   if (sgd && is_in(kAdamw)) return "AdamW has it, and the optimizer is SGD";
-  if (!sgd && is_in(kSgd)) return "SGD has it, and the optimizer is AdamW";
+  if (!sgd && is_in(kSgd)) return fmt::format("SGD has it, and the optimizer is {}", r.optimizer);
   const bool extra = key == "optimizer.dampening" || (key == "optimizer.nesterov" && r.nesterov);
   if (extra && r.momentum == 0) return "needs an optimizer.momentum above 0";
   if (extra && r.nesterov && r.dampening > 0)

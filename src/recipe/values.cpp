@@ -87,11 +87,12 @@ Betas betas(const Option& o, std::string_view text) {
           number(o, trimmed(inner.substr(comma + 1), " "))};
 }
 
-// Of a class only its name counts: "torch.optim.AdamW", "litgpt.data.Alpaca2k".
+// Of a class only its name counts: "bitsandbytes.optim.AdamW8bit", "litgpt.data.Alpaca2k".
 std::string_view class_name(const Option& o, std::string_view text) {
   const std::string_view key = o.key;
   if (key != "data" && key != "optimizer") return text;
-  for (const std::string_view module : {"torch.optim.", "litgpt.data."})
+  for (const std::string_view module :
+       {"torch.optim.", "bitsandbytes.optim.", "bnb.optim.", "litgpt.data."})
     if (text.starts_with(module)) return text.substr(module.size());
   return text;
 }
@@ -167,6 +168,20 @@ std::string short_key(std::string_view key) {
   return std::string(key);
 }
 
+// Arguments of bitsandbytes' optimizers that have one value here; empty for other keys.
+std::string_view fixed_value(std::string_view key) {
+  static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
+      {"optimizer.amsgrad", "false"},
+      {"optimizer.min_8bit_size", "4096, for AdamW8bit"},
+      {"optimizer.block_wise", "true, for AdamW8bit"},
+      {"optimizer.percentile_clipping", "100 (none; train.max_norm clips)"},
+      {"optimizer.optim_bits", "in the optimizer's name: AdamW or AdamW8bit"},
+      {"optimizer.is_paged", "in the optimizer's name: PagedAdamW, PagedAdamW8bit"}};
+  for (const auto& [name, value] : kFixed)
+    if (key == name) return value;
+  return "";
+}
+
 }  // namespace
 
 void set_option(Recipe& recipe, const Option& o, std::string_view text) {
@@ -184,6 +199,8 @@ const Option& find_option(std::string_view key) {
     if (wanted == o.key) return o;
     keys.emplace_back(o.key);
   }
+  const std::string_view fixed = fixed_value(wanted);
+  require(fixed.empty(), Fault::usage, "{}: is always {}; leave it out", key, fixed);
   fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest(wanted, keys));
 }
 

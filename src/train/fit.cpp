@@ -46,6 +46,11 @@ int64_t group_memory() {
 }
 
 bool fits(const TrainOptions& options, int64_t available) {
+  // Weights alone, in half a byte at the least, may tell without a plan.
+  const int64_t count = make_spec(options.model).parameter_count();
+  const int64_t halves =
+      options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
+  if (count / 2 > available / halves) return false;
   return Trainer::plan(options).total_bytes <= available;
 }
 
@@ -68,6 +73,12 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, in
     return fits(in_micro_batches(options, m), available);
   });
   return end == divisors.begin() ? 0 : end[-1];
+}
+
+OptimizerOptions plain_sgd() {
+  OptimizerOptions o;
+  o.kind = OptimizerOptions::Kind::sgd;
+  return o;
 }
 
 // Single changes that make the run fit, as "key: value".
@@ -93,10 +104,10 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   if (options.lora && options.quantize == Quantize::none)
     attempt("quantize: bnb.nf4", [](auto& o) { o.quantize = Quantize::nf4; });
   if (options.optimizer.kind == OptimizerOptions::Kind::adamw)
-    attempt("optimizer: SGD", [](auto& o) {
-      o.optimizer = {};
-      o.optimizer.kind = OptimizerOptions::Kind::sgd;
-    });
+    attempt("optimizer: AdamW8bit",
+            [](auto& o) { o.optimizer.kind = OptimizerOptions::Kind::adamw8bit; });
+  if (options.optimizer.kind != OptimizerOptions::Kind::sgd)
+    attempt("optimizer: SGD", [](auto& o) { o.optimizer = plain_sgd(); });
   return changes;
 }
 
@@ -125,8 +136,12 @@ std::string joint_change(TrainOptions options, int64_t available) {
     options = in_micro_batches(options, 1);
     if (enough("train.micro_batch_size: 1")) return together();
   }
-  options.optimizer = {};
-  options.optimizer.kind = OptimizerOptions::Kind::sgd;
+  if (options.optimizer.kind == OptimizerOptions::Kind::adamw) {
+    options.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
+    if (enough("optimizer: AdamW8bit")) return together();
+    taken.pop_back();  // SGD takes its place
+  }
+  options.optimizer = plain_sgd();
   return enough("optimizer: SGD") ? together() : "";
 }
 

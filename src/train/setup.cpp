@@ -215,7 +215,9 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.precision = r.precision.empty() ? Precision::f32_true : parse_precision(r.precision);
   o.recompute = parse_recompute(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
-  o.optimizer = {.kind = parse_optimizer(r.optimizer),
+  const OptimizerClass method = parse_optimizer(r.optimizer);
+  o.optimizer = {.kind = method.kind,
+                 .paged = method.paged,
                  .beta1 = r.betas.first,
                  .beta2 = r.betas.second,
                  .eps = r.eps,

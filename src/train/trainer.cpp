@@ -48,6 +48,8 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
+  if (options.optimizer.paged && q.device() == Device::cpu)
+    log::info("optimizer: paged changes nothing here: on the CPU all state is in host memory");
 }
 
 MemoryPlan Trainer::plan(const TrainOptions& options) {

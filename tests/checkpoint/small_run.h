@@ -12,9 +12,9 @@ namespace capstan {
 // A small model with its optimizer, whose values tell the step that they are of.
 struct SmallRun {
   explicit SmallRun(Precision precision = Precision::f32_true, const OptimizerOptions& options = {},
-                    const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none)
-      : model(small("LlamaForCausalLM"), precision, lora, quantize),
-        optimizer(model.queue, model.params, options) {}
+                    const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none,
+                    const ModelConfig& config = small("LlamaForCausalLM"))
+      : model(config, precision, lora, quantize), optimizer(model.queue, model.params, options) {}
 
   // Every number that is trained differs from place to place and from step to step.
   void set(int64_t step) {
@@ -55,12 +55,9 @@ struct SmallRun {
 
   template <class Body>
   void for_each_tensor(const Body& body) {
-    for (int i = 0; i < model.params.count(); ++i) {
-      if (!model.params.spec().trainable(i)) continue;
-      for (const Tensor& t :
-           {model.params.stored(i), optimizer.first_moment(i), optimizer.second_moment(i)})
-        if (t) body(t);
-    }
+    for (int i = 0; i < model.params.count(); ++i)
+      if (model.params.spec().trainable(i)) body(model.params.stored(i));
+    for (const Optimizer::State& s : optimizer.state()) body(s.tensor);
   }
 
   static TrainingState state(int64_t step) {

@@ -50,13 +50,28 @@ struct Model {
   Parameters params;
 };
 
+// The state of one tensor of a checkpoint; absent where there is none.
+Tensor find(const Optimizer& optimizer, const std::string& name) {
+  for (const Optimizer::State& s : optimizer.state())
+    if (s.name == name) return s.tensor;
+  return {};
+}
+
+// A moment of all of parameter i, whose parts lie one after the other.
+Tensor of_parameter(const Optimizer& optimizer, const Parameters& params, int i, const char* name) {
+  const Param& param = params.spec().params[idx(i)];
+  const Tensor first = find(optimizer, param.parts[0].name + "." + name);
+  return first ? Tensor(first.raw(), first.dtype(), param.shape) : Tensor();
+}
+
 TEST(Optimizer, AdamWHasTwoMomentsOfEachParameterInTheTypeOfThePrecision) {
   for (const Precision p : kPrecisions) {
     Model m(p);
     const Optimizer optimizer(m.q, m.params, {});
     const DType state = p == Precision::bf16_true ? DType::bf16 : DType::f32;
     for (int i = 0; i < m.params.count(); ++i)
-      for (const Tensor& moment : {optimizer.first_moment(i), optimizer.second_moment(i)}) {
+      for (const char* name : {"exp_avg", "exp_avg_sq"}) {
+        const Tensor moment = of_parameter(optimizer, m.params, i, name);
         EXPECT_EQ(moment.dtype(), state) << name_of(p);
         EXPECT_EQ(moment.shape(), m.params.weight(i).shape());
         EXPECT_EQ(norm(m.values(moment)), 0);
@@ -70,12 +85,14 @@ TEST(Optimizer, SgdHasAMomentOnlyWithMomentum) {
   using Kind = OptimizerOptions::Kind;
   const Optimizer plain(m.q, m.params, {.kind = Kind::sgd});
   const Optimizer heavy(m.q, m.params, {.kind = Kind::sgd, .momentum = 0.9});
+  EXPECT_TRUE(plain.state().empty());
+  size_t parts = 0;
   for (int i = 0; i < m.params.count(); ++i) {
-    EXPECT_FALSE(plain.first_moment(i));
-    EXPECT_FALSE(plain.second_moment(i));
-    EXPECT_EQ(heavy.first_moment(i).shape(), m.params.weight(i).shape());
-    EXPECT_FALSE(heavy.second_moment(i));
+    parts += m.params.spec().params[idx(i)].parts.size();
+    EXPECT_EQ(of_parameter(heavy, m.params, i, "momentum_buffer").shape(),
+              m.params.weight(i).shape());
   }
+  EXPECT_EQ(heavy.state().size(), parts);
 }
 
 // Moments are planned memory like any other.
@@ -103,8 +120,8 @@ void expect_equal_by_hand(Precision precision, const OptimizerOptions& options, 
   Optimizer optimizer(m.q, m.params, options);
   std::vector<Buffer> first, second;
   for (int i = 0; i < hand.params.count(); ++i) {
-    first.push_back(hand.copy(optimizer.first_moment(i)));
-    second.push_back(hand.copy(optimizer.second_moment(i)));
+    first.push_back(hand.copy(of_parameter(optimizer, m.params, i, "exp_avg")));
+    second.push_back(hand.copy(of_parameter(optimizer, m.params, i, "exp_avg_sq")));
   }
   const Buffer scale = m.scale(0.5);
   for (int64_t step = 1; step <= 3; ++step) {
@@ -125,8 +142,9 @@ void expect_equal_by_hand(Precision precision, const OptimizerOptions& options, 
   for (int i = 0; i < m.params.count(); ++i) {
     EXPECT_EQ(m.values(m.params.weight(i)), m.values(hand.params.weight(i))) << name_of(precision);
     EXPECT_EQ(m.values(m.params.stored(i)), m.values(hand.params.stored(i))) << name_of(precision);
-    EXPECT_EQ(m.values(optimizer.first_moment(i)), m.values(*first[idx(i)]));
-    EXPECT_EQ(m.values(optimizer.second_moment(i)), m.values(*second[idx(i)]));
+    EXPECT_EQ(m.values(of_parameter(optimizer, m.params, i, "exp_avg")), m.values(*first[idx(i)]));
+    EXPECT_EQ(m.values(of_parameter(optimizer, m.params, i, "exp_avg_sq")),
+              m.values(*second[idx(i)]));
   }
 }
 
@@ -154,7 +172,7 @@ TEST(Optimizer, SgdIsTheOpOnEachParameter) {
     const Buffer scale = m.scale(0.5);
     std::vector<Buffer> moments;
     for (int i = 0; i < hand.params.count(); ++i)
-      moments.push_back(hand.copy(optimizer.first_moment(i)));
+      moments.push_back(hand.copy(of_parameter(optimizer, m.params, i, "momentum_buffer")));
     for (int64_t step = 1; step <= 3; ++step) {
       optimizer.update(m.q, 0.1, scale);
       for (int i = 0; i < hand.params.count(); ++i)
@@ -206,14 +224,16 @@ TEST(Optimizer, InMixedPrecisionTheMasterKeepsWhatTheWeightCannotHold) {
   }
 }
 
-TEST(Optimizer, NamesAreReadBackAlsoAsPyTorchHasThem) {
+TEST(Optimizer, NamesAreReadBackAlsoAsPyTorchAndBitsandbytesHaveThem) {
   using Kind = OptimizerOptions::Kind;
-  for (const Kind k : {Kind::adamw, Kind::sgd}) {
-    EXPECT_EQ(parse_optimizer(name_of(k)), k);
-    EXPECT_EQ(parse_optimizer("torch.optim." + std::string(name_of(k))), k);
-  }
+  for (const Kind k : {Kind::adamw, Kind::sgd, Kind::adamw8bit})
+    for (const char* module : {"", "torch.optim.", "bitsandbytes.optim.", "bnb.optim."})
+      EXPECT_EQ(parse_optimizer(module + std::string(name_of(k))), (OptimizerClass{k, false}));
+  EXPECT_EQ(parse_optimizer("PagedAdamW"), (OptimizerClass{Kind::adamw, true}));
+  EXPECT_EQ(parse_optimizer("bitsandbytes.optim.PagedAdamW8bit"),
+            (OptimizerClass{Kind::adamw8bit, true}));
   EXPECT_EQ(message_of(Fault::usage, [] { parse_optimizer("Adam"); }),
-            "optimizer: 'Adam' is not one of AdamW, SGD");
+            "optimizer: 'Adam' is not one of AdamW, SGD, AdamW8bit, PagedAdamW, PagedAdamW8bit");
 }
 
 double norm_of_gradients(Model& m) {
@@ -284,17 +304,20 @@ TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
   }
 }
 
-TEST(Optimizer, MomentsHaveTheNamesOfTorch) {
+TEST(Optimizer, StateHasTheNamesOfTorchForEachPart) {
   Model m(Precision::f32_true);
   const auto names = [&](const OptimizerOptions& options) {
-    const Optimizer o(m.q, m.params, options);
-    return std::pair(o.first_moment_name(), o.second_moment_name());
+    std::vector<std::string> found;
+    for (const Optimizer::State& s : Optimizer(m.q, m.params, options).state())
+      if (s.name.find("k_proj") != std::string::npos) found.push_back(s.name);
+    return found;
   };
-  using Pair = std::pair<std::string_view, std::string_view>;
+  const std::string k = "model.layers.0.self_attn.k_proj.weight.";
+  using Names = std::vector<std::string>;
   using Kind = OptimizerOptions::Kind;
-  EXPECT_EQ(names({}), Pair("exp_avg", "exp_avg_sq"));
-  EXPECT_EQ(names({.kind = Kind::sgd, .momentum = 0.9}), Pair("momentum_buffer", ""));
-  EXPECT_EQ(names({.kind = Kind::sgd}), Pair("", ""));
+  EXPECT_EQ(names({}), (Names{k + "exp_avg", k + "exp_avg_sq"}));
+  EXPECT_EQ(names({.kind = Kind::sgd, .momentum = 0.9}), Names{k + "momentum_buffer"});
+  EXPECT_EQ(names({.kind = Kind::sgd}), Names{});
 }
 
 TEST(Optimizer, GoesOnBitForBitAfterItIsRestored) {
@@ -305,11 +328,10 @@ TEST(Optimizer, GoesOnBitForBitAfterItIsRestored) {
       const Buffer scale = one.scale(1), other_scale = two.scale(1);
       Optimizer through(one.q, one.params, options), resumed(two.q, two.params, options);
       for (int step = 0; step < 3; ++step) through.update(one.q, 1e-2, scale);
-      for (int i = 0; i < one.params.count(); ++i) {
+      for (int i = 0; i < one.params.count(); ++i)
         two.q.upload(two.params.stored(i), one.params.stored(i).raw());
-        for (const auto moment : {&Optimizer::first_moment, &Optimizer::second_moment})
-          if ((through.*moment)(i)) two.q.upload((resumed.*moment)(i), (through.*moment)(i).raw());
-      }
+      for (const Optimizer::State& s : through.state())
+        two.q.upload(find(resumed, s.name), s.tensor.raw());
       two.params.refresh_weights(two.q);
       resumed.restore(through.steps());
       for (int step = 0; step < 2; ++step) {

@@ -153,6 +153,9 @@ TEST(SetOption, NullEmptiesWhatCanBeEmpty) {
 
 TEST(SetOption, OfAClassOnlyTheNameCounts) {
   EXPECT_EQ(with("optimizer", "torch.optim.SGD").optimizer, "SGD");
+  EXPECT_EQ(with("optimizer", "bitsandbytes.optim.AdamW8bit").optimizer, "AdamW8bit");
+  EXPECT_EQ(with("optimizer", "bnb.optim.PagedAdamW8bit").optimizer, "PagedAdamW8bit");
+  EXPECT_EQ(with("optimizer", "bitsandbytes.optim.PagedAdamW").optimizer, "PagedAdamW");
   EXPECT_EQ(with("data", "litgpt.data.Alpaca2k").data, "Alpaca2k");
   EXPECT_NE(refusal("optimizer", "torch.optim.Adam").find("did you mean AdamW?"),
             std::string::npos);

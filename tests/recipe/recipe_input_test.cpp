@@ -177,6 +177,24 @@ TEST_F(Input, ABareOptimizerKeepsWhatTheNewClassHasAndSaysWhatItDropped) {
   EXPECT_NE(input->notes()[0].find("dropped, SGD has none"), std::string::npos);
 }
 
+TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
+  const Recipe r = read(
+      "optimizer:\n  class_path: bitsandbytes.optim.PagedAdamW8bit\n  init_args:\n"
+      "    lr: 0.0002\n    betas: [0.9, 0.95]\n    eps: 1e-7\n    weight_decay: 0.5\n");
+  EXPECT_EQ(r.optimizer, "PagedAdamW8bit");
+  EXPECT_EQ(r.betas, (Betas{0.9, 0.95}));
+  EXPECT_EQ(read("optimizer: AdamW8bit\n").weight_decay, 0.01) << "bitsandbytes' default";
+  EXPECT_EQ(refusal("optimizer:\n  class_path: bnb.optim.AdamW8bit\n  init_args:\n"
+                    "    min_8bit_size: 8192\n    amsgrad: true\n    momentum: 0.9\n"
+                    "    optim_bits: 8\n"),
+            "r.yaml:4:5: optimizer.init_args.min_8bit_size: is always 4096, for AdamW8bit; leave "
+            "it out\n"
+            "r.yaml:5:5: optimizer.init_args.amsgrad: is always false; leave it out\n"
+            "r.yaml:7:5: optimizer.init_args.optim_bits: is always in the optimizer's name: AdamW "
+            "or AdamW8bit; leave it out\n"
+            "r.yaml:6:5: optimizer.momentum: SGD has it, and the optimizer is AdamW8bit");
+}
+
 TEST_F(Input, PretrainingsDefaultLengthGivesWayToAnyOther) {
   EXPECT_TRUE(read("", {}, Task::pretrain).max_tokens);
   EXPECT_FALSE(read("train.max_steps: 5\n", {}, Task::pretrain).max_tokens);

@@ -206,6 +206,29 @@ TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
   }
 }
 
+// Some tensors with moments in 8 bits, some without; and a copy of all to save from.
+TEST(Plan, IsWhatIsAllocatedWithMomentsIn8Bits) {
+  ModelConfig config = all_features();
+  config.hidden = 72;
+  config.intermediate = 70;
+  config.head_dim = 18;
+  const Dataset data = ragged(6, config.vocab);
+  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+    for (const bool single : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(precision), single));
+      const int64_t micro = single ? 6 : 2;
+      auto o = options_for(config, data, precision, Recompute::selective, micro, single);
+      const int64_t usual = at(Trainer::plan(o).highest, Category::optimizer);
+      o.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
+      o.staging = true;
+      const RunResult r = run(o, data, 6, micro, 2);
+      EXPECT_EQ(r.allocated, r.plan.total_bytes);
+      EXPECT_EQ(r.highest, r.plan.highest);
+      EXPECT_LT(at(r.plan.highest, Category::optimizer), usual);
+      EXPECT_EQ(run(o, data, 6, micro, 2), r);
+    }
+}
+
 TEST(Plan, RecomputationAndBf16NeedLess) {
   // Large enough that the panels of bf16's products do not outweigh what bf16 saves.
   ModelConfig config = small_config();

@@ -83,6 +83,45 @@ TEST_F(RequireFit, NamesSeveralChangesWhereOneIsNotEnough) {
       << message;
 }
 
+TEST_F(RequireFit, NamesMomentsIn8BitsBeforeNone) {
+  TrainOptions few = options();
+  few.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
+  const int64_t enough = Trainer::plan(few).total_bytes;
+  ASSERT_LT(enough, total);
+  const std::string message = refusal(enough);
+  const size_t eight = message.find("optimizer: AdamW8bit"), sgd = message.find("optimizer: SGD");
+  EXPECT_LT(eight, sgd) << message;
+  EXPECT_NE(sgd, std::string::npos) << message;
+  EXPECT_EQ(refusal(enough - 1).find("AdamW8bit"), std::string::npos) << refusal(enough - 1);
+  const Fit fit = fit_of(few, 8, enough - 1);
+  for (const std::string& change : fit.changes) EXPECT_NE(change, "optimizer: AdamW8bit");
+}
+
+// With all that costs less taken, moments in 8 bits are enough, or SGD takes their place.
+TEST_F(RequireFit, TakesMomentsIn8BitsAsTheLastButOne) {
+  TrainOptions o = options();
+  o.model.hidden = 512;  // so that the state outweighs what the passes need
+  o.model.intermediate = 1024;
+  o.model.head_dim = 256;
+  o.recompute = Recompute::block;
+  o.precision = Precision::bf16_true;
+  o.limits = {.tokens = 16, .documents = 1, .longest = 16};
+  const auto needs = [&](OptimizerOptions::Kind kind) {
+    TrainOptions with = o;
+    with.optimizer.kind = kind;
+    return Trainer::plan(with).total_bytes;
+  };
+  using Kind = OptimizerOptions::Kind;
+  const int64_t few = needs(Kind::adamw8bit), none = needs(Kind::sgd);
+  ASSERT_LT(few, needs(Kind::adamw));
+  ASSERT_LT(none, few);
+  o.precision = Precision::f32_true;
+  EXPECT_EQ(fit_of(o, 1, few).changes,
+            std::vector<std::string>{"precision: bf16-true with optimizer: AdamW8bit"});
+  EXPECT_EQ(fit_of(o, 1, none).changes,
+            std::vector<std::string>{"precision: bf16-true with optimizer: SGD"});
+}
+
 TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {
   TrainOptions o = options();
   o.staging = true;

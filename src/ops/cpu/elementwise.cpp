@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "base/parallel.h"
 #include "ops/cpu/types.h"
@@ -77,6 +78,13 @@ void cast(const Tensor& y_, const Tensor& x_) {
         }
       });
     });
+  });
+}
+
+void copy(const Tensor& y, const Tensor& x) {
+  parallel_for(y.nbytes(), 4 * kGrain, [&](int64_t begin, int64_t end) {
+    const auto* const from = static_cast<const std::byte*>(x.raw());
+    std::copy(from + begin, from + end, static_cast<std::byte*>(y.raw()) + begin);
   });
 }
 

@@ -8,6 +8,7 @@ namespace capstan::cpu {
 
 void fill(const Tensor& y, float value);
 void cast(const Tensor& y, const Tensor& x);
+void copy(const Tensor& y, const Tensor& x);
 void fill_normal(const Tensor& y, float std, const RngKey& key, int64_t first);
 void fill_uniform(const Tensor& y, float bound, const RngKey& key, int64_t first);
 void scale(const Tensor& y, const Tensor& x, float factor);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "base/parallel.h"
+#include "ops/cpu/dynamic_map.h"
 #include "ops/cpu/types.h"
 
 namespace capstan::cpu {
@@ -60,40 +60,6 @@ Code4 make_fp4() {
   return Code4(v);
 }
 const Code4 kFp4 = make_fp4();
-
-// 8-bit dynamic quantization: seven decades, each with twice the values of the one below, the
-// middles of equal steps between a tenth and one; 0 and 1.
-std::array<float, 256> make_dynamic_map() {
-  std::vector<float> v = {0.0f, 1.0f};
-  constexpr std::array<float, 7> kDecades = {1e-6f, 1e-5f, 1e-4f, 1e-3f, 1e-2f, 1e-1f, 1};
-  for (int i = 0; i < 7; ++i) {
-    const int items = 1 << i;
-    const float step = (1.0f - 0.1f) / static_cast<float>(items);
-    const auto boundary = [&](int k) {  // as torch.linspace: from both ends
-      return 2 * k < items + 1 ? std::fma(step, static_cast<float>(k), 0.1f)
-                               : std::fma(-step, static_cast<float>(items - k), 1.0f);
-    };
-    const float scale = kDecades[static_cast<size_t>(i)];
-    for (int k = 0; k < items; ++k) {
-      const float middle = (boundary(k) + boundary(k + 1)) / 2;
-      v.push_back(scale * middle);
-      v.push_back(-scale * middle);
-    }
-  }
-  std::sort(v.begin(), v.end());
-  std::array<float, 256> map{};
-  std::copy(v.begin(), v.end(), map.begin());
-  return map;
-}
-const std::array<float, 256> kDynamic = make_dynamic_map();
-
-uint8_t nearest_dynamic(float x) {
-  const auto above = std::upper_bound(kDynamic.begin(), kDynamic.end(), x);
-  if (above == kDynamic.begin()) return 0;
-  auto at = above - 1;
-  if (above != kDynamic.end() && *above - x < x - *at) at = above;
-  return static_cast<uint8_t>(at - kDynamic.begin());
-}
 
 bool is_nf4(Quantize kind) {
   return kind == Quantize::nf4 || kind == Quantize::nf4_dq;
@@ -174,6 +140,7 @@ void store_absmax_dq(const QuantizedPart& p, const X* x, int64_t n) {
   for (int64_t b = 0; b < blocks; ++b) sum += block_absmax(x, n, b);
   const auto offset = static_cast<float>(sum / static_cast<double>(blocks));
   p.scale.as<float>()[groups] = offset;
+  const DynamicMap& map = DynamicMap::with_sign();
   parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g) {
       const int64_t first = g * kScaleBlock, count = std::min(kScaleBlock, blocks - first);
@@ -182,7 +149,7 @@ void store_absmax_dq(const QuantizedPart& p, const X* x, int64_t n) {
       const float most = largest(rest, count), inverse = 1.0f / std::max(most, kTiny);
       p.scale.as<float>()[g] = most;
       for (int64_t i = 0; i < count; ++i)
-        p.absmax.as<uint8_t>()[first + i] = nearest_dynamic(product(rest[i], inverse));
+        p.absmax.as<uint8_t>()[first + i] = map.nearest(product(rest[i], inverse));
     }
   });
 }
@@ -193,10 +160,10 @@ const QuantizedPart& part_of(const QuantizedMatrix& m, int64_t row) {
   return m.parts[p];
 }
 
-float absmax_of(const QuantizedPart& p, int64_t block) {
+float absmax_of(const QuantizedPart& p, const DynamicMap& map, int64_t block) {
   if (!p.scale) return p.absmax.as<float>()[block];
   const float* scale = p.scale.as<float>();
-  return product(kDynamic[p.absmax.as<uint8_t>()[block]], scale[block / kScaleBlock]) +
+  return product(map[p.absmax.as<uint8_t>()[block]], scale[block / kScaleBlock]) +
          scale[p.scale.numel() - 1];
 }
 
@@ -225,10 +192,11 @@ void dequantize_row(const QuantizedMatrix& m, int64_t row, int64_t col, int64_t 
                7.874015718698502e-3f;  // 1/127
     return;
   }
+  const DynamicMap& map = DynamicMap::with_sign();
   const std::array<float, 16>& code = (is_nf4(m.kind) ? kNf4 : kFp4).values;
   for (int64_t at = first; at < first + n;) {
     const int64_t block = at / kBlock, end = std::min(first + n, (block + 1) * kBlock);
-    const float most = absmax_of(p, block);
+    const float most = absmax_of(p, map, block);
     std::array<float, 16> scaled;
     for (size_t i = 0; i < 16; ++i) scaled[i] = code[i] * most;
     float* to = out + (at - first);

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace capstan::cpu {
+
+// The 256 values of 8-bit dynamic quantization (Dettmers, 2015), ascending: seven decades, each
+// with twice the values of the one below, the middles of equal steps between a tenth and one; and 0
+// and 1. `with_sign` has each decade's values negated too, `without_sign` twice as many of them.
+// Bit for bit bitsandbytes' create_dynamic_map.
+class DynamicMap {
+ public:
+  static const DynamicMap& with_sign();
+  static const DynamicMap& without_sign();
+
+  float operator[](uint8_t code) const { return values_[code]; }
+  const std::array<float, 256>& values() const { return values_; }
+
+  // The code of the value nearest to x; halfway goes to the lower. NaN has a code, too: some code.
+  uint8_t nearest(float x) const {
+    // The cells of `lowest_` are so narrow that at most one boundary lies in each.
+    const uint8_t code = lowest_[std::bit_cast<uint32_t>(x) >> 16];
+    return static_cast<uint8_t>(code + (x > middles_[code] ? 1 : 0));
+  }
+
+ private:
+  explicit DynamicMap(bool sign);
+
+  std::array<float, 256> values_{};
+  std::array<float, 256> middles_{};  // between code and code + 1; infinity after the last
+  // By the upper half of a float: the code of the lowest float that has it. Few of these 64 KiB are
+  // ever touched: values of moments lie in [-1, 1] and above 1e-7.
+  std::array<uint8_t, 1 << 16> lowest_{};
+};
+
+}  // namespace capstan::cpu

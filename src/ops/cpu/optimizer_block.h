@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/cpu/types.h"
+#include "ops/optimizer.h"
+
+// What the optimizers' loops share.
+namespace capstan::cpu {
+
+// Parameters are walked in blocks that stay in the first-level cache. A block of bf16 is widened
+// into room on the stack and narrowed afterwards, so that one loop serves every mix of types.
+inline constexpr int64_t kOptimizerBlock = 512;
+
+class OptimizerBlock {
+ public:
+  float* load(const Tensor& t, int64_t begin, int64_t n) {
+    if (t.dtype() == DType::f32) return t.as<float>() + begin;
+    const bf16* const from = t.as<bf16>() + begin;
+#pragma omp simd
+    for (int64_t i = 0; i < n; ++i) room_[i] = float(from[i]);
+    return room_;
+  }
+
+ private:
+  alignas(64) float room_[kOptimizerBlock];
+};
+
+// Does nothing for f32 that was loaded from there: it has been changed in place.
+inline void store_block(const Tensor& t, int64_t begin, int64_t n, const float* values) {
+  if (t.dtype() == DType::f32) {
+    float* const to = t.as<float>() + begin;
+    if (to != values) std::copy_n(values, n, to);
+    return;
+  }
+  bf16* const to = t.as<bf16>() + begin;
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) store(to[i], values[i]);
+}
+
+inline float value_or_one(const Tensor& scalar) {
+  return scalar ? *scalar.as<float>() : 1.0f;
+}
+
+// AdamWStep with everything that does not depend on the value worked out in double precision.
+struct AdamWFactors {
+  float beta1, rest1, beta2, rest2, eps, decay, rate, root;
+
+  explicit AdamWFactors(const AdamWStep& s)
+      : beta1(s.beta1),
+        rest1(static_cast<float>(1.0 - double{s.beta1})),
+        beta2(s.beta2),
+        rest2(static_cast<float>(1.0 - double{s.beta2})),
+        eps(s.eps),
+        decay(static_cast<float>(1.0 - double{s.lr} * double{s.weight_decay})),
+        rate(static_cast<float>(s.lr / correction(s.beta1, s.step))),
+        root(static_cast<float>(1.0 / std::sqrt(correction(s.beta2, s.step)))) {}
+
+  static double correction(float beta, int64_t step) {
+    return 1.0 - std::pow(double{beta}, static_cast<double>(step));
+  }
+};
+
+inline void adamw_block(float* w, const float* grad, float* m, float* v, int64_t n, float scale,
+                        const AdamWFactors& f) {
+#pragma omp simd
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = grad[i] * scale;
+    m[i] = f.beta1 * m[i] + f.rest1 * g;
+    v[i] = f.beta2 * v[i] + f.rest2 * (g * g);
+    w[i] = w[i] * f.decay - f.rate * m[i] / (std::sqrt(v[i]) * f.root + f.eps);
+  }
+}
+
+}  // namespace capstan::cpu
