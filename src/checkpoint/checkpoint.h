@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "checkpoint/manifest.h"
-#include "model/parameters.h"
+#include "model/adapter.h"
 
 // Models as folders that any Hugging Face program opens. All errors about them are Fault::file.
 namespace capstan {
@@ -22,13 +22,14 @@ void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& 
 struct SaveOptions {
   std::optional<DType> dtype;  // f32, bf16 or f16; without one, as the parameters are stored
   int64_t max_shard_bytes = 5'000'000'000;
+  MergedWeights* merged = nullptr;  // of the same parameters: written instead of what is stored
 };
 
 // Writes config.json, generation_config.json and the weights: model.safetensors, or shards with an
-// index when one file would exceed max_shard_bytes. Adapters are left out (merge_adapters folds
+// index when one file would exceed max_shard_bytes. Adapters are left out (options.merged folds
 // them in). The folder must exist. Needs a few MiB of host memory, whatever the model's size.
 // Returns the sums of the files: for the manifest, which is left to the caller, since other files
-// may follow. Throws Fault::usage for quantized weights.
+// may follow. Throws Fault::usage for quantized weights that are not merged.
 Manifest write_model(Queue& q, const Parameters& params, const std::filesystem::path& folder,
                      const SaveOptions& options = {});
 

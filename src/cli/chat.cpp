@@ -14,7 +14,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, base, prompt_style, system, precision;
+  std::string folder, base, prompt_style, system, precision, quantize;
   int64_t context = 4096;
   GenerateOptions generate;
 };
@@ -117,8 +117,9 @@ int chat(const Arguments& arguments) {
       ->check(number(2));
   add_sampling(app, o.generate);
   add_precision(app, o.precision);
+  add_quantize(app, o.quantize);
   if (!parse(app, arguments)) return 0;
-  TextModel text(find_model(o.folder, o.base), o.prompt_style);
+  TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const int64_t positions = std::min(o.context, text.config().max_positions);
   o.generate.max_new_tokens =
       std::min(o.generate.max_new_tokens, std::max<int64_t>(1, positions / 2));

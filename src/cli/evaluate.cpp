@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/app.h"
+#include "cli/text_model.h"
 #include "data/sampler.h"
 #include "data/tokenizer_folder.h"
 #include "report/progress.h"
@@ -18,7 +18,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, base, data, precision;
+  std::string folder, base, data, precision, quantize;
   Recipe recipe = defaults_of(Task::finetune_full);
   int64_t max_seq_length = 0;  // 0: what the model can
   bool json = false;
@@ -133,15 +133,17 @@ int evaluate(const Arguments& arguments) {
       ->capture_default_str()
       ->check(number(1));
   add_precision(app, o.precision);
+  add_quantize(app, o.quantize);
   app.add_flag("--json", o.json, "print JSON");
   if (!parse(app, arguments)) return 0;
   name_data(o);
-  const ModelFiles files = find_model(o.folder, o.base);
+  const ModelFiles files = find_model(o.folder, o.base, o.quantize);
   const RunInputs in = inputs_of(o, files);
   const int64_t batch = std::min(r.micro_batch_size, in.data.train.size());
   InferenceOptions options;
   options.precision = inference_precision(o.precision, files.config);
   options.limits = limits_of(in.data.train, batch, batch_options(r, in));
+  tell_quantize(files);
   LoadedModel loaded(files, options);
   const auto start = std::chrono::steady_clock::now();
   const Evaluation e = evaluate_all(loaded.model(), in, r, batch);

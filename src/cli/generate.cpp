@@ -13,7 +13,7 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, base;
+  std::string folder, base, quantize;
   std::string prompt = "What food do llamas eat?";
   std::string prompt_style;
   int64_t num_samples = 1;
@@ -22,7 +22,7 @@ struct Options {
 };
 
 void run(Options o) {
-  TextModel text(find_model(o.folder, o.base), o.prompt_style);
+  TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const std::vector<int32_t> prompt = text.prompt_tokens(o.prompt);
   const int64_t positions = text.config().max_positions;
   const int64_t room = positions - std::ssize(prompt);
@@ -67,6 +67,7 @@ int generate(const Arguments& arguments) {
       ->check(number(1));
   add_sampling(app, o.generate);
   add_precision(app, o.precision);
+  add_quantize(app, o.quantize);
   if (!parse(app, arguments)) return 0;
   run(o);
   return 0;

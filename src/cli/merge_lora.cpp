@@ -1,74 +1,155 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
+#include "base/json_text.h"
 #include "base/log.h"
-#include "base/rng.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "cli/app.h"
+#include "cli/text_model.h"
 #include "data/tokenizer_folder.h"
-#include "train/inference.h"
+#include "train/certificate.h"
 
 namespace capstan::cli {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kPositions = 24;  // of the prompts that certify a merge
-constexpr uint64_t kPrompts = 4;
+struct Options {
+  std::string name, base, out, quantize, prompts_file;
+  std::vector<std::string> prompts;
+};
 
-// The logits after random prompts, one after the other.
-std::vector<float> logits_of(LoadedModel& loaded, const ModelConfig& config) {
-  std::vector<float> all;
-  for (uint64_t p = 0; p < kPrompts; ++p) {
-    const Rng rng({.seed = 1234, .sample = p, .site = site::sampling});
-    std::vector<int32_t> prompt;
-    for (uint64_t i = 0; i < kPositions; ++i)
-      prompt.push_back(static_cast<int32_t>(rng.below(i, static_cast<uint64_t>(config.vocab))));
-    loaded.model().decoder().clear();
-    const auto logits = loaded.model().decoder().feed(loaded.queue(), prompt);
-    all.insert(all.end(), logits.begin(), logits.end());
+// What the person asks for: --prompt, then the lines of --prompts.
+std::vector<std::string> given_texts(const Options& o) {
+  std::vector<std::string> texts = o.prompts;
+  if (o.prompts_file.empty()) return texts;
+  const std::string all = read_text(o.prompts_file);
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find('\n', at), all.size());
+    std::string line = all.substr(at, end - at);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty()) texts.push_back(std::move(line));
+    at = end + 1;
   }
-  return all;
+  require(texts.size() > o.prompts.size(), Fault::file,
+          "{}: expected a prompt per line, found nothing", o.prompts_file);
+  return texts;
 }
 
-double difference(const std::vector<float>& a, const std::vector<float>& b) {
-  double apart = 0, size = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    apart += std::pow(static_cast<double>(a[i]) - b[i], 2);
-    size += std::pow(static_cast<double>(b[i]), 2);
+// The given prompts, asked as `generate` would, and random ones.
+std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
+  std::vector<Prompt> prompts;
+  if (const auto texts = given_texts(o); !texts.empty()) {
+    const TextModel text(files, "");
+    for (const std::string& t : texts) {
+      prompts.push_back({t, text.prompt_tokens(t)});
+      const auto tokens = std::ssize(prompts.back().tokens);
+      require(!t.empty() && tokens > 0, Fault::usage, "--prompt: {} has no tokens; give a text",
+              in_quotes(t));
+      require(tokens <= files.config.max_positions, Fault::usage,
+              "--prompt: {} has {} tokens, and the model {} positions; give a shorter one",
+              in_quotes(t), tokens, files.config.max_positions);
+    }
   }
-  return std::sqrt(apart / std::max(size, 1e-30));
+  for (Prompt& p : random_prompts(files.config)) prompts.push_back(std::move(p));
+  return prompts;
 }
 
-// Weights that are stored in bf16 are rounded to it once more by a merge.
-double tolerance(DType stored) {
-  return stored == DType::f32 ? 1e-4 : 3e-2;
+void tell_what_into(const ModelFiles& files) {
+  const std::string into(name_of(files.quantize));
+  const auto& trained = files.trained_beside;
+  if (trained && *trained != files.quantize)
+    log::warn(
+        "the adapter was trained beside the model in {}, and is merged into {}: the result answers "
+        "differently from what was trained",
+        name_of(*trained), files.quantize == Quantize::none ? "the original weights" : into);
+  else if (files.quantize != Quantize::none)
+    log::info("{} merged into the values that {} stands for, not into those of {}",
+              trained ? fmt::format("the adapter was trained beside the model in {}: it is", into)
+                      : "the adapter is",
+              into.substr(into.find('.') + 1), files.base.string());
 }
 
-InferenceOptions options_for(const ModelFiles& files) {
-  InferenceOptions o;
-  o.precision = Precision::f32_true;
-  o.positions = std::min(kPositions, files.config.max_positions);
-  return o;
+// Neither of the two that are merged may be replaced by the result.
+void require_another(const ModelFiles& files, const std::string& out) {
+  std::error_code error;
+  for (const fs::path& from : {files.folder, files.base})
+    require(!fs::equivalent(from, out, error), Fault::usage,
+            "--out_dir: expected another folder than those to merge, found {}", out);
 }
 
-void write_merged(const ModelFiles& files, LoadedModel& loaded, const fs::path& out) {
-  NewFolder folder(out);
-  SaveOptions save;
-  save.dtype = files.config.dtype;
-  Manifest sums = write_model(loaded.queue(), loaded.model().params(), folder.path(), save);
+Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& folder) {
+  Manifest sums = model.write_merged(folder, files.config.dtype);
   const auto copy = [&](const fs::path& from) {
     const std::string name = from.filename().string();
-    sums[name] = write_copy(from, folder.path() / name);
+    sums[name] = write_copy(from, folder / name);
   };
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
   for (const char* name : {"prompt_style.yaml", "hyperparameters.yaml"})
     if (fs::exists(files.folder / name)) copy(files.folder / name);
+  write_manifest(folder, sums);
+  return sums;
+}
+
+void report(const Certificate& certificate, const std::vector<Prompt>& prompts) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    const Agreement& a = certificate.prompts[i];
+    log::info("{}: {} tokens, logits differ by {:.2g}, {} next token",
+              prompts[i].text.empty() ? "random prompt" : in_quotes(prompts[i].text),
+              prompts[i].tokens.size(), a.difference, a.same_next ? "the same" : "another");
+  }
+}
+
+// The words for how many prompts were compared: "2 given and 4 random prompts".
+std::string count_of(size_t given, size_t all) {
+  const std::string random = fmt::format("{} random prompts", all - given);
+  return given > 0 ? fmt::format("{} given and {}", given, random) : random;
+}
+
+MergeRecord record_of(const ModelFiles& files, size_t random_prompts) {
+  return {.adapter = files.folder.lexically_normal().string(),
+          .adapter_sha256 = sha256_of_file(files.folder / kAdapterFile),
+          .base = files.base.lexically_normal().string(),
+          .quantize = files.quantize,
+          .dtype = files.config.dtype,
+          .random_prompts = static_cast<int64_t>(random_prompts)};
+}
+
+// Writes, reads back and compares under another name; the folder has its own once that holds.
+void merge(const Options& o, const ModelFiles& files) {
+  const std::vector<Prompt> prompts = prompts_of(o, files);
+  const auto given = static_cast<size_t>(std::count_if(
+      prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.text.empty(); }));
+  tell_what_into(files);
+  NewFolder folder(o.out);
+  Logits expected;
+  Manifest sums;
+  {
+    InferenceOptions options = options_for(prompts, files.config);
+    options.merge = true;
+    LoadedModel loaded(files, options);
+    expected = logits_of(loaded.model(), prompts);
+    sums = write_files(files, loaded.model(), folder.path());
+  }
+  const DType dtype = files.config.dtype;
+  const Certificate certificate =
+      certify(find_model(folder.path().string()), prompts, expected, allowed_difference(dtype));
+  report(certificate, prompts);
+  require(certificate.holds(), Fault::file,
+          "{}: is not written: the merged model's logits differ by {:.2g} from those of model and "
+          "adapter, more than the {} that rounding to {} explains; use the adapter unmerged{}",
+          o.out, certificate.largest(), certificate.allowed, name_of(dtype),
+          dtype == DType::f32 ? "" : ", or convert its model to f32 and merge into that");
+  sums[kCertificateFile] =
+      write_text(folder.path() / kCertificateFile,
+                 certificate_json(certificate, record_of(files, prompts.size() - given)));
   write_manifest(folder.path(), sums);
   folder.commit();
+  log::info(
+      "merged into {}; its logits on {} differ by {:.2g} (at most {} is allowed for {}), the next "
+      "token is the same after {} of {}",
+      o.out, count_of(given, prompts.size()), certificate.largest(), certificate.allowed,
+      name_of(dtype), certificate.same_next(), prompts.size());
 }
 
 }  // namespace
@@ -77,39 +158,24 @@ int merge_lora(const Arguments& arguments) {
   CLI::App app(
       "Folds an adapter into its model, and proves that the result answers as the two did.",
       "capstan merge_lora");
-  std::string name, base, out;
-  app.add_option("checkpoint_dir", name, "folder of the adapter")->required();
-  app.add_option("--base_model", base, "folder of its model; else as the adapter says");
-  app.add_option("--out_dir", out, "folder to write; else the adapter's own with -merged");
+  Options o;
+  app.add_option("checkpoint_dir", o.name, "folder of the adapter")->required();
+  app.add_option("--base_model", o.base, "folder of its model; else as the adapter says");
+  app.add_option("--out_dir", o.out, "folder to write; else the adapter's own with -merged");
+  add_quantize(app, o.quantize);
+  app.add_option("--prompt", o.prompts, "to compare on, besides random ones; may be given again")
+      ->allow_extra_args(false);
+  app.add_option("--prompts", o.prompts_file, "a file of such prompts, one per line");
   if (!parse(app, arguments)) return 0;
-  if (const fs::path folder = find_checkpoint_dir(name); !is_adapter(folder)) {
+  if (const fs::path folder = find_checkpoint_dir(o.name); !is_adapter(folder)) {
     log::info("{} is a whole model: nothing is left to merge", folder.string());
     return 0;
   }
-  const ModelFiles files = find_model(name, base);
-  if (out.empty()) out = files.folder.lexically_normal().string() + "-merged";
-  std::vector<float> expected;
-  {
-    InferenceOptions options = options_for(files);
-    options.merge = true;
-    LoadedModel loaded(files, options);
-    expected = logits_of(loaded, files.config);
-    loaded.model().merge();
-    write_merged(files, loaded, out);
-  }
-  const ModelFiles merged = find_model(out);
-  LoadedModel again(merged, options_for(merged));
-  const double apart = difference(logits_of(again, merged.config), expected);
-  const double allowed = tolerance(files.config.dtype);
-  require(
-      apart <= allowed, Fault::file,
-      "{}: the merged model's logits differ by {:.2g} from those of model and adapter, more than "
-      "the {} that {} explains; do not use it",
-      out, apart, allowed, name_of(files.config.dtype));
-  log::info(
-      "merged into {}; its logits on {} random prompts differ by {:.2g} (at most {} is "
-      "allowed for {})",
-      out, kPrompts, apart, allowed, name_of(files.config.dtype));
+  const ModelFiles files = find_model(o.name, o.base, o.quantize);
+  if (o.out.empty())
+    o.out = (files.folder / "").lexically_normal().parent_path().string() + "-merged";
+  require_another(files, o.out);
+  merge(o, files);
   return 0;
 }
 

@@ -26,6 +26,12 @@ ModelPrompting named_prompting(const std::string& style, const std::filesystem::
 
 }  // namespace
 
+void add_quantize(CLI::App& app, std::string& quantize) {
+  app.add_option("--quantize", quantize,
+                 "how the model's linear maps are held: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, "
+                 "bnb.fp4-dq, bnb.int8; else an adapter's as in its training");
+}
+
 TextModel::TextModel(ModelFiles files, const std::string& style)
     : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer())) {
   require(tokenizer_->vocab_size() <= config().vocab, Fault::file,
@@ -73,6 +79,7 @@ void TextModel::load(const std::string& precision, int64_t positions) {
   InferenceOptions options;
   options.precision = inference_precision(precision, config());
   options.positions = positions;
+  tell_quantize(files_);
   loaded_ = std::make_unique<LoadedModel>(files_, options);
 }
 

@@ -6,11 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "cli/app.h"
 #include "data/data_source.h"
 #include "data/tokenizer.h"
 #include "train/inference.h"
 
 namespace capstan::cli {
+
+// --quantize, for find_model.
+void add_quantize(CLI::App& app, std::string& quantize);
 
 // A checkpoint folder to talk to: model, tokenizer, and how the model expects to be asked.
 class TextModel {

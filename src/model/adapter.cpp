@@ -1,5 +1,7 @@
 #include "model/adapter.h"
 
+#include <algorithm>
+
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 
@@ -113,21 +115,97 @@ void merge(Queue& q, Parameters& params, int weight, const AdapterIndex& at) {
   fill(q, b, 0);
 }
 
-}  // namespace
-
-void merge_adapters(Queue& q, Parameters& params) {
-  const ModelSpec& spec = params.spec();
+void require_mergeable(const ModelSpec& spec) {
   require(!spec.head_lora || spec.head != spec.embedding, Fault::usage,
           "lora: the adapter of the head cannot be merged, because this model's head shares its "
           "weights with the embedding; keep the adapter, or train without lora_head");
+}
+
+// The adapter of every row, or null.
+std::vector<const AdapterIndex*> adapters_by_row(const ModelSpec& spec) {
+  std::vector<const AdapterIndex*> rows(spec.params.size());
+  const auto add = [&](int weight, const AdapterIndex& at) {
+    if (at) rows[static_cast<size_t>(weight)] = &at;
+  };
   for (const BlockIndex& block : spec.blocks) {
-    merge(q, params, block.qkv, block.qkv_lora);
-    merge(q, params, block.o, block.o_lora);
-    merge(q, params, block.gate_up, block.gate_up_lora);
-    merge(q, params, block.down, block.down_lora);
+    add(block.qkv, block.qkv_lora);
+    add(block.o, block.o_lora);
+    add(block.gate_up, block.gate_up_lora);
+    add(block.down, block.down_lora);
   }
-  merge(q, params, spec.head, spec.head_lora);
+  add(spec.head, spec.head_lora);
+  return rows;
+}
+
+}  // namespace
+
+void merge_adapters(Queue& q, Parameters& params) {
+  require_mergeable(params.spec());
+  const auto adapters = adapters_by_row(params.spec());
+  for (size_t i = 0; i < adapters.size(); ++i)
+    if (adapters[i] != nullptr) merge(q, params, static_cast<int>(i), *adapters[i]);
   params.refresh_weights(q);
+}
+
+MergedWeights::MergedWeights(Queue& q, const Parameters& params)
+    : q_(q), params_(params), adapters_(adapters_by_row(params.spec())) {
+  const ModelSpec& spec = params.spec();
+  require_mergeable(spec);
+  int64_t largest = 1, largest_a = 1, largest_b = 1;
+  for (int i = 0; i < params.count(); ++i) {
+    if (!differs(i)) continue;
+    const Param& p = spec.params[static_cast<size_t>(i)];
+    for (const auto& part : p.parts) {
+      largest = std::max(largest, part.rows * p.shape[1]);
+      if (!spec.lora) continue;
+      largest_a = std::max(largest_a, spec.lora->r * p.shape[1]);
+      largest_b = std::max(largest_b, part.rows * spec.lora->r);
+    }
+  }
+  const auto make = [&](int64_t values, const char* name) {
+    return q.arena().make(Category::workspace, DType::f32, {values}, name);
+  };
+  weight_ = make(largest, "merged weight");
+  a_ = make(largest_a, "A in f32");
+  b_ = make(largest_b, "scaled B");
+}
+
+bool MergedWeights::differs(int i) const {
+  return adapters_[static_cast<size_t>(i)] != nullptr || params_.quantized(i) != nullptr;
+}
+
+Tensor MergedWeights::part(int i, int part) {
+  const ModelSpec& spec = params_.spec();
+  const auto& row = spec.params[static_cast<size_t>(i)];
+  const auto& rows = row.parts[static_cast<size_t>(part)];
+  const auto matrix = [](const Buffer& room, int64_t n, int64_t columns) {
+    return room->rows(0, n * columns).reshape({n, columns});
+  };
+  const Tensor y = matrix(weight_, rows.rows, row.shape[1]);
+  if (const QuantizedMatrix* quantized = params_.quantized(i))
+    dequantize(q_, y, *quantized, rows.first_row);
+  else
+    cast(q_, y, params_.stored(i).rows(rows.first_row, rows.rows));
+  const AdapterIndex* at = adapters_[static_cast<size_t>(i)];
+  if (at == nullptr) return y;
+  const int64_t r = spec.lora->r;
+  const Tensor a = matrix(a_, r, row.shape[1]), b = matrix(b_, rows.rows, r);
+  for (size_t p = 0; p < at->columns.size(); ++p) {
+    if (at->columns[p].first != rows.first_row) continue;
+    const auto& b_rows = spec.params[static_cast<size_t>(at->b)].parts[p];
+    cast(q_, a, params_.stored(at->a).rows(static_cast<int64_t>(p) * r, r));
+    cast(q_, b, params_.stored(at->b).rows(b_rows.first_row, b_rows.rows));
+    scale(q_, b, b, static_cast<float>(spec.lora->scale()));
+    linear_backward_data(q_, y, b, a, Write::add);
+  }
+  return y;
+}
+
+void MergedWeights::rehearse() {
+  for (int i = 0; i < params_.count(); ++i)
+    if (differs(i))
+      for (size_t k = 0; k < params_.spec().params[static_cast<size_t>(i)].parts.size(); ++k)
+        part(i, static_cast<int>(k));
 }
 
 }  // namespace capstan

@@ -55,4 +55,31 @@ class Adapter {
 // to differ.
 void merge_adapters(Queue& q, Parameters& params);
 
+// The weights of a model that computes the same without adapters and quantization, one after the
+// other, so that it need not exist beside this one:
+//
+//   W' = W + s · B A  in f32,  W: the weight as it is, or the values that a quantized one stands
+//   for.
+//
+// Memory is taken from the arena, all of it by the constructor but for scratch of the products: in
+// a phase, parts are to be asked for in the order of its rehearsal.
+class MergedWeights {
+ public:
+  // Throws Fault::usage as merge_adapters does for a tied head.
+  MergedWeights(Queue& q, const Parameters& params);
+
+  // Whether a row differs from what is stored: it has an adapter, or is quantized.
+  bool differs(int i) const;
+  // One part of such a row, [rows, inputs] in f32; valid until the next call.
+  Tensor part(int i, int part);
+  // Asks for all of them, in order.
+  void rehearse();
+
+ private:
+  Queue& q_;
+  const Parameters& params_;
+  std::vector<const AdapterIndex*> adapters_;  // by row; null: none
+  Buffer weight_, a_, b_;
+};
+
 }  // namespace capstan

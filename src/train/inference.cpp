@@ -1,10 +1,12 @@
 #include "train/inference.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "model/adapter.h"
+#include "ops/head_loss.h"
 #include "train/fit.h"
 
 namespace capstan {
@@ -21,7 +23,7 @@ MemoryPlan fitting_plan(const InferenceOptions& options) {
           "does not fit: needs {}, {} free. {} less",
           format_bytes(static_cast<double>(plan.total_bytes)),
           format_bytes(static_cast<double>(available)),
-          options.precision == Precision::bf16_true
+          options.merge || options.precision == Precision::bf16_true
               ? "A shorter text or batch needs"
               : "--precision bf16-true and a shorter text or batch need");
   return plan;
@@ -39,6 +41,7 @@ Precision inference_precision(const std::string& asked, const ModelConfig& model
 
 Inference::Inference(Queue& q, const InferenceOptions& o)
     : q_(q),
+      logits_(o.logits),
       merges_(o.merge),
       params_(q.arena(), make_spec(o.model, Decay::all, o.lora, o.quantize), o.precision,
               Gradients::none),
@@ -65,13 +68,44 @@ void Inference::rehearse() {
     const auto phase = q_.arena().phase("evaluate");
     model_.evaluate(q_, batch_->largest(), loss_);
   }
+  if (logits_) logits_of(batch_->largest());
   if (decoder_) decoder_->rehearse(q_);
-  if (merges_) merge();
+  if (merges_) {
+    const auto phase = q_.arena().phase("merge");
+    MergedWeights(q_, params_).rehearse();
+  }
 }
 
-void Inference::merge() {
+std::vector<float> Inference::logits_of(const Batch& batch) {
+  const auto phase = q_.arena().phase("logits");
+  const Buffer logits = q_.arena().make(Category::activations, DType::f32,
+                                        {batch.tokens(), model_.config().vocab}, "logits");
+  model_.logits(q_, batch, logits);
+  if (q_.device() == Device::sim) return {};
+  std::vector<float> values(static_cast<size_t>(logits->numel()));
+  q_.download(values.data(), logits);
+  return values;
+}
+
+std::vector<float> Inference::logits(std::span<const int32_t> ids) {
+  const auto n = static_cast<int64_t>(ids.size());
+  for (const int32_t id : ids)
+    require(id >= 0 && id < model_.config().vocab, Fault::usage,
+            "token {} is not in the model's vocabulary of {}", id, model_.config().vocab);
+  HostBatch host(n, 1);
+  host.ids.assign(ids.begin(), ids.end());
+  host.labels.assign(ids.size(), kIgnore);
+  host.positions.resize(ids.size());
+  std::iota(host.positions.begin(), host.positions.end(), 0);
+  host.starts = {0, static_cast<int32_t>(n)};
+  host.longest = n;
+  return logits_of(batch_->upload(q_, host));
+}
+
+Manifest Inference::write_merged(const std::filesystem::path& folder, DType dtype) {
   const auto phase = q_.arena().phase("merge");
-  merge_adapters(q_, params_);
+  MergedWeights merged(q_, params_);
+  return write_model(q_, params_, folder, {.dtype = dtype, .merged = &merged});
 }
 
 Evaluation Inference::evaluate(MicroBatches& data) {
@@ -88,6 +122,7 @@ LoadedModel::LoadedModel(const ModelFiles& files, InferenceOptions options)
     : plan_([&] {
         options.model = files.config;
         if (files.adapter) options.lora = files.adapter->lora;
+        options.quantize = files.quantize;
         return fitting_plan(options);
       }()),
       arena_(plan_),

@@ -3,8 +3,11 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "checkpoint/manifest.h"
 #include "data/micro_batches.h"
 #include "model/decoder.h"
 #include "train/device_batch.h"
@@ -25,7 +28,8 @@ struct InferenceOptions {
   BatchLimits limits;     // of batches to evaluate; without tokens: none
   int64_t positions = 0;  // of text to generate; 0: none
   std::optional<LoraOptions> lora = {};
-  Quantize quantize = Quantize::none;  // of an adapter's base
+  Quantize quantize = Quantize::none;  // of the linear maps
+  bool logits = false;                 // of texts of limits.tokens at most will be asked for
   bool merge = false;                  // the adapter will be merged
 };
 
@@ -34,7 +38,7 @@ struct InferenceOptions {
 Precision inference_precision(const std::string& asked, const ModelConfig& model);
 
 // A model that is used and not trained, on one device. All memory is taken by the constructor and
-// within the phases "evaluate" and "decode", from the plan.
+// within the phases "evaluate", "logits", "decode" and "merge", from the plan.
 class Inference {
  public:
   Inference(Queue& q, const InferenceOptions& options);
@@ -43,16 +47,20 @@ class Inference {
 
   Parameters& params() { return params_; }
   Decoder& decoder() { return *decoder_; }
-  // Folds the adapter into the weights; see model/adapter.h.
-  void merge();
+  // f32 [tokens, vocab]: those after every token of a text. Throws Fault::usage for tokens that are
+  // not in the vocabulary.
+  std::vector<float> logits(std::span<const int32_t> ids);
+  // Writes the model with the adapter folded in (MergedWeights, write_model). Stays as it is.
+  Manifest write_merged(const std::filesystem::path& folder, DType dtype);
   // Of the micro-batches that were started.
   Evaluation evaluate(MicroBatches& data);
 
  private:
   void rehearse();
+  std::vector<float> logits_of(const Batch& batch);
 
   Queue& q_;
-  bool merges_;
+  bool logits_, merges_;
   Parameters params_;
   Transformer model_;
   std::unique_ptr<DeviceBatch> batch_;
@@ -61,7 +69,7 @@ class Inference {
 };
 
 // A model loaded for use, with its adapter where it has one: plans, refuses what does not fit,
-// loads. The options' model and lora are taken from the files.
+// loads. The options' model, lora and quantize are taken from the files.
 class LoadedModel {
  public:
   LoadedModel(const ModelFiles& files, InferenceOptions options);

@@ -1,12 +1,39 @@
 #include "train/model_files.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "recipe/recipe_input.h"
 
 namespace capstan {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+Quantize quantize_named(const std::string& name) {
+  if (name.empty() || name == "none") return Quantize::none;
+  return parse_quantize(name.starts_with("bnb.") ? name : "bnb." + name);
+}
+
+// What the record of the adapter's training says, if there is one.
+std::optional<Quantize> trained_beside(const fs::path& adapter) {
+  const fs::path path = adapter / "hyperparameters.yaml";
+  if (!fs::exists(path)) return std::nullopt;
+  try {
+    RecipeInput recipe(Task::finetune_lora, defaults_of(Task::finetune_lora));
+    recipe.read_file(path);
+    return quantize_named(recipe.finish().quantize);
+  } catch (const Error& e) {
+    fail(Fault::file,
+         "{}\n{} should tell how the adapter's base was held; if it is not of the "
+         "adapter's training, remove it",
+         e.what(), path.string());
+  }
+}
+
+}  // namespace
 
 std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
   std::error_code error;
@@ -45,8 +72,10 @@ fs::path ModelFiles::tokenizer() const {
   return base;
 }
 
-ModelFiles find_model(const std::string& name, const std::string& base) {
+ModelFiles find_model(const std::string& name, const std::string& base,
+                      const std::string& quantize) {
   ModelFiles files;
+  files.quantize = quantize_named(quantize);
   files.folder = files.base = find_checkpoint_dir(name);
   if (is_adapter(files.folder)) {
     files.adapter = read_adapter_config(files.folder);
@@ -59,12 +88,25 @@ ModelFiles find_model(const std::string& name, const std::string& base) {
         "--base_model FOLDER",
         files.folder.string(), wanted);
     files.base = *found;
+    files.trained_beside = trained_beside(files.folder);
+    if (quantize.empty()) files.quantize = files.trained_beside.value_or(Quantize::none);
   } else {
     require(base.empty(), Fault::usage, "--base_model: {} is a whole model and needs none",
             files.folder.string());
   }
   files.config = read_config(files.base);
   return files;
+}
+
+void tell_quantize(const ModelFiles& files) {
+  if (!files.adapter) return;
+  const auto now = name_of(files.quantize);
+  if (files.trained_beside && *files.trained_beside != files.quantize)
+    log::warn("the adapter was trained beside the model in {}, and is used beside it in {}",
+              name_of(*files.trained_beside), now);
+  else if (files.quantize != Quantize::none)
+    log::info("the model is held in {}{}", now,
+              files.trained_beside ? ", as in the adapter's training" : "");
 }
 
 }  // namespace capstan

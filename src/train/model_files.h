@@ -21,6 +21,8 @@ struct ModelFiles {
   std::filesystem::path base;    // where config.json and the weights are; the folder itself if full
   ModelConfig config;
   std::optional<AdapterConfig> adapter;
+  std::optional<Quantize> trained_beside;  // how the adapter's training held the base, if known
+  Quantize quantize = Quantize::none;      // how the base is to be held
 
   // The folder with the tokenizer: the adapter's own, else the base's.
   std::filesystem::path tokenizer() const;
@@ -28,7 +30,16 @@ struct ModelFiles {
 
 // Throws Fault::file where there is no such folder, or an adapter's base is neither at its path,
 // nor under checkpoints/, nor beside the adapter; --base_model names it then, as `base` does here.
-ModelFiles find_model(const std::string& name, const std::string& base = {});
+//
+// `quantize` is one of the recipe's kinds, or "none". Without it an adapter's base is held as it
+// was in training, which the hyperparameters.yaml beside the adapter tells (PEFT writes none: not
+// quantized), and a whole model as it is stored. Throws Fault::usage for another word.
+ModelFiles find_model(const std::string& name, const std::string& base = {},
+                      const std::string& quantize = {});
+
+// One line on the terminal where an adapter's base is quantized, and a warning where it is known to
+// be held in another way than in training.
+void tell_quantize(const ModelFiles& files);
 
 // Checks a folder that Capstan wrote against its MANIFEST.json. Throws Fault::file, naming the file
 // that is damaged or was changed; says nothing of folders that others wrote.

@@ -1,51 +1,13 @@
-// Adapters as a user meets them: train, use unmerged, merge.
+// Adapters as a user meets them: trained, and used beside their model.
 
-#include <nlohmann/json.hpp>
+#include "lora_program.h"
 
 #include "checkpoint/manifest.h"
-#include "program.h"
 
 namespace capstan::cli_test {
 namespace {
 
-class Lora : public Cli {
- protected:
-  Lora() {
-    std::string jsonl;
-    for (int i = 0; i < 24; ++i)
-      jsonl += nlohmann::json{{"instruction", "Say " + std::to_string(i)},
-                              {"output", std::to_string(i * i)}}
-                   .dump() +
-               "\n";
-    write("data.jsonl", jsonl);
-    train_tiny({"--out_dir=checkpoints/tiny", "--train.max_seq_length=512",
-                "--data.val_split_fraction=0"});
-  }
-  static Words finetune(const Words& more = {}) {
-    Words words = {"finetune",
-                   "tiny/final",
-                   "--data=JSON",
-                   "--data.json_path=data.jsonl",
-                   "--train.max_steps=6",
-                   "--train.global_batch_size=4",
-                   "--train.micro_batch_size=2",
-                   "--train.lr_warmup_steps=0",
-                   "--optimizer.lr=0.01",
-                   "--eval.max_new_tokens=null",
-                   "--out_dir=out"};
-    words.insert(words.end(), more.begin(), more.end());
-    return words;
-  }
-  double loss_of(const std::string& model, const Words& more = {}) const {
-    Words words = {"evaluate", model, "--data=data.jsonl", "--data.prompt_style=alpaca", "--json"};
-    words.insert(words.end(), more.begin(), more.end());
-    const Outcome o = run(words);
-    EXPECT_EQ(o.code, 0) << o.err;
-    return nlohmann::json::parse(o.out, nullptr, false).value("loss", -1.0);
-  }
-};
-
-TEST_F(Lora, TrainsAnAdapterThatIsUsedAndMerged) {
+TEST_F(Lora, TrainsAnAdapterThatIsUsed) {
   const Outcome o = run(finetune({"--lora_mlp=true", "--lora_head=true"}));
   ASSERT_EQ(o.code, 0) << o.err;
   expect_holds(o.err, {" trainable parameters, ", " frozen"});
@@ -54,15 +16,36 @@ TEST_F(Lora, TrainsAnAdapterThatIsUsedAndMerged) {
     EXPECT_TRUE(fs::exists(at("out/final") / name)) << name;
   EXPECT_FALSE(fs::exists(at("out/final/model.safetensors")));
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
+  EXPECT_LT(loss_of("out/final"), loss_of("tiny/final"));
+  const Outcome used = run({"generate", "out/final", "--prompt=Say 3", "--max_new_tokens=3"});
+  EXPECT_EQ(used.code, 0);
+  EXPECT_EQ(used.err.find("is held in"), std::string::npos) << used.err;
+}
 
-  const double before = loss_of("tiny/final"), after = loss_of("out/final");
-  EXPECT_LT(after, before);
-  EXPECT_EQ(run({"generate", "out/final", "--prompt=Say 3", "--max_new_tokens=3"}).code, 0);
-  const Outcome merged = run({"merge_lora", "out/final", "--out_dir=whole"});
-  ASSERT_EQ(merged.code, 0) << merged.err;
-  expect_holds(merged.err, {"its logits on 4 random prompts differ by"});
-  EXPECT_NEAR(loss_of("whole"), after, 1e-4);
-  expect_holds(run({"merge_lora", "whole"}).err, {"nothing is left to merge"});
+// An adapter that was trained beside quantized weights is used beside them.
+TEST_F(Lora, ABaseIsQuantizedAsInTraining) {
+  const Outcome o = run(finetune({"--quantize=bnb.nf4", "--lora_mlp=true"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Words line = {"the model is held in bnb.nf4, as in the adapter's training"};
+  const Words asked = {"--prompt=Say 3", "--max_new_tokens=3"};
+  const Outcome generated = run({"generate", "out/final", asked[0], asked[1]});
+  EXPECT_EQ(generated.code, 0);
+  expect_holds(generated.err, line);
+  const Outcome talked = run_with("Say 3\n\n", {"chat", "out/final", "--max_new_tokens=3"});
+  EXPECT_EQ(talked.code, 0) << talked.err;
+  expect_holds(talked.err, line);
+  const Outcome evaluated =
+      run({"evaluate", "out/final", "--data=data.jsonl", "--data.prompt_style=alpaca"});
+  EXPECT_EQ(evaluated.code, 0);
+  expect_holds(evaluated.err, line);
+
+  const double as_trained = loss_of("out/final");
+  EXPECT_EQ(loss_of("out/final", {"--quantize=nf4"}), as_trained);
+  EXPECT_NE(loss_of("out/final", {"--quantize=none"}), as_trained);
+  EXPECT_NE(loss_of("tiny/final", {"--quantize=bnb.nf4"}), loss_of("tiny/final"));
+  expect_holds(run({"generate", "out/final", asked[0], asked[1], "--quantize=none"}).err,
+               {"trained beside the model in bnb.nf4, and is used beside it in none"});
+  expect_refused(2, {"generate", "out/final", "--quantize=q4"}, {"'bnb.q4' is not one of"});
 }
 
 TEST_F(Lora, ResumesBitForBitWithDropout) {

@@ -1,9 +1,18 @@
 // A model with a quantized base computes what one with the dequantized weights does.
 
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include <cstring>
+#include <new>
+
+#include "base/files.h"
 #include "engine.h"
 #include "model/decoder.h"
 #include "ops/elementwise.h"
 #include "optim/optimizer.h"
+#include "support/temp_folder.h"
 
 namespace capstan::test {
 namespace {
@@ -157,6 +166,131 @@ TEST(QuantizedModel, BytesOfASevenBillionModel) {
   EXPECT_NEAR(bytes(Quantize::nf4_dq), 0.515869 * linears + rest, 2e5);
   EXPECT_NEAR(bytes(Quantize::int8), linears + rest, 1e7);
   EXPECT_NEAR(bytes(Quantize::none), 2 * all, 1e5);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // GCC
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)  // Clang
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// While it lives, this process can have so many bytes more than now: of heap and other private
+// memory, not of files that are mapped for reading (RLIMIT_DATA).
+class MemoryLimit {
+ public:
+  explicit MemoryLimit(int64_t more) {
+    malloc_trim(0);
+    getrlimit(RLIMIT_DATA, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(data_bytes() + more);
+    setrlimit(RLIMIT_DATA, &limit);
+  }
+  MemoryLimit(const MemoryLimit&) = delete;
+  MemoryLimit& operator=(const MemoryLimit&) = delete;
+  ~MemoryLimit() { setrlimit(RLIMIT_DATA, &before_); }
+
+ private:
+  static int64_t data_bytes() {
+    std::ifstream status("/proc/self/status");
+    for (std::string word; status >> word;)
+      if (word == "VmData:") {
+        int64_t kib = 0;
+        status >> kib;
+        return kib * 1024;
+      }
+    return 0;
+  }
+  rlimit before_{};
+};
+
+// Whether the limit is one here: some sandboxes know it and do nothing.
+bool limits_work() {
+  const MemoryLimit limit(1 << 20);
+  constexpr size_t kSize = 8 << 20;
+  void* p = mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return true;
+  munmap(p, kSize);
+  return false;
+}
+
+ModelConfig medium_config() {
+  ModelConfig c;
+  c.vocab = 256;
+  c.hidden = 512;
+  c.intermediate = 1536;
+  c.layers = 6;
+  c.heads = c.kv_heads = 8;
+  c.head_dim = 64;
+  return c;
+}
+
+Parameters make_weights(Arena& arena, Quantize kind) {
+  return {arena, make_spec(medium_config(), Decay::all, {}, kind), Precision::f32_true,
+          Gradients::none};
+}
+
+MemoryPlan plan_of(Quantize kind) {
+  Arena arena;
+  make_weights(arena, kind);
+  return arena.plan();
+}
+
+bool loads_within(int64_t bytes, const std::filesystem::path& folder, Quantize kind) {
+  const MemoryPlan plan = plan_of(kind);
+  try {
+    const MemoryLimit limit(bytes);
+    Arena arena(plan);
+    Queue q(Device::cpu, arena);
+    Parameters params = make_weights(arena, kind);
+    load_parameters(q, params, folder);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::does_not_fit) << e.what();
+    return false;
+  }
+}
+
+// 80 MB of f32 on disk are 12 MB in memory, and were never more than a tensor more.
+TEST(QuantizedModel, LoadingNeverTakesMoreThanTheModelAndOneTensor) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers have memory of their own";
+  if (!limits_work()) GTEST_SKIP() << "no limit of memory here";
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);  // what is large goes back when it is freed
+  const TempFolder temporary;
+  const auto folder = temporary.path() / "model", odd = temporary.path() / "odd";
+  {
+    Engine e(medium_config());
+    e.params.initialize(e.q, 1);
+    save_model(e.q, e.params, folder);
+  }
+  // One more space in the header moves all data by a byte: each tensor is copied to be aligned.
+  std::filesystem::create_directories(odd);
+  std::filesystem::copy_file(folder / "config.json", odd / "config.json");
+  {
+    std::string bytes = read_text(folder / "model.safetensors", 1 << 30);
+    uint64_t length = 0;
+    std::memcpy(&length, bytes.data(), sizeof length);
+    bytes.insert(8 + length, " ");
+    ++length;
+    std::memcpy(bytes.data(), &length, sizeof length);
+    write_text(odd / "model.safetensors", bytes);
+  }
+  const int64_t tensor = 512 * 1536 * 4;
+  // Pages that the heap's ends do not fill, and the table of the file's tensors.
+  const int64_t rest = 1 << 20;
+  // The threads that quantize have been started.
+  ASSERT_TRUE(loads_within(int64_t{1} << 30, folder, Quantize::nf4));
+  for (const Quantize kind : {Quantize::nf4, Quantize::fp4_dq, Quantize::int8}) {
+    SCOPED_TRACE(name_of(kind));
+    const int64_t model = plan_of(kind).total_bytes;
+    EXPECT_TRUE(loads_within(model + tensor + rest, folder, kind));
+    EXPECT_TRUE(loads_within(model + tensor + rest, odd, kind));
+    EXPECT_FALSE(loads_within(model - rest, folder, kind)) << "the limit is one";
+    EXPECT_FALSE(loads_within(model + tensor + rest, folder, Quantize::none));
+  }
 }
 
 }  // namespace
