@@ -2,14 +2,17 @@
 
 #include <benchmark/benchmark.h>
 
+#include <cstring>
 #include <vector>
 
+#include "base/parallel.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
 #include "ops/optimizer.h"
+#include "ops/quantize.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -40,6 +43,7 @@ class Bench {
                   std::byte{0});
     return *buffers_.back();
   }
+  Queue& queue() { return q_; }
   template <class Call>
   void run(Call call) {
     q_.reset_totals();
@@ -156,6 +160,55 @@ void op_adamw(benchmark::State& state) {
   b.run([&](Queue& q) { adamw(q, p, {.lr = 1e-6f}); });
 }
 
+void op_adamw8bit(benchmark::State& state) {
+  Bench b(state);
+  const Shape shape{kInner, kHidden};
+  const int64_t blocks = adamw8bit_blocks(shape.numel());
+  const OptimizerOperands p{
+      b.make(shape), {}, b.make(shape), b.make(DType::u8, shape), b.make(DType::u8, shape), {}};
+  const MomentScales absmax{b.make(DType::f32, {blocks}), b.make(DType::f32, {blocks})};
+  b.run([&](Queue& q) { adamw8bit(q, p, absmax, {.lr = 1e-6f}); });
+}
+
+// A frozen matrix as wide as the model, far beyond the caches.
+constexpr int64_t kRows = 16384;
+
+// Bytes read and written per second.
+void count_traffic(benchmark::State& state, int64_t read, int64_t written) {
+  const auto rate = [](int64_t bytes) {
+    return benchmark::Counter(static_cast<double>(bytes),
+                              benchmark::Counter::kIsIterationInvariantRate);
+  };
+  state.counters["read"] = rate(read);
+  state.counters["written"] = rate(written);
+}
+
+void op_dequantize(benchmark::State& state, Quantize kind) {
+  Bench b(state);
+  QuantizedMatrix m{.kind = kind, .shape = {kRows, kHidden}, .count = 1, .parts = {}};
+  const QuantizedSizes sizes = quantized_sizes(kind, kRows, kHidden);
+  m.parts[0] = {0, kRows, b.make(DType::u8, {sizes.packed}),
+                b.make(sizes.absmax_type, {sizes.absmax}),
+                sizes.scale > 0 ? b.make(DType::f32, {sizes.scale}) : Tensor()};
+  const Tensor y = b.make({kRows, kHidden});
+  quantize(b.queue(), m, 0, y);
+  b.run([&](Queue& q) { dequantize(q, y, m, 0); });
+  count_traffic(state, m.nbytes(), y.nbytes());
+}
+
+// What memory allows: as many bytes as dequantizing writes.
+void op_copy(benchmark::State& state) {
+  Bench b(state);
+  const Tensor y = b.make({kRows, kHidden}), x = b.make({kRows, kHidden});
+  b.run([&](Queue&) {
+    parallel_for(y.nbytes(), 4096, [&](int64_t begin, int64_t end) {
+      std::memcpy(static_cast<std::byte*>(y.raw()) + begin,
+                  static_cast<const std::byte*>(x.raw()) + begin, static_cast<size_t>(end - begin));
+    });
+  });
+  count_traffic(state, x.nbytes(), y.nbytes());
+}
+
 #define CAPSTAN_BENCH(op) \
   BENCHMARK(op)->ArgName("bf16")->Arg(0)->Arg(1)->Unit(benchmark::kMillisecond)->UseRealTime()
 CAPSTAN_BENCH(op_linear);
@@ -169,6 +222,18 @@ CAPSTAN_BENCH(op_attention);
 CAPSTAN_BENCH(op_attention_backward);
 CAPSTAN_BENCH(op_head_loss_backward);
 CAPSTAN_BENCH(op_adamw);
+CAPSTAN_BENCH(op_adamw8bit);
+CAPSTAN_BENCH(op_copy);
+#define CAPSTAN_BENCH_KIND(kind)                         \
+  BENCHMARK_CAPTURE(op_dequantize, kind, Quantize::kind) \
+      ->ArgName("bf16")                                  \
+      ->Arg(0)                                           \
+      ->Arg(1)                                           \
+      ->Unit(benchmark::kMillisecond)                    \
+      ->UseRealTime()
+CAPSTAN_BENCH_KIND(nf4);
+CAPSTAN_BENCH_KIND(nf4_dq);
+CAPSTAN_BENCH_KIND(int8);
 
 }  // namespace
 }  // namespace capstan

@@ -1,143 +1,194 @@
 // One training step (forward, backward, AdamW) of a model of random weights on random tokens, timed
 // like bench/torch_step.py does for PyTorch: three steps to warm up, then the median of seven.
 //
-// usage: bench_step CASE...     (a case is
-// model:precision:micro_batch:seq:accumulation[:activations]) Prints one JSON line per case; the
-// time by op on stderr.
+// usage: bench_step [--steps N] CASE...     (one to warm up, then N)
+//
+// A case is model:precision:micro_batch:seq:accumulation[:activations][:adapters]. `adapters` are
+// one or more of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and
+// values, of rank 32 for every linear map of the blocks, and these beside a model in NF4. They take
+// turns with training the whole model, step by step, so that what slows the machine down slows all
+// of them down.
+//
+// Prints one JSON line per way to train; the time by op, and the memory by category, on stderr.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <map>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <string_view>
 
 #include "base/parallel.h"
+#include "base/units.h"
+#include "ops/elementwise.h"
 #include "report/summary.h"
-#include "train/trainer.h"
+#include "step_case.h"
 
-namespace capstan {
+namespace capstan::bench {
 namespace {
 
-struct Sizes {
-  int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
-};
-
-const std::map<std::string, Sizes> kModels = {
-    {"1m", {128, 352, 4, 4, 4, 259}},
-    {"15m", {288, 768, 6, 6, 6, 32000}},
-    {"110m", {768, 2048, 12, 12, 12, 32000}},
-};
-
-struct Case {
-  std::string name;
-  Sizes model;
-  Precision precision;
-  int64_t micro_batch, seq, accumulation;
-  Recompute recompute = Recompute::none;
-};
-
-Case parse(const std::string& text) {
-  std::vector<std::string> words;
-  std::stringstream in(text);
-  for (std::string word; std::getline(in, word, ':');) words.push_back(word);
-  require(
-      words.size() >= 5 && kModels.contains(words[0]), Fault::usage,
-      "'{}' is not a case: expected model:precision:micro_batch:seq:accumulation[:activations], "
-      "with one of the models 1m, 15m, 110m",
-      text);
-  Case c{text,
-         kModels.at(words[0]),
-         parse_precision(words[1]),
-         std::stoll(words[2]),
-         std::stoll(words[3]),
-         std::stoll(words[4])};
-  if (words.size() > 5) c.recompute = parse_recompute(words[5]);
-  return c;
-}
-
-ModelConfig config_of(const Sizes& s) {
-  ModelConfig c;
-  c.vocab = s.vocab;
-  c.hidden = s.hidden;
-  c.intermediate = s.intermediate;
-  c.layers = s.layers;
-  c.heads = s.heads;
-  c.kv_heads = s.kv_heads;
-  c.head_dim = s.hidden / s.heads;
-  return c;
-}
-
-Dataset random_samples(const Case& c) {
-  Dataset data;
-  const Rng rng({.seed = 1});
-  uint64_t draw = 0;
-  for (int64_t s = 0; s < c.micro_batch * c.accumulation; ++s) {
-    std::vector<int32_t> tokens(static_cast<size_t>(c.seq) + 1);
-    for (auto& t : tokens)
-      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(c.model.vocab)));
-    data.add(tokens, 0);
+// What would come from a model's files.
+void fill_frozen(Queue& q, Parameters& params) {
+  Arena heap{Arena::Heap{}};
+  Queue own(Device::cpu, heap);
+  for (int i = 0; i < params.count(); ++i) {
+    const Param& p = params.spec().params[static_cast<size_t>(i)];
+    if (p.trainable) continue;
+    for (int part = 0; part < std::ssize(p.parts); ++part) {
+      Shape shape = p.shape;
+      shape[0] = p.parts[static_cast<size_t>(part)].rows;
+      const Buffer x = heap.make(Category::data, DType::f32, shape, "weights");
+      if (p.init == Init::ones)
+        fill(own, x, 1);
+      else
+        fill_normal(own, x, 0.02f, {.seed = 1, .site = static_cast<uint32_t>(8 * i + part)});
+      params.store_frozen(q, i, part, x);
+    }
   }
-  return data;
 }
 
-void run(const Case& c) {
-  const auto started = std::chrono::steady_clock::now();
-  const auto since = [](auto start) {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  const Dataset data = random_samples(c);
-  const BatchOptions batches{.max_seq_length = c.seq, .vocab = c.model.vocab};
-  TrainOptions o;
-  o.model = config_of(c.model);
-  o.precision = c.precision;
-  o.recompute = c.recompute;
-  o.limits = limits_of(data, c.micro_batch, batches);
-  o.single_micro_batch = c.accumulation == 1;
-  o.optimizer = {.beta1 = 0.9, .beta2 = 0.95};
-  o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
-  const MemoryPlan plan = Trainer::plan(o);
-  Arena arena(plan);
-  Queue q(Device::cpu, arena);
-  Trainer trainer(q, o);
-  trainer.params().initialize(q, 1);
-  const double start_seconds = since(started);
+double since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
-  MicroBatches micro(data, c.micro_batch, batches);
-  std::vector<int64_t> ids(static_cast<size_t>(data.size()));
-  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int64_t>(i);
-  std::vector<double> times;
-  double loss = 0;
-  for (int i = 0; i < 10; ++i) {
-    if (i == 3) q.reset_totals();
+// Of all threads of this process: what others do on the machine does not add to it. Threads that
+// wait for others do, so it is best with OMP_NUM_THREADS=1.
+double processor_seconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A model that is being trained in one of the ways.
+class Contestant {
+ public:
+  Contestant(const Case& c, const Variant& v, const Dataset& data)
+      : name_(v.name),
+        batches_{.max_seq_length = c.seq, .vocab = c.model.vocab},
+        options_(options_of(c, v, limits_of(data, c.micro_batch, batches_))),
+        plan_(Trainer::plan(options_)),
+        arena_(plan_),
+        trainer_(q_, options_),
+        micro_(data, c.micro_batch, batches_),
+        ids_(static_cast<size_t>(data.size())) {
+    for (size_t i = 0; i < ids_.size(); ++i) ids_[i] = static_cast<int64_t>(i);
+    if (v.lora) {
+      fill_frozen(q_, trainer_.params());
+      trainer_.params().initialize_adapters(q_, 1);
+    } else {
+      trainer_.params().initialize(q_, 1);
+    }
+  }
+
+  void step(int64_t i, bool counts) {
+    if (counts && times_.empty()) q_.reset_totals();
     const auto start = std::chrono::steady_clock::now();
-    micro.start(ids);
-    loss = trainer.step(micro, i).loss;
-    if (i >= 3) times.push_back(since(start));
+    const double processor = processor_seconds();
+    micro_.start(ids_);
+    loss_ = trainer_.step(micro_, i).loss;
+    if (!counts) return;
+    times_.push_back(since(start));
+    processor_.push_back(processor_seconds() - processor);
   }
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
+
+  const std::string& name() const { return name_; }
+  const std::vector<double>& times() const { return times_; }
+  const std::vector<double>& processor() const { return processor_; }
+  double loss() const { return loss_; }
+  const MemoryPlan& plan() const { return plan_; }
+  const Arena& arena() const { return arena_; }
+  const Queue& queue() const { return q_; }
+
+ private:
+  std::string name_;
+  BatchOptions batches_;
+  TrainOptions options_;
+  MemoryPlan plan_;
+  Arena arena_;
+  Queue q_{Device::cpu, arena_};
+  Trainer trainer_;
+  MicroBatches micro_;
+  std::vector<int64_t> ids_;
+  std::vector<double> times_, processor_;
+  double loss_ = 0;
+};
+
+// How each step's time compares with that of the step beside it: median, least, most.
+nlohmann::ordered_json ratios(const std::vector<double>& times, const std::vector<double>& others) {
+  std::vector<double> all;
+  for (size_t i = 0; i < times.size(); ++i) all.push_back(times[i] / others[i]);
+  const auto [least, most] = std::minmax_element(all.begin(), all.end());
+  return {median(all), *least, *most};
+}
+
+using Contestants = std::vector<std::unique_ptr<Contestant>>;
+
+void print(const Case& c, const Contestant& one, const Contestant& full, double start_seconds) {
   const auto tokens = static_cast<double>(c.micro_batch * c.seq * c.accumulation);
   const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / 0x1p30; };
-  const nlohmann::ordered_json line = {{"case", c.name},
-                                       {"tok_s", tokens / median},
-                                       {"step_ms", 1e3 * median},
-                                       {"maxrss_gib", gib(peak_resident_bytes())},
-                                       {"planned_gib", gib(plan.total_bytes)},
-                                       {"start_ms", 1e3 * start_seconds},
-                                       {"threads", num_threads()},
-                                       {"loss", loss}};
+  nlohmann::ordered_json line = {{"case", c.name},
+                                 {"tok_s", tokens / median(one.times())},
+                                 {"step_ms", 1e3 * median(one.times())},
+                                 {"processor_ms", 1e3 * median(one.processor())},
+                                 {"maxrss_gib", gib(peak_resident_bytes())},
+                                 {"planned_gib", gib(one.plan().total_bytes)},
+                                 {"start_ms", 1e3 * start_seconds},
+                                 {"threads", num_threads()},
+                                 {"loss", one.loss()}};
+  if (&one != &full) {
+    line["trains"] = one.name();
+    line["time_of_full"] = ratios(one.times(), full.times());
+    line["processor_of_full"] = ratios(one.processor(), full.processor());
+  }
   fmt::print("{}\n", line.dump());
-  fmt::print(stderr, "{}", op_table(q, 14));
+  fmt::print(stderr, "{}\n{}\n", one.name(), op_table(one.queue(), 14));
+}
+
+// Planned bytes of each by category, and what was allocated.
+void print_memory(const Contestants& all) {
+  const auto row = [&](std::string_view name, const auto& bytes_of) {
+    fmt::print(stderr, "  {:<14}", name);
+    for (const auto& one : all)
+      fmt::print(stderr, "{:>14}", format_bytes(static_cast<double>(bytes_of(*one))));
+    fmt::print(stderr, "\n");
+  };
+  fmt::print(stderr, "  {:<14}", "memory");
+  for (const auto& one : all) fmt::print(stderr, "{:>14}", one->name());
+  fmt::print(stderr, "\n");
+  for (size_t category = 0; category < kCategories; ++category)
+    row(name_of(static_cast<Category>(category)),
+        [&](const Contestant& one) { return one.plan().highest[category]; });
+  row("total", [](const Contestant& one) { return one.plan().total_bytes; });
+  row("allocated", [](const Contestant& one) { return one.arena().allocated_bytes(); });
+}
+
+void run(const Case& c, int64_t warm, int64_t steps) {
+  const auto started = std::chrono::steady_clock::now();
+  const Dataset data = random_samples(c);
+  Contestants all;
+  for (const Variant& v : c.variants) all.push_back(std::make_unique<Contestant>(c, v, data));
+  const double start_seconds = since(started);
+  for (int64_t i = 0; i < warm + steps; ++i)
+    for (const auto& one : all) one->step(i, i >= warm);
+  for (const auto& one : all) print(c, *one, *all.front(), start_seconds);
+  if (all.size() > 1) print_memory(all);
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::bench
 
 int main(int argc, char** argv) {
   try {
-    for (int i = 1; i < argc; ++i) capstan::run(capstan::parse(argv[i]));
+    const bool given = argc > 2 && std::string_view(argv[1]) == "--steps";
+    const int64_t steps = given ? std::max(1, std::atoi(argv[2])) : 7;
+    for (int i = given ? 3 : 1; i < argc; ++i)
+      capstan::bench::run(capstan::bench::parse(argv[i]), given ? 1 : 3, steps);
     return 0;
   } catch (const capstan::Error& e) {
     fmt::print(stderr, "error: {}\n", e.what());

@@ -36,11 +36,19 @@ Example reverse(Draws& d) {
   return {"Reverse: " + w, {w.rbegin(), w.rend()}};
 }
 
+std::string capitals(std::string w) {
+  for (char& c : w) c = static_cast<char>(c - 'a' + 'A');
+  return w;
+}
+
 Example upper(Draws& d) {
   const std::string w = d.word(2, 5);
-  std::string response = w;
-  for (char& c : response) c = static_cast<char>(c - 'a' + 'A');
-  return {"Upper: " + w, response};
+  return {"Upper: " + w, capitals(w)};
+}
+
+Example mirror(Draws& d) {
+  const std::string w = d.word(2, 5);
+  return {"Mirror: " + w, capitals({w.rbegin(), w.rend()})};
 }
 
 Example last(Draws& d) {
@@ -76,18 +84,29 @@ Example add(Draws& d) {
 
 constexpr std::array kKinds = {reverse, upper, last, count_a, sort, add};
 
-}  // namespace
-
-std::vector<Example> make_examples(uint64_t seed, int64_t count) {
+// `one` makes an example of its draws.
+template <class One>
+std::vector<Example> make(uint64_t seed, int64_t count, const One& one) {
   require(count >= 0, Fault::usage, "cannot make {} examples", count);
   std::vector<Example> examples;
   examples.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) {
     Draws d(seed, static_cast<uint64_t>(i));
-    examples.push_back(kKinds[static_cast<size_t>(d.below(std::ssize(kKinds)))](d));
+    examples.push_back(one(d));
     examples.back().prompt += '\n';
   }
   return examples;
+}
+
+}  // namespace
+
+std::vector<Example> make_examples(uint64_t seed, int64_t count) {
+  return make(seed, count,
+              [](Draws& d) { return kKinds[static_cast<size_t>(d.below(std::ssize(kKinds)))](d); });
+}
+
+std::vector<Example> make_mirror_examples(uint64_t seed, int64_t count) {
+  return make(seed, count, mirror);
 }
 
 bool held_out(std::string_view prompt) {

@@ -16,6 +16,10 @@ namespace capstan {
 // may come again: some kinds have few (there are 1000 sums), and must not thin out as count grows.
 std::vector<Example> make_examples(uint64_t seed, int64_t count);
 
+// A kind that is not among those, of the same form: "Mirror: cab\n" → "BAC". What it asks for they
+// ask for one at a time: "Reverse" and "Upper".
+std::vector<Example> make_mirror_examples(uint64_t seed, int64_t count);
+
 // Whether this prompt is kept for evaluation: about one in ten, by a hash of its text. So nothing
 // that is trained on can be among them, whatever the seed and the count.
 bool held_out(std::string_view prompt);

@@ -32,16 +32,26 @@ std::string solve(const std::string& prompt) {
     for (const char c : digits) sorted += std::string(sorted.empty() ? "" : " ") + c;
     return sorted;
   }
+  if (kind == "Mirror") {
+    for (char& c : text) c = static_cast<char>(std::toupper(c));
+    return {text.rbegin(), text.rend()};
+  }
   return "no such kind: " + kind;
 }
 
 TEST(Tasks, AnswersAreRightAndShort) {
-  for (const auto& [prompt, response] : make_examples(1, 3000)) {
-    EXPECT_EQ(response, solve(prompt)) << prompt;
-    EXPECT_LE(prompt.size(), 16u) << prompt;
-    EXPECT_LE(response.size(), 7u) << prompt;
-    EXPECT_EQ(prompt.back(), '\n');
-  }
+  for (const auto& examples : {make_examples(1, 3000), make_mirror_examples(1, 500)})
+    for (const auto& [prompt, response] : examples) {
+      EXPECT_EQ(response, solve(prompt)) << prompt;
+      EXPECT_LE(prompt.size(), 16u) << prompt;
+      EXPECT_LE(response.size(), 7u) << prompt;
+      EXPECT_EQ(prompt.back(), '\n');
+    }
+}
+
+TEST(Tasks, TheNewKindIsNotAmongTheOthers) {
+  for (const Example& e : make_examples(1, 3000)) EXPECT_FALSE(e.prompt.starts_with("Mirror"));
+  for (const Example& e : make_mirror_examples(1, 500)) EXPECT_TRUE(e.prompt.starts_with("Mirror"));
 }
 
 TEST(Tasks, KindsComeInEqualParts) {

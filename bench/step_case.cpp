@@ -1,0 +1,100 @@
+#include "step_case.h"
+
+#include <map>
+#include <sstream>
+
+#include "base/rng.h"
+
+namespace capstan::bench {
+namespace {
+
+const std::map<std::string, Sizes> kModels = {
+    {"1m", {128, 352, 4, 4, 4, 259}},
+    {"15m", {288, 768, 6, 6, 6, 32000}},
+    {"110m", {768, 2048, 12, 12, 12, 32000}},
+};
+
+std::vector<std::string> words_of(const std::string& text, char between) {
+  std::vector<std::string> words;
+  std::stringstream in(text);
+  for (std::string word; std::getline(in, word, between);) words.push_back(word);
+  return words;
+}
+
+Variant parse_variant(const std::string& name) {
+  Variant v{name, LoraOptions()};
+  if (name.starts_with("qlora")) v.quantize = Quantize::nf4;
+  if (name.ends_with("lora")) return v;
+  require(name.ends_with("lora-all"), Fault::usage,
+          "'{}': expected lora, lora-all, qlora or qlora-all", name);
+  v.lora->r = 32;
+  v.lora->key = v.lora->projection = v.lora->mlp = true;
+  return v;
+}
+
+ModelConfig config_of(const Sizes& s) {
+  ModelConfig c;
+  c.vocab = s.vocab;
+  c.hidden = s.hidden;
+  c.intermediate = s.intermediate;
+  c.layers = s.layers;
+  c.heads = s.heads;
+  c.kv_heads = s.kv_heads;
+  c.head_dim = s.hidden / s.heads;
+  return c;
+}
+
+}  // namespace
+
+Case parse(const std::string& text) {
+  const std::vector<std::string> words = words_of(text, ':');
+  require(words.size() >= 5 && words.size() <= 7 && kModels.contains(words[0]), Fault::usage,
+          "'{}' is not a case: expected "
+          "model:precision:micro_batch:seq:accumulation[:activations][:adapters], with one of the "
+          "models 1m, 15m, 110m",
+          text);
+  Case c{text,
+         kModels.at(words[0]),
+         parse_precision(words[1]),
+         std::stoll(words[2]),
+         std::stoll(words[3]),
+         std::stoll(words[4])};
+  for (size_t i = 5; i < words.size(); ++i) {
+    if (words[i].find("lora") == std::string::npos) {
+      c.recompute = parse_recompute(words[i]);
+      continue;
+    }
+    for (const std::string& name : words_of(words[i], '+'))
+      c.variants.push_back(parse_variant(name));
+  }
+  return c;
+}
+
+Dataset random_samples(const Case& c) {
+  Dataset data;
+  const Rng rng({.seed = 1});
+  uint64_t draw = 0;
+  for (int64_t s = 0; s < c.micro_batch * c.accumulation; ++s) {
+    std::vector<int32_t> tokens(static_cast<size_t>(c.seq) + 1);
+    for (auto& t : tokens)
+      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(c.model.vocab)));
+    data.add(tokens, 0);
+  }
+  return data;
+}
+
+TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limits) {
+  TrainOptions o;
+  o.model = config_of(c.model);
+  o.precision = c.precision;
+  o.recompute = c.recompute;
+  o.limits = limits;
+  o.single_micro_batch = c.accumulation == 1;
+  o.optimizer = {.beta1 = 0.9, .beta2 = 0.95};
+  o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
+  o.lora = v.lora;
+  o.quantize = v.quantize;
+  return o;
+}
+
+}  // namespace capstan::bench

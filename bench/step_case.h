@@ -1,0 +1,40 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/trainer.h"
+
+// What bench_step measures, as its command line names it.
+namespace capstan::bench {
+
+struct Sizes {
+  int64_t hidden, intermediate, layers, heads, kv_heads, vocab;
+};
+
+// What is trained.
+struct Variant {
+  std::string name;
+  std::optional<LoraOptions> lora = {};
+  Quantize quantize = Quantize::none;
+};
+
+struct Case {
+  std::string name;
+  Sizes model;
+  Precision precision;
+  int64_t micro_batch, seq, accumulation;
+  Recompute recompute = Recompute::none;
+  std::vector<Variant> variants = {{"full"}};
+};
+
+// Throws Fault::usage for what is none.
+Case parse(const std::string& text);
+
+// Random tokens for one step.
+Dataset random_samples(const Case& c);
+
+TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limits);
+
+}  // namespace capstan::bench

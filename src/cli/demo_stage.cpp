@@ -1,0 +1,88 @@
+#include "cli/demo_stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+
+namespace capstan::cli {
+namespace {
+
+constexpr size_t kAsked = 200, kShown = 8;
+
+std::string first_line(const std::string& prompt) {
+  return prompt.substr(0, prompt.find('\n'));
+}
+
+std::string answer(TrainingRun& run, const std::string& prompt) {
+  const Tokenizer& tokenizer = *run.inputs().tokenizer;
+  std::vector<int32_t> ids = tokenizer.encode(prompt);
+  ids.insert(ids.begin(), *tokenizer.bos());
+  GenerateOptions options;
+  options.max_new_tokens = 16;
+  options.sampling.temperature = 0;
+  options.stop_ids = {tokenizer.eos()};
+  return tokenizer.decode(capstan::generate(run.queue(), *run.trainer().decoder(), ids, options));
+}
+
+void ask(TrainingRun& run, std::span<const Example> asked, const char* when) {
+  const auto right = std::count_if(asked.begin(), asked.end(), [&](const Example& e) {
+    return answer(run, e.prompt) == e.response;
+  });
+  fmt::print("{:<17}{} of {} held-out tasks answered exactly ({:.0f}%)\n", when, right,
+             asked.size(), 100.0 * static_cast<double>(right) / static_cast<double>(asked.size()));
+}
+
+void show_samples(TrainingRun& run, std::span<const Example> examples) {
+  for (const Example& e : examples) {
+    const std::string got = answer(run, e.prompt);
+    fmt::print("  {:<20} → {:<10} {}\n", first_line(e.prompt), got,
+               got == e.response ? "right" : fmt::format("wrong: {}", e.response));
+  }
+}
+
+}  // namespace
+
+DemoTasks::DemoTasks(std::vector<Example> examples) {
+  ExampleSplit parts = split(std::move(examples));
+  train = std::move(parts.train);
+  asked = std::move(parts.held_out);
+  held_out = asked.size();
+  asked.resize(std::min(asked.size(), kAsked));
+}
+
+RunInputs demo_inputs(NamedModel model, const DemoTasks& tasks) {
+  RunInputs in;
+  in.tokenizer = std::make_shared<ByteTokenizer>();
+  in.model = std::move(model);
+  in.data.train = make_dataset(tasks.train, *in.tokenizer, true);
+  in.data.validation = make_dataset(tasks.asked, *in.tokenizer, true);
+  in.max_seq_length = kDemoPositions;
+  in.is_text = true;
+  in.sample_positions = kDemoPositions;
+  return in;
+}
+
+int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
+  run.initialize();
+  run.rehearse();
+  ask(run, asked, "before training:");
+  run.train();
+  if (run.interrupted() != 0) {
+    log::warn("interrupted after step {} of {}", run.steps(), run.length().steps());
+    return run.interrupted();
+  }
+  ask(run, asked, "after training:");
+  fmt::print("\n");
+  show_samples(run, asked.first(std::min(asked.size(), kShown)));
+  run.finish();
+  return 0;
+}
+
+std::string command_to_ask(const std::filesystem::path& folder, std::span<const Example> asked) {
+  return fmt::format("capstan generate {} --temperature 0 --prompt $'{}\\n'", folder.string(),
+                     first_line(asked.front().prompt));
+}
+
+}  // namespace capstan::cli
