@@ -68,9 +68,10 @@ TEST(TrainingCheckpoint, ComesBackBitForBitWithMomentsIn8Bits) {
       saver.save(SmallRun::request(folder / "step-000012", 12));
       saver.wait();
       int64_t bytes = 0;
-      for (const char* file : {"model.safetensors", "training_state/optimizer.safetensors"})
-        for (const StoredTensor& t : SafetensorsFile(folder / "step-000012" / file).tensors())
-          bytes += t.nbytes();
+      for (const char* name : {"model.safetensors", "training_state/optimizer.safetensors"}) {
+        const SafetensorsFile file(folder / "step-000012" / name);
+        for (const StoredTensor& t : file.tensors()) bytes += t.nbytes();
+      }
       EXPECT_EQ(saver.bytes(), bytes);
       EXPECT_NO_THROW(verify_checkpoint(folder / "step-000012"));
       other.set(1);
