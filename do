@@ -31,6 +31,8 @@ usage: ./do COMMAND
                    under AddressSanitizer and UBSan
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
+  gpu-test         build with CUDA and run every op's tests on this machine's GPU
+  gpu-bench        build with CUDA and time training steps on this machine's GPU
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -147,6 +149,25 @@ do_fuzz() {
   run_fuzzers 60
 }
 
+need_gpu() {
+  command -v nvcc >/dev/null || die "no nvcc: install the CUDA toolkit, version 12 or later"
+  [[ -e /dev/nvidiactl ]] || die "no NVIDIA GPU on this machine"
+}
+do_gpu-test() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  need_gpu
+  build cuda test_ops
+  build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
+}
+do_gpu-bench() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"
+  need_gpu
+  CONFIGURE=(-DCAPSTAN_BENCH=ON)
+  build cuda bench_step
+  build/cuda/bench/bench_step tinyllama:bf16-true:8:512:4 tinyllama:bf16-true:8:2048:1 \
+    openllama-7b:bf16-true:4:512:4:lora-all+qlora-all openllama-7b:bf16-true:4:512:1:block:qlora-all
+}
+
 # Python with the programs that must open what we write (transformers, peft, TensorBoard), in
 # build/python. Tests that need it look for CAPSTAN_PYTHON and are skipped without.
 readonly PEERS=(torch==2.6.0 transformers==5.22.2 peft==0.21.2 safetensors tensorboard numpy)
@@ -259,7 +280,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | asan | fuzz | demo | bench | format) "do_$command" "$@" ;;
+  build | test | asan | fuzz | demo | bench | format | gpu-test | gpu-bench) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;

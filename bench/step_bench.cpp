@@ -32,8 +32,8 @@ namespace {
 
 // What would come from a model's files.
 void fill_frozen(Queue& q, Parameters& params) {
-  Arena heap{Arena::Heap{}};
-  Queue own(Device::cpu, heap);
+  Arena heap(Arena::Heap{}, q.device());
+  Queue own(q.device(), heap);
   for (int i = 0; i < params.count(); ++i) {
     const Param& p = params.spec().params[static_cast<size_t>(i)];
     if (p.trainable) continue;
@@ -45,7 +45,9 @@ void fill_frozen(Queue& q, Parameters& params) {
         fill(own, x, 1);
       else
         fill_normal(own, x, 0.02f, {.seed = 1, .site = static_cast<uint32_t>(8 * i + part)});
+      own.synchronize();
       params.store_frozen(q, i, part, x);
+      q.synchronize();
     }
   }
 }
@@ -73,7 +75,8 @@ class Contestant {
         batches_{.max_seq_length = c.seq, .vocab = c.model.vocab},
         options_(options_of(c, v, limits_of(data, c.micro_batch, batches_))),
         plan_(Trainer::plan(options_)),
-        arena_(plan_),
+        arena_(plan_, options_.device),
+        q_(options_.device, arena_),
         trainer_(q_, options_),
         micro_(data, c.micro_batch, batches_),
         ids_(static_cast<size_t>(data.size())) {
@@ -84,6 +87,16 @@ class Contestant {
     } else {
       trainer_.params().initialize(q_, 1);
     }
+  }
+
+  // Its own step, with every op waited for: what the time by op comes from on a GPU.
+  void profile(int64_t i) {
+    if (q_.device() != Device::cuda) return;
+    q_.reset_totals();
+    q_.time_each_op(true);
+    micro_.start(ids_);
+    trainer_.step(micro_, i);
+    q_.time_each_op(false);
   }
 
   void step(int64_t i, bool counts) {
@@ -111,7 +124,7 @@ class Contestant {
   TrainOptions options_;
   MemoryPlan plan_;
   Arena arena_;
-  Queue q_{Device::cpu, arena_};
+  Queue q_;
   Trainer trainer_;
   MicroBatches micro_;
   std::vector<int64_t> ids_;
@@ -176,6 +189,7 @@ void run(const Case& c, int64_t warm, int64_t steps) {
   const double start_seconds = since(started);
   for (int64_t i = 0; i < warm + steps; ++i)
     for (const auto& one : all) one->step(i, i >= warm);
+  for (const auto& one : all) one->profile(warm + steps);
   for (const auto& one : all) print(c, *one, *all.front(), start_seconds);
   if (all.size() > 1) print_memory(all);
 }

@@ -12,6 +12,8 @@ const std::map<std::string, Sizes> kModels = {
     {"1m", {128, 352, 4, 4, 4, 259}},
     {"15m", {288, 768, 6, 6, 6, 32000}},
     {"110m", {768, 2048, 12, 12, 12, 32000}},
+    {"tinyllama", {2048, 5632, 22, 32, 4, 32000}},
+    {"openllama-7b", {4096, 11008, 32, 32, 32, 32000}},
 };
 
 std::vector<std::string> words_of(const std::string& text, char between) {
@@ -51,7 +53,7 @@ Case parse(const std::string& text) {
   require(words.size() >= 5 && words.size() <= 7 && kModels.contains(words[0]), Fault::usage,
           "'{}' is not a case: expected "
           "model:precision:micro_batch:seq:accumulation[:activations][:adapters], with one of the "
-          "models 1m, 15m, 110m",
+          "models 1m, 15m, 110m, tinyllama, openllama-7b",
           text);
   Case c{text,
          kModels.at(words[0]),
@@ -85,6 +87,7 @@ Dataset random_samples(const Case& c) {
 
 TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limits) {
   TrainOptions o;
+  o.device = cuda_present() ? Device::cuda : Device::cpu;
   o.model = config_of(c.model);
   o.precision = c.precision;
   o.recompute = c.recompute;

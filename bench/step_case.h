@@ -35,6 +35,7 @@ Case parse(const std::string& text);
 // Random tokens for one step.
 Dataset random_samples(const Case& c);
 
+// On a GPU where there is one.
 TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limits);
 
 }  // namespace capstan::bench

@@ -1,28 +1,39 @@
 # Compiler settings that every target of ours gets through capstan_flags.
 add_library(capstan_flags INTERFACE)
 target_include_directories(capstan_flags INTERFACE ${PROJECT_SOURCE_DIR}/src)
-target_compile_options(capstan_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wunused
+function(capstan_cxx_options)
+  target_compile_options(capstan_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${ARGN}>")
+endfunction()
+capstan_cxx_options(-Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wcast-qual -Wunused
   # The loops are written to be vectorised; these let the compiler do it without changing any
   # value that is not NaN. Reassociation (-ffast-math) stays off: results are bitwise repeatable.
   -fno-math-errno -fno-trapping-math)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 and 13 see overflows in std::vector's own inlined code where there are none.
-  target_compile_options(capstan_flags INTERFACE -Wno-stringop-overflow
-    -Wno-stringop-overread -Wno-array-bounds)
+  capstan_cxx_options(-Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds)
 endif()
+target_compile_definitions(capstan_flags INTERFACE CAPSTAN_WITH_CUDA=$<BOOL:${CAPSTAN_CUDA}>)
 if(CAPSTAN_WERROR)
-  target_compile_options(capstan_flags INTERFACE -Werror)
+  capstan_cxx_options(-Werror)
 endif()
 if(CAPSTAN_NATIVE)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-    target_compile_options(capstan_flags INTERFACE -mcpu=native)
+    capstan_cxx_options(-mcpu=native)
   else()
-    target_compile_options(capstan_flags INTERFACE -march=native)
+    capstan_cxx_options(-march=native)
   endif()
 endif()
 if(CAPSTAN_SANITIZE)
-  target_compile_options(capstan_flags INTERFACE -fsanitize=${CAPSTAN_SANITIZE} -fno-omit-frame-pointer
-                         -fno-sanitize-recover=all)
+  capstan_cxx_options(-fsanitize=${CAPSTAN_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   target_link_options(capstan_flags INTERFACE -fsanitize=${CAPSTAN_SANITIZE})
+endif()
+if(CAPSTAN_CUDA)
+  # fmt turns its constexpr off for nvcc, and needs it for the checks of format strings.
+  target_compile_definitions(capstan_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")
+  # Multiplications and additions fuse, as on the CPU; divisions and roots stay exact.
+  target_compile_options(capstan_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-lineinfo;-Xcompiler=-Wall>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${CAPSTAN_WERROR}>>:-Werror=all-warnings>")
 endif()

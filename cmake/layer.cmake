@@ -3,6 +3,10 @@
 # includes against the same order.
 function(capstan_layer name)
   file(GLOB sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/cpu/*.cpp)
+  if(CAPSTAN_CUDA)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${name}/cuda/*.cpp ${name}/cuda/*.cu)
+    list(APPEND sources ${cuda_sources})
+  endif()
   add_library(capstan_${name} STATIC ${sources})
   target_link_libraries(capstan_${name} PUBLIC capstan_flags ${ARGN})
   capstan_precompile(capstan_${name} capstan_base)

@@ -36,7 +36,7 @@ def lines_of(path):
 
 def check_include(name, layer, quote, header):
     """Says what is wrong with one #include of a file in `layer`, or None."""
-    if CUDA_HEADER.fullmatch(header) and not name.startswith(CUDA_FOLDERS):
+    if quote == "<" and CUDA_HEADER.fullmatch(header) and not name.startswith(CUDA_FOLDERS):
         return f"<{header}> belongs under {', '.join(CUDA_FOLDERS)} only"
     if quote == "<":
         return None

@@ -28,7 +28,7 @@ inline constexpr uint32_t kPhiloxA = 0xD2511F53, kPhiloxB = 0xCD9E8D57;
 inline constexpr uint32_t kPhiloxKeyA = 0x9E3779B9, kPhiloxKeyB = 0xBB67AE85;
 
 // Philox4x32-10 (Salmon et al., 2011): four 32-bit words that depend on key and counter alone.
-inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::array<uint32_t, 2> k) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{kPhiloxA} * c[0];
     const uint64_t b = uint64_t{kPhiloxB} * c[2];
@@ -47,7 +47,7 @@ class Rng {
   explicit Rng(const RngKey& key);
 
   // Words 4i … 4i+3 of the stream.
-  std::array<uint32_t, 4> draws(uint64_t i) const {
+  constexpr std::array<uint32_t, 4> draws(uint64_t i) const {
     return philox4x32(
         {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), base_[0], base_[1]}, key_);
   }

@@ -76,7 +76,7 @@ ModelSpec spec_of(const TrainOptions& o) {
 // Of a checkpoint to go on from.
 int64_t disk_bytes(const TrainOptions& o) {
   Arena arena;
-  Queue q(Device::sim, arena);
+  Queue q(Device::sim, arena, {.device = o.device});
   Trainer trainer(q, o);
   return CheckpointSaver(q, trainer.params(), trainer.optimizer(), nullptr).bytes();
 }
@@ -197,8 +197,11 @@ int plan(const Arguments& arguments) {
   const Task task = given ? *given : task_of(rest);
   const auto recipe = recipe_from(rest, task, "", defaults_of(task));
   if (!recipe) return 0;
-  const int64_t available = o.memory.empty() ? available_memory() : parse_bytes(o.memory);
   const Planned planned = plan_for(*recipe, task);
+  const Device device = planned.options.device;
+  require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
+          "plan: there is no GPU here to look at; say what it has, as --memory 80GiB");
+  const int64_t available = o.memory.empty() ? available_memory(device) : parse_bytes(o.memory);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;

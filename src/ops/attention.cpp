@@ -1,6 +1,7 @@
 #include "ops/attention.h"
 
 #include "ops/cpu/attention.h"
+#include "ops/cuda/attention.h"
 
 namespace capstan {
 namespace {
@@ -46,6 +47,11 @@ double visible_pairs(const AttentionMask& mask, int64_t tokens) {
          attention_pairs(mask.longest, mask.window);
 }
 
+int64_t scratch_bytes(const Queue& q, int64_t keys, const Tensor& query) {
+  if (q.target() == Device::cuda) return 0;
+  return cpu::attention_scratch(keys, query.dim(2), query.dtype());
+}
+
 double bytes_of(std::initializer_list<Tensor> tensors) {
   int64_t sum = 0;
   for (const Tensor& t : tensors) sum += t.nbytes();
@@ -67,10 +73,12 @@ void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
   const auto span = q.account("attention", {.flops = 4 * pairs * static_cast<double>(query.dim(2)),
                                             .bytes = bytes_of({o, lse, query, k, v})});
-  const Buffer scratch = q.scratch(
-      DType::u8, {cpu::attention_scratch(mask.longest, query.dim(2), query.dtype())}, "attention");
+  const Buffer scratch = q.scratch(DType::u8, {scratch_bytes(q, mask.longest, query)}, "attention");
   switch (q.device()) {
     case Device::cpu: return cpu::attention(o, lse, query, k, v, mask, scale, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::attention(q, o, lse, query, k, v, mask, scale);
+      return;
     case Device::sim: return;
   }
 }
@@ -88,12 +96,17 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
   const auto span =
       q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
                                        .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
-  const Buffer scratch = q.scratch(
-      DType::u8, {cpu::attention_backward_scratch(mask.longest, query.dim(2), query.dtype())},
-      "attention backward");
+  const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query)
+                                                  : cpu::attention_backward_scratch(
+                                                        mask.longest, query.dim(2), query.dtype());
+  const Buffer scratch = q.scratch(DType::u8, {room}, "attention backward");
   switch (q.device()) {
     case Device::cpu:
       return cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda)
+        cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
+      return;
     case Device::sim: return;
   }
 }
@@ -110,10 +123,12 @@ void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int6
   const auto span =
       q.account("attention_cached", {.flops = 4 * static_cast<double>(query.numel()) * keys,
                                      .bytes = bytes_of({o, query}) + 2 * keys * width});
-  const Buffer scratch = q.scratch(
-      DType::u8, {cpu::attention_scratch(k.dim(0), query.dim(2), query.dtype())}, "attention");
+  const Buffer scratch = q.scratch(DType::u8, {scratch_bytes(q, k.dim(0), query)}, "attention");
   switch (q.device()) {
     case Device::cpu: return cpu::attention_cached(o, query, k, v, start, window, scale, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::attention_cached(q, o, query, k, v, start, window, scale);
+      return;
     case Device::sim: return;
   }
 }

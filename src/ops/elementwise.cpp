@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/elementwise.h"
+#include "ops/cuda/elementwise.h"
 
 namespace capstan {
 namespace {
@@ -24,6 +25,9 @@ void fill(Queue& q, Tensor y, float value) {
   const auto span = q.account("fill", {.bytes = static_cast<double>(y.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::fill(y, value);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::fill(q, y, value);
+      return;
     case Device::sim: return;
   }
 }
@@ -37,6 +41,9 @@ void cast(Queue& q, Tensor y, Tensor x) {
   const auto span = q.account("cast", {.bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::cast(y, x);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::cast(q, y, x);
+      return;
     case Device::sim: return;
   }
 }
@@ -47,6 +54,9 @@ void copy(Queue& q, Tensor y, Tensor x) {
   const auto span = q.account("copy", {.bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::copy(y, x);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::copy(q, y, x);
+      return;
     case Device::sim: return;
   }
 }
@@ -59,6 +69,9 @@ void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first
                                               .bytes = static_cast<double>(y.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::fill_normal(y, std, key, first);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::fill_normal(q, y, std, key, first);
+      return;
     case Device::sim: return;
   }
 }
@@ -70,6 +83,9 @@ void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t fi
                                                .bytes = static_cast<double>(y.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::fill_uniform(y, bound, key, first);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::fill_uniform(q, y, bound, key, first);
+      return;
     case Device::sim: return;
   }
 }
@@ -81,6 +97,9 @@ void scale(Queue& q, Tensor y, Tensor x, float factor) {
                                         .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::scale(y, x, factor);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::scale(q, y, x, factor);
+      return;
     case Device::sim: return;
   }
 }
@@ -93,6 +112,9 @@ void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key, Write mod
                                           .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::dropout(y, x, p, key, mode);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::dropout(q, y, x, p, key, mode);
+      return;
     case Device::sim: return;
   }
 }

@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/embedding.h"
+#include "ops/cuda/embedding.h"
 
 namespace capstan {
 namespace {
@@ -25,6 +26,9 @@ void embedding(Queue& q, Tensor y_TD, Tensor w_VD, Tensor ids_T) {
       "embedding", {.bytes = static_cast<double>(y_TD.nbytes() + table_bytes + ids_T.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::embedding(y_TD, w_VD, ids_T);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::embedding(q, y_TD, w_VD, ids_T);
+      return;
     case Device::sim: return;
   }
 }
@@ -36,10 +40,14 @@ void embedding_backward(Queue& q, Tensor dw_VD, Tensor dy_TD, Tensor ids_T) {
       q.account("embedding_backward",
                 {.flops = static_cast<double>(dy_TD.numel()),
                  .bytes = static_cast<double>(dy_TD.nbytes() + table_bytes + ids_T.nbytes())});
-  const Buffer order = q.scratch(
-      DType::i32, {cpu::embedding_order_size(dw_VD.dtype(), ids_T.dim(0))}, "tokens by id");
+  const int64_t sorted =
+      q.target() == Device::cuda ? 0 : cpu::embedding_order_size(dw_VD.dtype(), ids_T.dim(0));
+  const Buffer order = q.scratch(DType::i32, {sorted}, "tokens by id");
   switch (q.device()) {
     case Device::cpu: return cpu::embedding_backward(dw_VD, dy_TD, ids_T, order);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::embedding_backward(q, dw_VD, dy_TD, ids_T);
+      return;
     case Device::sim: return;
   }
 }

@@ -5,6 +5,7 @@
 #include "ops/check.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/head_loss.h"
+#include "ops/cuda/head_loss.h"
 
 namespace capstan {
 namespace {
@@ -36,8 +37,31 @@ struct Gradients {
   float scale = 0;
 };
 
+void run_on_cuda(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor labels,
+                 int64_t targets, const HeadTerm& term, bool backward) {
+  const cuda::HeadOperands p{x, w, term, g.dx, g.dw, g.d_term};
+  const int64_t T = x.dim(0), rows = cuda::head_chunk_rows(T, w.dim(0));
+  const auto chunk_of = [&](const Tensor& t, const char* name) {
+    return q.scratch(t ? t.dtype() : DType::f32, {t ? rows : 0, t ? t.dim(1) : 0}, name);
+  };
+  const Buffer logits = q.scratch(cuda::logits_type(x, w), {rows, w.dim(0)}, "logits of a chunk");
+  const Buffer losses = q.scratch(DType::f64, {T}, "losses");
+  const Buffer order = q.scratch(DType::i32, {T + 1}, "tokens that count");
+  const Buffer x_rows = chunk_of(x, "head inputs of a chunk");
+  const Buffer dx_rows = chunk_of(g.dx, "head gradients of a chunk");
+  const Buffer term_rows = chunk_of(term.x_TR, "head term of a chunk");
+  const Buffer d_term_rows = chunk_of(g.d_term.x_TR, "head term gradients of a chunk");
+  const Buffer space = q.scratch(DType::u8, {cuda::head_gemm_scratch(p, rows)}, "gemm panels");
+  if constexpr (kWithCuda)
+    if (q.device() == Device::cuda)
+      cuda::head_loss(q, loss, p, labels, targets, g.scale, backward,
+                      {logits, losses, space, order, x_rows, dx_rows, term_rows, d_term_rows});
+}
+
 void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor labels,
-         const HeadTerm& term) {
+         int64_t targets, const HeadTerm& term, bool backward) {
+  if (q.target() == Device::cuda)
+    return run_on_cuda(q, loss, g, x, w, labels, targets, term, backward);
   const int64_t rows = cpu::head_chunk_rows(x.dim(0), w.dim(0)), dim = x.dim(1);
   const int64_t rank = term.x_TR ? term.x_TR.dim(1) : 0;
   int64_t panels = cpu::gemm_scratch(DType::f32, w.dtype(), DType::f32);
@@ -54,6 +78,7 @@ void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor l
     case Device::cpu:
       return cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, g.scale,
                             {rows, logits, x_rows, dx_rows, term_rows, tokens, losses, space});
+    case Device::cuda:
     case Device::sim: return;
   }
 }
@@ -82,7 +107,7 @@ void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t
   }
   const auto span =
       q.account("head_loss", {.flops = flops, .bytes = bytes_of({x, w, term.x_TR, term.w_VR})});
-  run(q, loss, {}, x, w, labels, term);
+  run(q, loss, {}, x, w, labels, targets, term, false);
 }
 
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w,
@@ -104,7 +129,7 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
       "head_loss_backward",
       {.flops = flops,
        .bytes = bytes_of({x, dx, w, dw, dw, term.x_TR, term.w_VR, d_term.x_TR, d_term.w_VR})});
-  run(q, loss, {dx, dw, d_term, scale}, x, w, labels, term);
+  run(q, loss, {dx, dw, d_term, scale}, x, w, labels, targets, term, true);
 }
 
 }  // namespace capstan

@@ -9,8 +9,9 @@ inline constexpr int32_t kIgnore = -100;  // a label that does not count
 // loss[0] += Σ_t -log softmax(x[t] wᵀ)[labels[t]] over the tokens whose label is not kIgnore.
 //
 // The output head and the cross-entropy in one: logits exist for a chunk of tokens at a time, and
-// not at all for tokens that are ignored. loss is one f64, labels are i32 below V. `targets`, how
-// many labels count, is for the account of the cost alone; without it, all do. With a term the
+// not at all for tokens that are ignored. loss is one f64, labels are i32 below V. `targets` is how
+// many labels count; -1 where that is not known. Logits and their gradients are f32; on cuda they
+// are bf16 where x and w are. With a term the
 // logits are x[t] wᵀ + term.x[t] term.wᵀ: an adapter's second, thin product.
 struct HeadTerm {
   Tensor x_TR, w_VR;  // both or neither

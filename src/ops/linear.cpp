@@ -2,6 +2,7 @@
 
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/linear.h"
+#include "ops/cuda/linear.h"
 
 namespace capstan {
 namespace {
@@ -28,8 +29,12 @@ Cost cost(const Tensor& y, const Tensor& x, const Tensor& w) {
           .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())};
 }
 
-Buffer product_scratch(Queue& q, const Tensor& a, const Tensor& b, const Tensor& c) {
-  return q.scratch(DType::u8, {cpu::gemm_scratch(a.dtype(), b.dtype(), c.dtype())}, "gemm panels");
+// For c = a b, where each factor may be transposed.
+Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, const Tensor& c) {
+  const int64_t bytes = q.target() == Device::cuda
+                            ? cuda::gemm_scratch(a, b, c)
+                            : cpu::gemm_scratch(a.matrix.dtype(), b.matrix.dtype(), c.dtype());
+  return q.scratch(DType::u8, {bytes}, "gemm panels");
 }
 
 }  // namespace
@@ -37,9 +42,12 @@ Buffer product_scratch(Queue& q, const Tensor& a, const Tensor& b, const Tensor&
 void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode) {
   check("linear", y, x, w, b);
   const auto span = q.account("linear", cost(y, x, w));
-  const Buffer scratch = product_scratch(q, x, w, y);
+  const Buffer scratch = product_scratch(q, {x, false}, {w, true}, y);
   switch (q.device()) {
     case Device::cpu: return cpu::linear(y, x, w, b, mode, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, mode, scratch);
+      return;
     case Device::sim: return;
   }
 }
@@ -47,9 +55,12 @@ void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode) {
 void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode) {
   check("linear_backward_data", dy, dx, w, {});
   const auto span = q.account("linear_backward_data", cost(dy, dx, w));
-  const Buffer scratch = product_scratch(q, dy, w, dx);
+  const Buffer scratch = product_scratch(q, {dy, false}, {w, false}, dx);
   switch (q.device()) {
     case Device::cpu: return cpu::linear_backward_data(dx, dy, w, mode, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, mode, scratch);
+      return;
     case Device::sim: return;
   }
 }
@@ -57,9 +68,12 @@ void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode) 
 void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x) {
   check("linear_backward_weight", dy, x, dw, db);
   const auto span = q.account("linear_backward_weight", cost(dy, x, dw));
-  const Buffer scratch = product_scratch(q, dy, x, dw);
+  const Buffer scratch = product_scratch(q, {dy, true}, {x, false}, dw);
   switch (q.device()) {
     case Device::cpu: return cpu::linear_backward_weight(dw, db, dy, x, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear_backward_weight(q, dw, db, dy, x, scratch);
+      return;
     case Device::sim: return;
   }
 }

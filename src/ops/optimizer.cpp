@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/optimizer.h"
+#include "ops/cuda/optimizer.h"
 
 namespace capstan {
 namespace {
@@ -31,6 +32,9 @@ void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
       "adamw", {.flops = 14 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
   switch (q.device()) {
     case Device::cpu: return cpu::adamw(p, s);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::adamw(q, p, s);
+      return;
     case Device::sim: return;
   }
 }
@@ -51,6 +55,9 @@ void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
        .bytes = bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()))});
   switch (q.device()) {
     case Device::cpu: return cpu::adamw8bit(p, absmax, s);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::adamw8bit(q, p, absmax, s);
+      return;
     case Device::sim: return;
   }
 }
@@ -65,6 +72,9 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
       q.account("sgd", {.flops = 8 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
   switch (q.device()) {
     case Device::cpu: return cpu::sgd(p, s);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::sgd(q, p, s);
+      return;
     case Device::sim: return;
   }
 }
@@ -74,8 +84,13 @@ void sum_squares(Queue& q, Tensor sum, Tensor x) {
   check::dense("sum_squares", "x", x, x.shape());
   const auto span = q.account("sum_squares", {.flops = 2 * static_cast<double>(x.numel()),
                                               .bytes = static_cast<double>(x.nbytes())});
+  const Buffer partials =
+      q.scratch(DType::f64, {q.target() == Device::cuda ? cuda::kSumPartials : 0}, "partial sums");
   switch (q.device()) {
     case Device::cpu: return cpu::sum_squares(sum, x);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::sum_squares(q, sum, x, partials);
+      return;
     case Device::sim: return;
   }
 }
@@ -88,6 +103,9 @@ void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm) {
   const auto span = q.account("clip_scale", {.flops = 3, .bytes = 12});
   switch (q.device()) {
     case Device::cpu: return cpu::clip_scale(scale, sum, max_norm);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::clip_scale(q, scale, sum, max_norm);
+      return;
     case Device::sim: return;
   }
 }

@@ -3,6 +3,8 @@
 #include "ops/check.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/quantize.h"
+#include "ops/cuda/gemm.h"
+#include "ops/cuda/quantize.h"
 
 namespace capstan {
 namespace {
@@ -49,8 +51,18 @@ Cost cost(const Tensor& y, const Tensor& x, const QuantizedMatrix& w) {
           .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())};
 }
 
-Buffer product_scratch(Queue& q, const Tensor& a, const Tensor& c) {
-  return q.scratch(DType::u8, {cpu::gemm_scratch(a.dtype(), DType::u8, c.dtype())}, "gemm panels");
+// On cuda rows of the matrix are widened, some at a time; on cpu that is a part of the product.
+Buffer widened_rows(Queue& q, DType type, const QuantizedMatrix& w) {
+  const int64_t rows = q.target() == Device::cuda ? cuda::quantized_chunk_rows(w.shape) : 0;
+  return q.scratch(type, {rows, w.shape[1]}, "widened rows");
+}
+
+Buffer product_scratch(Queue& q, const Tensor& x, const Tensor& chunk, bool transposed,
+                       const Tensor& y) {
+  const int64_t bytes = q.target() == Device::cuda
+                            ? cuda::gemm_scratch({x, false}, {chunk, transposed}, y)
+                            : cpu::gemm_scratch(x.dtype(), DType::u8, y.dtype());
+  return q.scratch(DType::u8, {bytes}, "gemm panels");
 }
 
 }  // namespace
@@ -105,6 +117,9 @@ void quantize(Queue& q, const QuantizedMatrix& to, int part, Tensor x) {
                                            .bytes = static_cast<double>(x.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::quantize(to.kind, p, x);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::quantize(q, to.kind, p, x);
+      return;
     case Device::sim: return;
   }
 }
@@ -118,6 +133,9 @@ void dequantize(Queue& q, Tensor y, const QuantizedMatrix& from, int64_t first) 
                                              .bytes = static_cast<double>(y.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::dequantize(y, from, first);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::dequantize(q, y, from, first);
+      return;
     case Device::sim: return;
   }
 }
@@ -126,11 +144,15 @@ void linear(Queue& q, Tensor y, Tensor x, const QuantizedMatrix& w, Tensor b) {
   check_product("linear", y, x, w);
   if (b) check::dense("linear", "b", b, {w.shape[0]});
   const auto span = q.account("linear", cost(y, x, w));
-  const Buffer scratch = product_scratch(q, x, y);
+  const Buffer chunk = widened_rows(q, x.dtype(), w);
+  const Buffer scratch = product_scratch(q, x, chunk, true, y);
   switch (q.device()) {
     case Device::cpu:
       return cpu::gemm(x.dim(0), w.shape[0], w.shape[1], cpu::matrix(x), cpu::matrix(w, true),
                        y.raw(), y.dtype(), y.stride(0), false, scratch->raw(), b);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, chunk, scratch);
+      return;
     case Device::sim: return;
   }
 }
@@ -138,11 +160,15 @@ void linear(Queue& q, Tensor y, Tensor x, const QuantizedMatrix& w, Tensor b) {
 void linear_backward_data(Queue& q, Tensor dx, Tensor dy, const QuantizedMatrix& w) {
   check_product("linear_backward_data", dy, dx, w);
   const auto span = q.account("linear_backward_data", cost(dy, dx, w));
-  const Buffer scratch = product_scratch(q, dy, dx);
+  const Buffer chunk = widened_rows(q, dy.dtype(), w);
+  const Buffer scratch = product_scratch(q, dy, chunk, false, dx);
   switch (q.device()) {
     case Device::cpu:
       return cpu::gemm(dy.dim(0), w.shape[1], w.shape[0], cpu::matrix(dy), cpu::matrix(w), dx.raw(),
                        dx.dtype(), dx.stride(0), false, scratch->raw());
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, chunk, scratch);
+      return;
     case Device::sim: return;
   }
 }

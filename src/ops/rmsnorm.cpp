@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/rmsnorm.h"
+#include "ops/cuda/rmsnorm.h"
 
 namespace capstan {
 namespace {
@@ -34,6 +35,9 @@ void rmsnorm(Queue& q, Tensor y, Tensor rstd, Tensor x, Tensor w_D, float eps) {
                                           .bytes = bytes_of({y, rstd, x, w_D})});
   switch (q.device()) {
     case Device::cpu: return cpu::rmsnorm(y, rstd, x, w_D, eps);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::rmsnorm(q, y, rstd, x, w_D, eps);
+      return;
     case Device::sim: return;
   }
 }
@@ -53,6 +57,10 @@ void add_rmsnorm(Queue& q, Tensor y_TD, Tensor sum_TD, Tensor rstd_T, Tensor x_T
                                 .bytes = bytes_of({y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D})});
   switch (q.device()) {
     case Device::cpu: return cpu::add_rmsnorm(y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps);
+    case Device::cuda:
+      if constexpr (kWithCuda)
+        cuda::add_rmsnorm(q, y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps);
+      return;
     case Device::sim: return;
   }
 }
@@ -73,11 +81,17 @@ void rmsnorm_backward(Queue& q, Tensor dx, Tensor dw_D, Tensor dy, Tensor x, Ten
   const auto span = q.account(
       "rmsnorm_backward", {.flops = flops_each * static_cast<double>(x.numel()), .bytes = bytes});
   Buffer partial;
-  if (dw_D)
-    partial = q.scratch(DType::f32, {cpu::rmsnorm_partials(rstd.numel()), x.dim(-1)},
-                        "rmsnorm_backward partial sums");
+  if (dw_D) {
+    const auto partials =
+        q.target() == Device::cuda ? cuda::rmsnorm_partials : cpu::rmsnorm_partials;
+    partial =
+        q.scratch(DType::f32, {partials(rstd.numel()), x.dim(-1)}, "rmsnorm_backward partial sums");
+  }
   switch (q.device()) {
     case Device::cpu: return cpu::rmsnorm_backward(dx, dw_D, dy, x, w_D, rstd, mode, partial);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::rmsnorm_backward(q, dx, dw_D, dy, x, w_D, rstd, mode, partial);
+      return;
     case Device::sim: return;
   }
 }

@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/rope.h"
+#include "ops/cuda/rope.h"
 
 namespace capstan {
 
@@ -24,6 +25,9 @@ void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions
        .bytes = static_cast<double>(2 * x_THD.nbytes() + table_bytes + positions_T.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::rope(x_THD, cos_PD, sin_PD, positions_T, turn);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::rope(q, x_THD, cos_PD, sin_PD, positions_T, turn);
+      return;
     case Device::sim: return;
   }
 }

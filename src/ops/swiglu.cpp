@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/swiglu.h"
+#include "ops/cuda/swiglu.h"
 
 namespace capstan {
 
@@ -14,6 +15,9 @@ void swiglu(Queue& q, Tensor y_TF, Tensor gu_T2F) {
                            .bytes = static_cast<double>(y_TF.nbytes() + gu_T2F.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::swiglu(y_TF, gu_T2F);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::swiglu(q, y_TF, gu_T2F);
+      return;
     case Device::sim: return;
   }
 }
@@ -29,6 +33,9 @@ void swiglu_backward(Queue& q, Tensor dgu_T2F, Tensor dy_TF, Tensor gu_T2F) {
        .bytes = static_cast<double>(dgu_T2F.nbytes() + dy_TF.nbytes() + gu_T2F.nbytes())});
   switch (q.device()) {
     case Device::cpu: return cpu::swiglu_backward(dgu_T2F, dy_TF, gu_T2F);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::swiglu_backward(q, dgu_T2F, dy_TF, gu_T2F);
+      return;
     case Device::sim: return;
   }
 }

@@ -48,9 +48,10 @@ std::vector<Problem> problems_of(const Recipe& r) {
                                    "tensorboard or jsonl, which it can import",
                                    r.logger_name));
   if (r.num_nodes != 1)
-    add("num_nodes", fmt::format("{} machines were asked for; this runs on 1", r.num_nodes));
+    add("num_nodes",
+        fmt::format("{} machines were asked for; there is 1 that it runs on", r.num_nodes));
   if (r.devices != "auto" && r.devices != "1")
-    add("devices", fmt::format("{} were asked for; there is 1, the CPU", r.devices));
+    add("devices", fmt::format("{} were asked for; there is 1 that it runs on", r.devices));
   return found;
 }
 

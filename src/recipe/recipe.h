@@ -52,6 +52,7 @@ struct Recipe {
   std::string precision;  // null: what the device does best
   std::string quantize;
   std::string activations = "none";
+  std::string accelerator = "auto";
   std::string devices = "1";
   int64_t num_nodes = 1;
   std::string resume = "false";

@@ -9,12 +9,34 @@
 #include <utility>
 
 #include "base/units.h"
+#include "tensor/cuda/calls.h"
 
 namespace capstan {
 namespace {
 
 int64_t aligned(int64_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+std::byte* map_host(int64_t bytes) {
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  require(memory != MAP_FAILED, Fault::does_not_fit,
+          "does not fit: the system gave no {} of memory ({})",
+          format_bytes(static_cast<double>(bytes)), std::strerror(errno));
+  // Pages come as zeros when they are first touched, and a place of the setup has one buffer only:
+  // so the setup starts as zeros, at no cost before it is used.
+  // Large pages where the system has them: fewer TLB misses in the products. A hint: may fail.
+  madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  return static_cast<std::byte*>(memory);
+}
+
+std::byte* heap_host(int64_t bytes, const char* name) {
+  void* memory = std::aligned_alloc(kBufferAlignment, static_cast<size_t>(bytes));
+  require(memory != nullptr, Fault::does_not_fit, "does not fit: no memory for {} ({})", name,
+          format_bytes(static_cast<double>(bytes)));
+  std::memset(memory, 0, static_cast<size_t>(bytes));
+  return static_cast<std::byte*>(memory);
 }
 
 }  // namespace
@@ -46,26 +68,23 @@ Arena::Arena() : mode_(Mode::record) {
   plan_.phases.push_back({"setup", {}});
 }
 
-Arena::Arena(Heap) : mode_(Mode::heap) {}
+Arena::Arena(Heap, Device device) : mode_(Mode::heap), device_(device) {}
 
-Arena::Arena(const MemoryPlan& plan) : mode_(Mode::replay), plan_(plan) {
+Arena::Arena(const MemoryPlan& plan, Device device)
+    : mode_(Mode::replay), device_(device), plan_(plan) {
   require(!plan.phases.empty(), Fault::bug, "arena: a plan without a setup");
   if (plan.total_bytes == 0) return;
-  void* memory = mmap(nullptr, static_cast<size_t>(plan.total_bytes), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  require(memory != MAP_FAILED, Fault::does_not_fit,
-          "does not fit: the system gave no {} of memory ({})",
-          format_bytes(static_cast<double>(plan.total_bytes)), std::strerror(errno));
-  // Pages come as zeros when they are first touched, and a place of the setup has one buffer only:
-  // so the setup starts as zeros, at no cost before it is used.
-  // Large pages where the system has them: fewer TLB misses in the products. A hint: may fail.
-  madvise(memory, static_cast<size_t>(plan.total_bytes), MADV_HUGEPAGE);
-  memory_ = static_cast<std::byte*>(memory);
+  if (device == Device::cpu) memory_ = map_host(plan.total_bytes);
+  if constexpr (kWithCuda)
+    if (device == Device::cuda) memory_ = cuda::allocate(plan.total_bytes);
   allocated_ = plan.total_bytes;
 }
 
 Arena::~Arena() {
-  if (memory_ != nullptr) munmap(memory_, static_cast<size_t>(allocated_));
+  if (memory_ == nullptr) return;
+  if (device_ == Device::cpu) munmap(memory_, static_cast<size_t>(allocated_));
+  if constexpr (kWithCuda)
+    if (device_ == Device::cuda) cuda::release(memory_);
 }
 
 Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {
@@ -74,11 +93,9 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
   void* address = nullptr;
   switch (mode_) {
     case Mode::heap:
-      address = std::aligned_alloc(kBufferAlignment,
-                                   static_cast<size_t>(std::max(bytes, kBufferAlignment)));
-      require(address != nullptr, Fault::does_not_fit, "does not fit: no memory for {} ({})", name,
-              format_bytes(static_cast<double>(bytes)));
-      std::memset(address, 0, static_cast<size_t>(bytes));
+      if (device_ == Device::cpu) address = heap_host(std::max(bytes, kBufferAlignment), name);
+      if constexpr (kWithCuda)
+        if (device_ == Device::cuda) address = cuda::allocate(std::max(bytes, kBufferAlignment));
       break;
     case Mode::record:
       if (!known_) {
@@ -126,7 +143,9 @@ size_t Arena::next_planned(Category category, int64_t bytes, const char* name) {
 
 void Arena::give_back(Buffer& buffer) {
   if (mode_ == Mode::heap) {
-    std::free(buffer.tensor_.raw());
+    if (device_ == Device::cpu) std::free(buffer.tensor_.raw());
+    if constexpr (kWithCuda)
+      if (device_ == Device::cuda) cuda::release(static_cast<std::byte*>(buffer.tensor_.raw()));
     at(live_, buffer.category_) -= buffer.bytes_;
     return;
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "tensor/device.h"
 #include "tensor/memory_plan.h"
 #include "tensor/tensor.h"
 
@@ -50,9 +51,11 @@ class Buffer {
 class Arena {
  public:
   struct Heap {};
-  Arena();                                 // records
-  explicit Arena(const MemoryPlan& plan);  // replays; throws Fault::does_not_fit without memory
-  explicit Arena(Heap);  // gives each request memory of its own: for tests and small tools
+  Arena();  // records
+  // Replays, in one allocation on the device; throws Fault::does_not_fit without memory.
+  explicit Arena(const MemoryPlan& plan, Device device = Device::cpu);
+  // Gives each request memory of its own: for tests and small tools.
+  explicit Arena(Heap, Device device = Device::cpu);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -79,6 +82,7 @@ class Arena {
   Phase phase(const char* name);
 
   bool recording() const { return mode_ == Mode::record; }
+  Device device() const { return device_; }
   // The packed recording; recording arenas only.
   MemoryPlan plan() const;
 
@@ -97,6 +101,7 @@ class Arena {
   size_t find_phase(const char* name) const;
 
   Mode mode_;
+  Device device_ = Device::cpu;
   MemoryPlan plan_;
   size_t phase_ = 0;   // index into plan_.phases
   size_t cursor_ = 0;  // next request of this phase

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/cuda/calls.h"
+
 namespace capstan {
 
 double CostModel::seconds(const Cost& cost) const {
@@ -13,6 +15,11 @@ Queue::Queue(Device device, Arena& arena, CostModel model)
     : device_(device), arena_(arena), model_(std::move(model)) {
   require((device == Device::sim) == arena.recording(), Fault::bug,
           "a sim queue goes with a recording arena, and no other does");
+  if (device == Device::sim) return;
+  require(device == arena.device(), Fault::bug, "a queue on {} with an arena on {}",
+          name_of(device), name_of(arena.device()));
+  if constexpr (kWithCuda)
+    if (device == Device::cuda) cuda_ = cuda::make_context();
 }
 
 OpTotal& Queue::row(std::string_view op, const char* literal) {
@@ -32,28 +39,47 @@ Queue::Span Queue::account(const char* op, const Cost& cost) {
     r.seconds += model_.seconds(cost);
     return {nullptr, {}};
   }
-  return {&r, std::chrono::steady_clock::now()};
+  if (device_ == Device::cuda && !timed_) return {nullptr, {}};
+  return {&r, std::chrono::steady_clock::now(), timed_ ? cuda_.get() : nullptr};
 }
 
 Queue::Span::~Span() {
   if (total_ == nullptr) return;
+  if constexpr (kWithCuda)
+    if (cuda_ != nullptr) cuda::wait_quietly(*cuda_);
   total_->seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
+void Queue::synchronize() {
+  if constexpr (kWithCuda)
+    if (device_ == Device::cuda) cuda::wait(*cuda_);
+}
+
 void Queue::upload(const Tensor& to, const void* from) {
   require(to.contiguous(), Fault::bug, "upload to a strided tensor");
-  if (device_ != Device::sim && to.nbytes() > 0)
-    std::memcpy(to.raw(), from, static_cast<size_t>(to.nbytes()));
+  const auto bytes = static_cast<size_t>(to.nbytes());
+  if (bytes == 0) return;
+  switch (device_) {
+    case Device::cpu: std::memcpy(to.raw(), from, bytes); return;
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::upload(*cuda_, to.raw(), from, bytes);
+      return;
+    case Device::sim: return;
+  }
 }
 
 void Queue::download(void* to, const Tensor& from) {
   require(from.contiguous(), Fault::bug, "download from a strided tensor");
-  if (from.nbytes() == 0) return;
-  if (device_ == Device::sim)
-    std::memset(to, 0, static_cast<size_t>(from.nbytes()));
-  else
-    std::memcpy(to, from.raw(), static_cast<size_t>(from.nbytes()));
+  const auto bytes = static_cast<size_t>(from.nbytes());
+  if (bytes == 0) return;
+  switch (device_) {
+    case Device::cpu: std::memcpy(to, from.raw(), bytes); return;
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::download(*cuda_, to, from.raw(), bytes);
+      return;
+    case Device::sim: std::memset(to, 0, bytes); return;
+  }
 }
 
 Cost Queue::total() const {

@@ -3,17 +3,18 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "tensor/arena.h"
+#include "tensor/device.h"
 
 namespace capstan {
 
-enum class Device : uint8_t {
-  cpu,  // computes, here and now
-  sim,  // computes nothing: notes buffers and costs, and advances a clock
-};
+namespace cuda {
+class Context;  // a stream and its libraries' handles: tensor/cuda/context.h
+}
 
 // What one call of an op does at the least: arithmetic, and bytes that must move to and from memory
 // when each operand is read once and each result written once.
@@ -25,6 +26,7 @@ struct Cost {
 // The machine that a `sim` queue imitates.
 struct CostModel {
   std::string name = "an imaginary device";
+  Device device = Device::cpu;  // whose scratch the ops ask for
   double flops_per_second = 1e12;
   double bytes_per_second = 1e11;
   double seconds_per_call = 0;
@@ -37,23 +39,25 @@ struct OpTotal {
   const char* op = nullptr;
   int64_t calls = 0;
   Cost cost;
-  double seconds = 0;  // measured on cpu, modelled on sim
+  double seconds = 0;  // measured on cpu and, where timed, on cuda; modelled on sim
 };
 
 // A device's work, in order. Ops are given a queue, put their work on it, and may return before it
-// is done (on cpu they never do). A queue belongs to one thread.
+// is done (on cpu they never do). A queue belongs to one thread, and is of its arena's device.
 class Queue {
  public:
   // `arena` serves the scratch that ops need, and must outlive the queue.
   Queue(Device device, Arena& arena, CostModel model = {});
 
   Device device() const { return device_; }
+  // The device that ops plan for: its own, or the one that sim imitates.
+  Device target() const { return device_ == Device::sim ? model_.device : device_; }
   Arena& arena() const { return arena_; }
 
   // States the cost of one call of `op` (a literal); the op's time runs until the span ends.
   class Span {
    public:
-    Span(Span&& other) noexcept : total_(other.total_), start_(other.start_) {
+    Span(Span&& other) noexcept : total_(other.total_), start_(other.start_), cuda_(other.cuda_) {
       other.total_ = nullptr;
     }
     Span(const Span&) = delete;
@@ -62,10 +66,11 @@ class Queue {
 
    private:
     friend class Queue;
-    Span(OpTotal* total, std::chrono::steady_clock::time_point start)
-        : total_(total), start_(start) {}
+    Span(OpTotal* total, std::chrono::steady_clock::time_point start, cuda::Context* cuda = nullptr)
+        : total_(total), start_(start), cuda_(cuda) {}
     OpTotal* total_;
     std::chrono::steady_clock::time_point start_;
+    cuda::Context* cuda_;  // waited for, where ops are timed one by one
   };
   [[nodiscard]] Span account(const char* op, const Cost& cost);
 
@@ -74,11 +79,16 @@ class Queue {
     return arena_.make(Category::workspace, dtype, shape, name);
   }
 
-  // Waits until everything on the queue is done.
-  void synchronize() {}
+  // Waits until everything on the queue is done. Throws Fault::device for what failed on the way.
+  void synchronize();
+
+  // On cuda an op's time is known only by waiting for it: on request, for a profile. It slows the
+  // run down.
+  void time_each_op(bool on) { timed_ = on; }
 
   // Copies between host memory and a contiguous tensor of this device, after the work already on
-  // the queue; done on return. On sim, upload does nothing and download gives zeros.
+  // the queue. A download is done on return; an upload has read its memory. On sim, upload does
+  // nothing and download gives zeros.
   void upload(const Tensor& to, const void* from);
   void download(void* to, const Tensor& from);
   template <class T>
@@ -96,6 +106,8 @@ class Queue {
   double seconds() const;  // the sum over ops
   void reset_totals() { totals_ = {}; }
 
+  cuda::Context& cuda() const { return *cuda_; }  // of a queue on cuda
+
  private:
   OpTotal& row(std::string_view op, const char* literal);
 
@@ -103,6 +115,8 @@ class Queue {
   Arena& arena_;
   CostModel model_;
   std::array<OpTotal, 48> totals_{};
+  std::shared_ptr<cuda::Context> cuda_;
+  bool timed_ = false;
 };
 
 }  // namespace capstan

@@ -162,7 +162,8 @@ std::string bytes(int64_t n) {
 
 }  // namespace
 
-int64_t available_memory() {
+int64_t available_memory(Device device) {
+  if (device == Device::cuda) return free_device_memory();
   return std::min(machine_memory(), group_memory());
 }
 

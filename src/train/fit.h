@@ -7,9 +7,9 @@
 
 namespace capstan {
 
-// Memory that this machine, or the control group that this process runs in (a container, a batch
-// job), could give to a run now, in bytes.
-int64_t available_memory();
+// Memory that the GPU, or this machine, or the control group that this process runs in (a
+// container, a batch job), could give to a run now, in bytes.
+int64_t available_memory(Device device = Device::cpu);
 
 // Whether a run fits into `available` bytes, and what would make it fit.
 struct Fit {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include "tensor/queue.h"
+
 namespace capstan {
 
-// What this machine's CPUs reach in a product of two f32 matrices that fit in cache, in FLOP/s:
-// measured once per process, in some 50 ms. It is what MFU is a part of on a CPU.
-double gemm_peak();
+// What the device reaches in a product of two matrices of this type, in FLOP/s: measured once per
+// process, in some 50 ms. On the CPU they are f32 and fit in cache. It is what MFU is a part of.
+double gemm_peak(Device device, DType type);
 
 }  // namespace capstan

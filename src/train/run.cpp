@@ -63,7 +63,10 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
 }
 
 MemoryPlan plan_of(TrainOptions& options, int64_t micro_batch) {
-  Fit fit = fit_of(options, micro_batch, available_memory());
+  std::string_view why;
+  require(options.device != Device::cuda || cuda_present(&why), Fault::device,
+          "accelerator: cuda was asked for, and cannot be used: {}; use --accelerator cpu", why);
+  Fit fit = fit_of(options, micro_batch, available_memory(options.device));
   require_fit(fit);
   if (fit.dropped_staging > 0)
     log::warn("no room for a copy of the state ({}): the training waits while it is saved",
@@ -98,8 +101,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       example_(example_of(recipe, inputs_)),
       options_(options_of(recipe, task, inputs_, example_)),
       plan_(plan_of(options_, recipe.micro_batch_size)),
-      arena_(plan_),
-      queue_(Device::cpu, arena_),
+      arena_(plan_, options_.device),
+      queue_(options_.device, arena_),
       trainer_(std::make_unique<Trainer>(queue_, options_)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot())),
@@ -279,8 +282,11 @@ void TrainingRun::train() {
   here_seconds_ = progress.seconds();
   flops_ = static_cast<double>(queue_.total().flops);
   ops_seconds_ = queue_.seconds();
-  ops_ = longest_ops(queue_, 8);
-  op_table_ = op_table(queue_, 8);
+  // On a GPU ops are timed only where they are waited for, one by one.
+  if (ops_seconds_ > 0) {
+    ops_ = longest_ops(queue_, 8);
+    op_table_ = op_table(queue_, 8);
+  }
   if (step_ == length_.steps()) return;
   signal_ = stop.caught();
   if (stopped()) {
@@ -320,7 +326,7 @@ RunSummary TrainingRun::summary() const {
   RunSummary s;
   s.command = command_;
   s.model = inputs_.model.name;
-  s.device = "CPU";
+  s.device = device_name(options_.device);
   s.precision = std::string(name_of(options_.precision));
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
@@ -336,7 +342,7 @@ RunSummary TrainingRun::summary() const {
   s.tokens_with_prompt = tokens_;
   s.tokens_with_padding = tokens_ + padding_;
   s.flops = here_seconds_ > 0 ? flops_ * seconds_ / here_seconds_ : 0;
-  s.peak_flops_per_second = gemm_peak();
+  s.peak_flops_per_second = gemm_peak(options_.device, types_of(options_.precision).compute);
   s.ops_seconds = ops_seconds_;
   s.ops = ops_;
   s.planned_bytes = plan_.total_bytes;

@@ -19,7 +19,7 @@ namespace capstan {
 // its plan from it, and so does who plans without running.
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 
-// One training run on the CPU, from its inputs to a folder with the model:
+// One training run on one device, from its inputs to a folder with the model:
 //
 //   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans, refuses what does not fit
 //   run.initialize();                                           weights, or the state to go on from

@@ -119,6 +119,11 @@ const PromptStyle* style_to_record(const RunInputs& in) {
   return nullptr;
 }
 
+Device device_of(const Recipe& r) {
+  const bool cuda = r.accelerator == "cuda" || (r.accelerator == "auto" && cuda_present());
+  return cuda ? Device::cuda : Device::cpu;
+}
+
 }  // namespace
 
 ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
@@ -212,6 +217,9 @@ RunInputs find_inputs(const Recipe& r, Task task) {
 TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o;
   o.model = model;
+  o.device = device_of(r);
+  // On cuda the copy would take the GPU's memory.
+  o.staging = r.save_async && o.device == Device::cpu;
   o.precision = r.precision.empty() ? Precision::f32_true : parse_precision(r.precision);
   o.recompute = parse_recompute(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
@@ -250,7 +258,7 @@ TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
     o.limits.include(limits_of(in.data.validation, r.micro_batch_size, batches));
   const RunLength length(r, in.data.train, in.max_seq_length);
   o.schedule = length.schedule(r);
-  o.staging = r.save_async && r.save_interval && *r.save_interval < length.steps();
+  o.staging = o.staging && r.save_interval && *r.save_interval < length.steps();
   return o;
 }
 
@@ -259,7 +267,7 @@ TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& m
   const int64_t length = max_seq_length_of(r, model);
   o.limits = {
       .tokens = r.micro_batch_size * length, .documents = r.micro_batch_size, .longest = length};
-  o.staging = r.save_async && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
+  o.staging = o.staging && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
   if (r.eval_max_new_tokens && r.data != "TextFiles")
     o.sample_positions = std::min(model.max_positions, length + *r.eval_max_new_tokens);
   return o;

@@ -54,7 +54,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
 
 MemoryPlan Trainer::plan(const TrainOptions& options) {
   Arena arena;
-  Queue q(Device::sim, arena);
+  Queue q(Device::sim, arena, {.device = options.device});
   Trainer trainer(q, options);
   trainer.rehearse();
   return arena.plan();

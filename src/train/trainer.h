@@ -12,6 +12,7 @@ namespace capstan {
 
 // Everything that decides what a training run computes and what it needs.
 struct TrainOptions {
+  Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
   Recompute recompute = Recompute::none;

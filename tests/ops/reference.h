@@ -90,11 +90,13 @@ inline constexpr double kDifferenceError = 1e-7;
 // ---- devices and tensors -------------------------------------------------------------------
 
 inline std::vector<Device> devices_present() {
-  return {Device::cpu};
+  std::vector<Device> devices = {Device::cpu};
+  if (cuda_present()) devices.push_back(Device::cuda);
+  return devices;
 }
 
 inline std::string device_name(const testing::TestParamInfo<Device>& info) {
-  return info.param == Device::cpu ? "cpu" : "sim";
+  return std::string(name_of(info.param));
 }
 
 inline const std::vector<DType> kComputeTypes = {DType::f32, DType::bf16};
@@ -161,7 +163,7 @@ inline Values normal_values(int64_t n, uint64_t seed, double std = 1) {
 
 class OnEveryDevice : public testing::TestWithParam<Device> {
  protected:
-  OnEveryDevice() : arena_(Arena::Heap{}), q_(GetParam(), arena_) {}
+  OnEveryDevice() : arena_(Arena::Heap{}, GetParam()), q_(GetParam(), arena_) {}
 
   // Normal values; each call gives others, the same in every run.
   Buffer random(DType dtype, const Shape& shape, double std = 1) {
@@ -195,12 +197,12 @@ class OnEveryDevice : public testing::TestWithParam<Device> {
 
 // ---- contracts that every op keeps ---------------------------------------------------------
 
-// Runs `calls` on the cpu and on sim; both must account the same costs and ask for the same memory.
-// `calls` makes its tensors with q.arena() (or buffer_of). On sim they have no memory, so an op
-// that touches one crashes.
-inline void expect_same_on_sim(const std::function<void(Queue&)>& calls) {
-  Arena heap(Arena::Heap{}), recording;
-  Queue real(Device::cpu, heap), sim(Device::sim, recording);
+// Runs `calls` on every device and on a sim that imitates it; both must account the same costs and
+// ask for the same memory. `calls` makes its tensors with q.arena() (or buffer_of). On sim they
+// have no memory, so an op that touches one crashes.
+inline void expect_same_on_sim(Device device, const std::function<void(Queue&)>& calls) {
+  Arena heap(Arena::Heap{}, device), recording;
+  Queue real(device, heap), sim(Device::sim, recording, {.device = device});
   calls(real);
   calls(sim);
   EXPECT_GT(real.total().bytes, 0);
@@ -212,7 +214,10 @@ inline void expect_same_on_sim(const std::function<void(Queue&)>& calls) {
     EXPECT_EQ(a.cost.flops, b.cost.flops) << a.op;
     EXPECT_EQ(a.cost.bytes, b.cost.bytes) << a.op;
   }
-  EXPECT_EQ(heap.highest(), recording.highest());
+  EXPECT_EQ(heap.highest(), recording.highest()) << name_of(device);
+}
+inline void expect_same_on_sim(const std::function<void(Queue&)>& calls) {
+  for (const Device device : devices_present()) expect_same_on_sim(device, calls);
 }
 
 // `compute` must give bitwise the same values with any number of threads.

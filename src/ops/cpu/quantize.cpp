@@ -169,6 +169,10 @@ float absmax_of(const QuantizedPart& p, const DynamicMap& map, int64_t block) {
 
 }  // namespace
 
+const std::array<float, 16>& code_values(Quantize kind) {
+  return (is_nf4(kind) ? kNf4 : kFp4).values;
+}
+
 void quantize(Quantize kind, const QuantizedPart& part, const Tensor& x_) {
   with_storage_type(x_.dtype(), [&]<class X>() {
     const X* x = x_.as<X>();
@@ -193,7 +197,7 @@ void dequantize_row(const QuantizedMatrix& m, int64_t row, int64_t col, int64_t 
     return;
   }
   const DynamicMap& map = DynamicMap::with_sign();
-  const std::array<float, 16>& code = (is_nf4(m.kind) ? kNf4 : kFp4).values;
+  const std::array<float, 16>& code = code_values(m.kind);
   for (int64_t at = first; at < first + n;) {
     const int64_t block = at / kBlock, end = std::min(first + n, (block + 1) * kBlock);
     const float most = absmax_of(p, map, block);

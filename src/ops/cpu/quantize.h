@@ -1,8 +1,13 @@
 #pragma once
 
+#include <array>
+
 #include "ops/quantize.h"
 
 namespace capstan::cpu {
+
+// The 16 values of nf4 or fp4, by their codes.
+const std::array<float, 16>& code_values(Quantize kind);
 
 void quantize(Quantize kind, const QuantizedPart& part, const Tensor& x);
 void dequantize(const Tensor& y, const QuantizedMatrix& from, int64_t first);

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "ops/cuda/attention.h"
+#include "ops/cuda/device.cuh"
+
+// What the kernels of attention share.
+namespace capstan::cuda {
+
+// Heads of a [T, H, D] tensor whose last dimension is dense.
+template <class T>
+struct Heads {
+  T* data;
+  int64_t stride_t, stride_h;
+
+  __device__ T* at(int64_t t, int64_t h) const { return data + t * stride_t + h * stride_h; }
+};
+template <class T>
+Heads<T> heads(const Tensor& t) {
+  return {static_cast<T*>(t.raw()), t.stride(0), t.stride(1)};
+}
+
+struct AttentionShape {
+  int T, H, group, D;  // group: query heads per key head
+  float scale;
+};
+
+// Which keys a query sees, and which queries a key: [first(t), t] and [s, last(s)).
+struct Visible {
+  const int32_t* starts;
+  int documents, window;
+
+  explicit Visible(const AttentionMask& mask)
+      : starts(static_cast<const int32_t*>(mask.starts.raw())),
+        documents(static_cast<int>(mask.documents)),
+        window(static_cast<int>(mask.window)) {}
+
+  __device__ int document(int t) const {
+    int low = 0, high = documents;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (starts[middle] <= t)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
+  }
+  __device__ int first(int t) const {
+    const int start = starts[document(t)];
+    return window > 0 ? max(start, t - window + 1) : start;
+  }
+  __device__ int last(int s) const {
+    const int end = starts[document(s) + 1];
+    return window > 0 ? min(end, s + window) : end;
+  }
+};
+
+bool fits_tiles(const Tensor& q);
+
+void tiled_attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query,
+                     const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale);
+// dq goes to memory of its own; dk and dv may take the places of k and v.
+void tiled_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                              const Tensor& d_o, const Tensor& lse, const Tensor& delta,
+                              const Tensor& query, const Tensor& k, const Tensor& v,
+                              const AttentionMask& mask, float scale);
+
+}  // namespace capstan::cuda

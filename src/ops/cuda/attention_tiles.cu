@@ -1,0 +1,446 @@
+// Attention in tiles of 64 queries by 64 keys, in tensor cores (mma.m16n8k16, bf16 with f32 sums).
+//
+// Forward: a block has one tile of queries of one head and walks over the tiles of keys, with the
+// running maximum and sum of a softmax (Dao et al., 2022). Backward: scores are made again from
+// lse, once per tile of queries for dq and once per tile of keys for dk and dv, so that every sum
+// has one owner and a fixed order, and no atomics are needed.
+//
+// A warp has 16 rows of the tile. Fragments: lane l has rows l / 4 and l / 4 + 8, and columns
+// 2 (l % 4), + 1 of each 8 columns.
+#include "ops/cuda/attention.cuh"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kTile = 64, kWarps = 4, kThreads = 32 * kWarps;
+constexpr int kColumns = kTile / 8;  // fragments of 8 columns in a row of scores
+constexpr float kLog2e = 1.4426950408889634f;
+
+__device__ int lane() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+__device__ int first_row() {  // of the warp, in the tile
+  return static_cast<int>(threadIdx.x) / 32 * 16;
+}
+
+// 64 rows of kDim channels in shared memory. Rows are 16 bytes longer than their channels, so that
+// eight rows read at one column lie in different banks.
+template <int kDim>
+struct Tile {
+  static constexpr int kStride = kDim + 8;
+  bf16_t values[kTile * kStride];
+
+  __device__ const bf16_t* at(int row, int column) const { return values + row * kStride + column; }
+
+  // Rows begin … begin + 63 of a head; those from `end` on, and channels from D on, are zeros. Some
+  // of it arrives with finish_fills.
+  __device__ void fill(Heads<bf16_t> from, int begin, int end, int head, int D, bool wide) {
+    if (wide) {
+      // Behind the thread's back, 16 bytes at a time; of zeros nothing is read.
+      constexpr int kPacks = kDim / 8;
+#pragma unroll
+      for (int i = static_cast<int>(threadIdx.x); i < kTile * kPacks; i += kThreads) {
+        const int row = i / kPacks, column = i % kPacks * 8;
+        const bool there = begin + row < end && column < D;
+        const bf16_t* const source = there ? from.at(begin + row, head) + column : from.data;
+        const auto address =
+            static_cast<uint32_t>(__cvta_generic_to_shared(values + row * kStride + column));
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
+                     "r"(there ? 16 : 0));
+      }
+    } else {
+      for (int i = static_cast<int>(threadIdx.x); i < kTile * kDim; i += kThreads) {
+        const int row = i / kDim, column = i % kDim;
+        values[row * kStride + column] = begin + row < end && column < D
+                                             ? from.at(begin + row, head)[column]
+                                             : from_float<bf16_t>(0);
+      }
+    }
+  }
+};
+
+// Fills are grouped: `finish_fills<n>` waits until all but the last n groups are there.
+__device__ void end_group() {
+  asm volatile("cp.async.commit_group;");
+}
+template <int kLater>
+__device__ void finish_fills() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater));
+  __syncthreads();
+}
+
+__device__ void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+__device__ void load_matrices_flipped(uint32_t (&to)[4], const bf16_t* row) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(address));
+}
+
+// c += a b of a 16 x 16 by 16 x 8 product.
+__device__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// The warp's 16 rows of a tile, 16 channels from `column` on, as a left factor.
+template <int kDim>
+__device__ void load_rows(uint32_t (&a)[4], const Tile<kDim>& tile, int column) {
+  load_matrices(a, tile.at(first_row() + lane() % 16, column + lane() / 16 * 8));
+}
+
+// scores[j] += rows of `left` · rows of `right`, over all channels: [16, 64] for the warp.
+template <int kDim>
+__device__ void multiply_rows(float (&scores)[kColumns][4], const Tile<kDim>& left,
+                              const Tile<kDim>& right) {
+#pragma unroll
+  for (int c = 0; c < kDim; c += 16) {
+    uint32_t a[4];
+    load_rows(a, left, c);
+#pragma unroll
+    for (int j = 0; j < kColumns; j += 2) {
+      uint32_t b[4];
+      load_matrices(b, right.at(8 * j + lane() % 8 + lane() / 16 * 8, c + lane() / 8 % 2 * 8));
+      multiply(scores[j], a, b[0], b[1]);
+      multiply(scores[j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+__device__ uint32_t pack(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&both);
+}
+
+// sums += factors · tile, with the warp's [16, 64] factors rounded to bf16: [16, kDim].
+template <int kDim>
+__device__ void multiply_columns(float (&sums)[kDim / 8][4], const float (&factors)[kColumns][4],
+                                 const Tile<kDim>& tile) {
+#pragma unroll
+  for (int k = 0; k < kTile; k += 16) {
+    const auto &low = factors[k / 8], &high = factors[k / 8 + 1];
+    const uint32_t a[4] = {pack(low[0], low[1]), pack(low[2], low[3]), pack(high[0], high[1]),
+                           pack(high[2], high[3])};
+#pragma unroll
+    for (int j = 0; j < kDim / 8; j += 2) {
+      uint32_t b[4];
+      load_matrices_flipped(b, tile.at(k + lane() % 16, 8 * j + lane() / 16 * 8));
+      multiply(sums[j], a, b[0], b[1]);
+      multiply(sums[j + 1], a, b[2], b[3]);
+    }
+  }
+}
+
+// The row of the tile, and its column, of value i of fragment j.
+__device__ int row_of(int i) {
+  return first_row() + lane() / 4 + (i / 2) * 8;
+}
+__device__ int column_of(int j, int i) {
+  return 8 * j + 2 * (lane() % 4) + i % 2;
+}
+
+template <int kDim>
+__device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
+                           const float (&sums)[kDim / 8][4], float low_factor, float high_factor) {
+#pragma unroll
+  for (int j = 0; j < kDim / 8; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = begin + row_of(i), column = column_of(j, i);
+      if (row < end && column < D)
+        to.at(row, head)[column] =
+            from_float<bf16_t>(sums[j][i] * (i < 2 ? low_factor : high_factor));
+    }
+}
+
+// Over the four lanes that share a row.
+__device__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ float row_sum(float x) {
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads)
+    attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
+                     Visible visible, AttentionShape s, bool wide) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
+  Tile<kDim>& queries = tiles[0];  // then keys and values, twice: one pair is used, one filled
+  __shared__ int firsts[kTile];
+  // The last tiles see the most keys: they begin first.
+  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int h = static_cast<int>(blockIdx.y), head = h / s.group;
+  const int end = min(begin + kTile, s.T);
+  if (threadIdx.x < kTile)
+    firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
+  queries.fill(q, begin, end, h, s.D, wide);
+  __syncthreads();  // firsts
+  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
+  const int first[2] = {firsts[row_of(0)], firsts[row_of(2)]};
+  const int earliest = firsts[0], latest_first = firsts[kTile - 1];
+
+  float out[kDim / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+  const int first_key = earliest / kTile * kTile;
+  const auto fill = [&](int key, int stage) {
+    if (key < end) {
+      tiles[1 + 2 * stage].fill(k, key, s.T, head, s.D, wide);
+      tiles[2 + 2 * stage].fill(v, key, s.T, head, s.D, wide);
+    }
+    end_group();
+  };
+  fill(first_key, 0);
+  for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
+    fill(key + kTile, stage ^ 1);
+    finish_fills<1>();
+    const Tile<kDim>&keys = tiles[1 + 2 * stage], &values = tiles[2 + 2 * stage];
+    float scores[kColumns][4] = {};
+    multiply_rows(scores, queries, keys);
+    if (key + kTile > begin + 1 || key < latest_first) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = key + column_of(j, i);
+          if (at > rows[i / 2] || at < first[i / 2]) scores[j][i] = -INFINITY;
+        }
+    }
+    float shift[2];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float high = most[r];
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j)
+        high = fmaxf(high, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
+      high = row_max(high);
+      // A row may have seen no key yet: nothing is subtracted from nothing.
+      shift[r] = high == -INFINITY ? 0.0f : high * s.scale * kLog2e;
+      const float shrink = exp2f(most[r] * s.scale * kLog2e - shift[r]);
+      most[r] = high;
+      sum[r] *= shrink;
+#pragma unroll
+      for (int j = 0; j < kDim / 8; ++j) {
+        out[j][2 * r] *= shrink;
+        out[j][2 * r + 1] *= shrink;
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        scores[j][i] = exp2f(scores[j][i] * s.scale * kLog2e - shift[i / 2]);
+        sum[i / 2] += scores[j][i];
+      }
+    multiply_columns<kDim>(out, scores, values);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    sum[r] = row_sum(sum[r]);
+    if (lane() % 4 == 0 && rows[r] < end)
+      lse[int64_t{h} * s.T + rows[r]] = most[r] * s.scale + logf(sum[r]);
+  }
+  store_rows<kDim>(o, begin, end, h, s.D, out, 1.0f / sum[0], 1.0f / sum[1]);
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kThreads)
+    query_gradient_kernel(Heads<bf16_t> dq, Heads<bf16_t> d_o, const float* lse, const float* delta,
+                          Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v, Visible visible,
+                          AttentionShape s, bool wide) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
+  Tile<kDim>&queries = tiles[0], &gradients = tiles[1];  // then keys and values, twice
+  __shared__ int firsts[kTile];
+  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
+  const int h = static_cast<int>(blockIdx.y), head = h / s.group;
+  const int end = min(begin + kTile, s.T);
+  if (threadIdx.x < kTile)
+    firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
+  queries.fill(q, begin, end, h, s.D, wide);
+  gradients.fill(d_o, begin, end, h, s.D, wide);
+  __syncthreads();  // firsts
+  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
+  const int first[2] = {firsts[row_of(0)], firsts[row_of(2)]};
+  const int earliest = firsts[0];
+  float log_sum[2], shift[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int64_t at = int64_t{h} * s.T + min(rows[r], s.T - 1);
+    log_sum[r] = lse[at] * kLog2e;
+    shift[r] = delta[at];
+  }
+  float sums[kDim / 8][4] = {};
+  const int first_key = earliest / kTile * kTile;
+  const auto fill = [&](int key, int stage) {
+    if (key < end) {
+      tiles[2 + 2 * stage].fill(k, key, s.T, head, s.D, wide);
+      tiles[3 + 2 * stage].fill(v, key, s.T, head, s.D, wide);
+    }
+    end_group();
+  };
+  fill(first_key, 0);
+  for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
+    fill(key + kTile, stage ^ 1);
+    finish_fills<1>();
+    const Tile<kDim>&keys = tiles[2 + 2 * stage], &values = tiles[3 + 2 * stage];
+    float scores[kColumns][4] = {}, d[kColumns][4] = {};
+    multiply_rows(scores, queries, keys);
+    multiply_rows(d, gradients, values);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = key + column_of(j, i);
+        const bool seen = at <= rows[i / 2] && at >= first[i / 2];
+        const float p = exp2f(scores[j][i] * s.scale * kLog2e - log_sum[i / 2]);
+        d[j][i] = seen ? s.scale * p * (d[j][i] - shift[i / 2]) : 0.0f;
+      }
+    multiply_columns<kDim>(sums, d, keys);
+    __syncthreads();
+  }
+  store_rows<kDim>(dq, begin, end, h, s.D, sums, 1.0f, 1.0f);
+}
+
+// Scores are made transposed, so that the warp's rows are keys.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads)
+    key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv, Heads<bf16_t> d_o, const float* lse,
+                        const float* delta, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
+                        Visible visible, AttentionShape s, bool wide) {
+  extern __shared__ __align__(16) unsigned char memory[];
+  auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
+  Tile<kDim>&keys = tiles[0], &values = tiles[1];  // then queries and gradients, twice
+  __shared__ int lasts[kTile];
+  __shared__ float log_sums[2][kTile], shifts[2][kTile];
+  const int begin = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);
+  const int end = min(begin + kTile, s.T);
+  if (threadIdx.x < kTile)
+    lasts[threadIdx.x] = visible.last(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
+  keys.fill(k, begin, end, head, s.D, wide);
+  values.fill(v, begin, end, head, s.D, wide);
+  __syncthreads();
+  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
+  const int last[2] = {lasts[row_of(0)], lasts[row_of(2)]};
+  const int latest = lasts[end - 1 - begin];
+  float key_sums[kDim / 8][4] = {}, value_sums[kDim / 8][4] = {};
+  // All tiles of queries of all heads of the group, one after the other.
+  const int per_head = (latest - begin + kTile - 1) / kTile, count = per_head * s.group;
+  const auto fill = [&](int i, int stage) {
+    if (i < count) {
+      const int h = head * s.group + i / per_head, query = begin + i % per_head * kTile;
+      tiles[2 + 2 * stage].fill(q, query, s.T, h, s.D, wide);
+      tiles[3 + 2 * stage].fill(d_o, query, s.T, h, s.D, wide);
+      if (threadIdx.x < kTile) {
+        const int64_t at = int64_t{h} * s.T + min(query + static_cast<int>(threadIdx.x), s.T - 1);
+        log_sums[stage][threadIdx.x] = lse[at] * kLog2e;
+        shifts[stage][threadIdx.x] = delta[at];
+      }
+    }
+    end_group();
+  };
+  fill(0, 0);
+  for (int i = 0, stage = 0; i < count; ++i, stage ^= 1) {
+    const int query = begin + i % per_head * kTile;
+    fill(i + 1, stage ^ 1);
+    finish_fills<1>();
+    const Tile<kDim>&queries = tiles[2 + 2 * stage], &gradients = tiles[3 + 2 * stage];
+    float p[kColumns][4] = {}, d[kColumns][4] = {};
+    multiply_rows(p, keys, queries);
+    multiply_rows(d, values, gradients);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int f = 0; f < 4; ++f) {
+        const int column = column_of(j, f), at = query + column;
+        const bool seen = at >= rows[f / 2] && at < last[f / 2];
+        p[j][f] = seen ? exp2f(p[j][f] * s.scale * kLog2e - log_sums[stage][column]) : 0.0f;
+        d[j][f] = s.scale * p[j][f] * (d[j][f] - shifts[stage][column]);
+      }
+    multiply_columns<kDim>(value_sums, p, gradients);
+    multiply_columns<kDim>(key_sums, d, queries);
+    __syncthreads();
+  }
+  store_rows<kDim>(dk, begin, end, head, s.D, key_sums, 1.0f, 1.0f);
+  store_rows<kDim>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f);
+}
+
+template <class Kernel>
+void allow(Kernel kernel, int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "take shared memory for attention");
+}
+
+// Calls body with the narrowest width that holds the heads' channels.
+template <class Body>
+void with_width(int64_t D, const Body& body) {
+  if (D <= 32)
+    body.template operator()<32>();
+  else if (D <= 64)
+    body.template operator()<64>();
+  else
+    body.template operator()<128>();
+}
+
+AttentionShape shape_of(const Tensor& q, const Tensor& k, float scale) {
+  return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
+          static_cast<int>(q.dim(1) / k.dim(1)), static_cast<int>(q.dim(2)), scale};
+}
+
+}  // namespace
+
+bool fits_tiles(const Tensor& q) {
+  return q.dtype() == DType::bf16 && q.dim(2) <= 128;
+}
+
+void tiled_attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query,
+                     const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale) {
+  const dim3 grid(static_cast<unsigned>(blocks_for(query.dim(0), kTile)),
+                  static_cast<unsigned>(query.dim(1)));
+  const bool wide = packs(8, query, k, v);
+  with_width(query.dim(2), [&]<int kDim>() {
+    constexpr int kBytes = 5 * sizeof(Tile<kDim>);
+    allow(attention_kernel<kDim>, kBytes);
+    attention_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(query), heads<bf16_t>(k),
+        heads<bf16_t>(v), Visible(mask), shape_of(query, k, scale), wide);
+  });
+  launched("attention");
+}
+
+void tiled_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                              const Tensor& d_o, const Tensor& lse, const Tensor& delta,
+                              const Tensor& query, const Tensor& k, const Tensor& v,
+                              const AttentionMask& mask, float scale) {
+  const auto tiles = static_cast<unsigned>(blocks_for(query.dim(0), kTile));
+  const bool wide = packs(8, query, k, v, d_o);
+  const AttentionShape s = shape_of(query, k, scale);
+  with_width(query.dim(2), [&]<int kDim>() {
+    constexpr int kBytes = 6 * sizeof(Tile<kDim>);
+    allow(query_gradient_kernel<kDim>, kBytes);
+    query_gradient_kernel<kDim>
+        <<<dim3(tiles, static_cast<unsigned>(s.H)), kThreads, kBytes, stream_of(q)>>>(
+            heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
+            heads<bf16_t>(query), heads<bf16_t>(k), heads<bf16_t>(v), Visible(mask), s, wide);
+    allow(key_gradient_kernel<kDim>, kBytes);
+    key_gradient_kernel<kDim>
+        <<<dim3(tiles, static_cast<unsigned>(k.dim(1))), kThreads, kBytes, stream_of(q)>>>(
+            heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o), data<float>(lse),
+            data<float>(delta), heads<bf16_t>(query), heads<bf16_t>(k), heads<bf16_t>(v),
+            Visible(mask), s, wide);
+  });
+  launched("attention backward");
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ops/linear.h"
+#include "tensor/cuda/check.h"
+#include "tensor/cuda/context.h"
+
+// What the kernels share. On the device bf16 and f16 are CUDA's own types, of the same bits.
+namespace capstan::cuda {
+
+using bf16_t = __nv_bfloat16;
+using f16_t = __half;
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(bf16_t x) {
+  return __bfloat162float(x);
+}
+__device__ inline float to_float(f16_t x) {
+  return __half2float(x);
+}
+
+template <class T>
+__device__ inline T from_float(float x);
+template <>
+__device__ inline float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ inline bf16_t from_float<bf16_t>(float x) {
+  return __float2bfloat16_rn(x);
+}
+template <>
+__device__ inline f16_t from_float<f16_t>(float x) {
+  return __float2half_rn(x);
+}
+
+// N values that are read and written in one access.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Pack {
+  T value[N];
+};
+
+template <int N, class T>
+__device__ inline void load(float (&to)[N], const T* from) {
+  const auto pack = *reinterpret_cast<const Pack<T, N>*>(from);
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = to_float(pack.value[i]);
+}
+
+template <int N, class T>
+__device__ inline void store(T* to, const float (&from)[N]) {
+  Pack<T, N> pack;
+#pragma unroll
+  for (int i = 0; i < N; ++i) pack.value[i] = from_float<T>(from[i]);
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// The address of f32 or bf16 values, known when the kernel runs: for mixes of types, which are
+// rare. All threads of a launch take the same branch.
+struct AnyPointer {
+  void* at;
+  bool narrow;  // bf16
+
+  __device__ AnyPointer operator+(int64_t n) const {
+    return {static_cast<char*>(at) + n * (narrow ? 2 : 4), narrow};
+  }
+};
+template <int N>
+__device__ inline void load(float (&to)[N], AnyPointer from) {
+  if (from.narrow)
+    load(to, static_cast<const bf16_t*>(from.at));
+  else
+    load(to, static_cast<const float*>(from.at));
+}
+template <int N>
+__device__ inline void store(AnyPointer to, const float (&from)[N]) {
+  if (to.narrow)
+    store(static_cast<bf16_t*>(to.at), from);
+  else
+    store(static_cast<float*>(to.at), from);
+}
+
+// A value as if it had been stored there and read again.
+__device__ inline float rounded(const float*, float x) {
+  return x;
+}
+__device__ inline float rounded(const bf16_t*, float x) {
+  return to_float(from_float<bf16_t>(x));
+}
+__device__ inline float rounded(AnyPointer to, float x) {
+  return to.narrow ? to_float(from_float<bf16_t>(x)) : x;
+}
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffff, x, step);
+  return x;
+}
+__device__ inline float warp_max(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, step));
+  return x;
+}
+
+// The sum over a block of kThreads, the same in every thread. `room` is shared memory of
+// kThreads / 32 values; two calls in a row need no barrier between them if their rooms differ.
+template <int kThreads>
+__device__ inline float block_sum(float x, float* room) {
+  x = warp_sum(x);
+  if constexpr (kThreads == 32) return x;
+  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = x;
+  __syncthreads();
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kThreads / 32; ++i) sum += room[i];
+  return sum;
+}
+
+// ---- on the host ---------------------------------------------------------------------------
+
+// Calls body.operator()<T>() with the device's type: f32 or bf16.
+template <class Body>
+void with_type(DType type, const Body& body) {
+  if (type == DType::f32)
+    body.template operator()<float>();
+  else
+    body.template operator()<bf16_t>();
+}
+// … or f16, too.
+template <class Body>
+void with_storage_type(DType type, const Body& body) {
+  if (type == DType::f16)
+    body.template operator()<f16_t>();
+  else
+    with_type(type, body);
+}
+
+template <class T>
+T* data(const Tensor& t) {
+  return static_cast<T*>(t.raw());
+}
+
+inline AnyPointer any(const Tensor& t) {
+  return {t.raw(), t.dtype() == DType::bf16};
+}
+
+// Calls body(pointers…): T* where all tensors are of one type, f32 or bf16, AnyPointer where not.
+// A kernel is then compiled three times, whatever the number of its operands. Absent tensors give
+// null pointers and go with any type.
+template <class Body, class... Tensors>
+void with_pointers(const Body& body, const Tensors&... tensors) {
+  const auto all = [&](DType type) { return ((!tensors || tensors.dtype() == type) && ...); };
+  if (all(DType::bf16))
+    body(data<bf16_t>(tensors)...);
+  else if (all(DType::f32))
+    body(data<float>(tensors)...);
+  else
+    body(any(tensors)...);
+}
+
+inline int64_t blocks_for(int64_t items, int64_t per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+// A grid whose threads walk over `items` in strides: enough to fill any device, and no more.
+inline unsigned grid_for(int64_t items, int threads) {
+  return static_cast<unsigned>(std::clamp<int64_t>(blocks_for(items, threads), 1, 132 * 32));
+}
+
+// Whether tensors can be walked in packs of n values: their rows begin, and end, at multiples.
+template <class... Tensors>
+bool packs(int n, const Tensors&... tensors) {
+  const auto fits = [n](const Tensor& t) {
+    if (!t) return true;
+    bool ok =
+        t.dim(-1) % n == 0 &&
+        reinterpret_cast<uintptr_t>(t.raw()) % static_cast<uintptr_t>(n * size_of(t.dtype())) == 0;
+    for (int i = 0; i + 1 < t.rank(); ++i) ok = ok && t.stride(i) % n == 0;
+    return ok;
+  };
+  return (fits(tensors) && ...);
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,87 @@
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/embedding.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+template <int N, class P>
+__global__ void embedding_kernel(P y, P w, const int32_t* ids, int64_t T, int64_t D) {
+  const int64_t packs = D / N;
+  for (int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x; item < T * packs;
+       item += gridDim.x * int64_t{kThreads}) {
+    const int64_t t = item / packs, d = item % packs * N;
+    float v[N];
+    load(v, w + ids[t] * D + d);
+    store(y + t * D + d, v);
+  }
+}
+
+// Block (t, c) owns row ids[t] if t is the first token with that id, and adds the gradients of all
+// its tokens in their order, to the c-th stretch of columns. Looking for the others costs T reads
+// from cache per token: far less than the sums themselves up to tens of thousands of tokens.
+template <int N, class P>
+__global__ void embedding_backward_kernel(P dw, P dy, const int32_t* ids, int T, int64_t D) {
+  const int t = static_cast<int>(blockIdx.x);
+  const int32_t id = ids[t];
+  bool earlier = false;
+  for (int s = static_cast<int>(threadIdx.x); s < t && !earlier; s += kThreads)
+    earlier = ids[s] == id;
+  if (__syncthreads_or(earlier)) return;
+  const int64_t d = (blockIdx.y * int64_t{kThreads} + threadIdx.x) * N;
+  float sum[N] = {};
+  if (d < D) load(sum, dw + id * D + d);
+  for (int begin = t; begin < T; begin += kThreads) {
+    // One bit for each of the next kThreads tokens, from all warps.
+    __shared__ unsigned found[kThreads / 32];
+    const int s = begin + static_cast<int>(threadIdx.x);
+    const unsigned bits = __ballot_sync(0xffffffff, s < T && ids[s] == id);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = bits;
+    __syncthreads();
+    if (d >= D) continue;
+    for (int w = 0; w < kThreads / 32; ++w)
+      for (unsigned rest = found[w]; rest != 0; rest &= rest - 1) {
+        float v[N];
+        load(v, dy + (begin + 32 * w + __ffs(static_cast<int>(rest)) - 1) * D + d);
+#pragma unroll
+        for (int k = 0; k < N; ++k) sum[k] += v[k];
+      }
+  }
+  if (d < D) store(dw + id * D + d, sum);
+}
+
+}  // namespace
+
+void embedding(Queue& q, const Tensor& y, const Tensor& w, const Tensor& ids) {
+  const int64_t T = y.dim(0), D = y.dim(1);
+  if (T == 0) return;
+  const bool wide = packs(8, y, w);
+  with_pointers(
+      [&]<class P>(P to, P from) {
+        const auto kernel = wide ? embedding_kernel<8, P> : embedding_kernel<1, P>;
+        kernel<<<grid_for(T * D / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+            to, from, data<int32_t>(ids), T, D);
+      },
+      y, w);
+  launched("embedding");
+}
+
+void embedding_backward(Queue& q, const Tensor& dw, const Tensor& dy, const Tensor& ids) {
+  const int64_t T = dy.dim(0), D = dy.dim(1);
+  if (T == 0) return;
+  const int n = packs(4, dw, dy) ? 4 : 1;
+  const dim3 grid(static_cast<unsigned>(T), static_cast<unsigned>(blocks_for(D, kThreads * n)));
+  with_pointers(
+      [&]<class P>(P to, P from) {
+        const auto kernel =
+            n == 4 ? embedding_backward_kernel<4, P> : embedding_backward_kernel<1, P>;
+        kernel<<<grid, kThreads, 0, stream_of(q)>>>(to, from, data<int32_t>(ids),
+                                                    static_cast<int>(T), D);
+      },
+      dw, dy);
+  launched("embedding backward");
+}
+
+}  // namespace capstan::cuda

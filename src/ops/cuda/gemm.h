@@ -1,0 +1,44 @@
+#pragma once
+
+#include "tensor/queue.h"
+
+namespace capstan::cuda {
+
+// One factor of a product: a row-major matrix, or the transpose of one.
+struct Factor {
+  Tensor matrix;
+  bool transposed = false;
+
+  int64_t rows() const { return matrix.dim(transposed ? 1 : 0); }
+  int64_t cols() const { return matrix.dim(transposed ? 0 : 1); }
+};
+
+inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;  // what cuBLAS recommends for Hopper
+
+inline int64_t aligned_to_buffers(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+// Bytes of scratch for a product: cuBLASLt's workspace, an operand widened to f32 where the two
+// differ in type, a result in f32 where bf16 is to come from f32. Never less for larger matrices.
+inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
+  int64_t bytes = kGemmWorkspace;
+  const DType a_type = a.matrix.dtype(), b_type = b.matrix.dtype();
+  if (a_type != b_type)
+    bytes += aligned_to_buffers((a_type == DType::bf16 ? a.matrix : b.matrix).numel() * 4);
+  if ((a_type == DType::f32 || b_type == DType::f32) && c.dtype() == DType::bf16)
+    bytes += aligned_to_buffers(c.numel() * 4);
+  return bytes;
+}
+
+// c = a b, or c += a b; plus bias [columns of c] on every row where it is present. c may have a row
+// stride. Sums are f32: bf16 factors are multiplied in tensor cores, f32 ones without tf32.
+void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
+          const Tensor& scratch);
+
+// y[t,:] += b.
+void add_bias(Queue& q, const Tensor& y_TO, const Tensor& b_O);
+// db += Σ_t dy[t,:], in the order of t within each of a fixed number of stretches.
+void bias_backward(Queue& q, const Tensor& db_O, const Tensor& dy_TO);
+
+}  // namespace capstan::cuda

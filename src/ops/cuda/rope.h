@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ops/rope.h"
+
+namespace capstan::cuda {
+
+void rope(Queue& q, const Tensor& x_THD, const Tensor& cos_PD, const Tensor& sin_PD,
+          const Tensor& positions_T, Turn turn);
+
+}  // namespace capstan::cuda

@@ -1,0 +1,83 @@
+#include "ops/cuda/device.cuh"
+#include "ops/cuda/swiglu.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+__device__ float sigmoid(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+
+// Calls body(row, column of its first value) for every pack of a [T, F] tensor.
+template <int N, class Body>
+__device__ void for_each_pack(int64_t T, int64_t F, const Body& body) {
+  const int64_t per_row = F / N, items = T * per_row;
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < items;
+       i += gridDim.x * int64_t{kThreads})
+    body(i / per_row, i % per_row * N);
+}
+
+template <int N, class P>
+__global__ void swiglu_kernel(P y, P gu, int64_t T, int64_t F) {
+  for_each_pack<N>(T, F, [&](int64_t t, int64_t f) {
+    float g[N], u[N];
+    load(g, gu + t * 2 * F + f);
+    load(u, gu + t * 2 * F + F + f);
+#pragma unroll
+    for (int i = 0; i < N; ++i) u[i] *= g[i] * sigmoid(g[i]);
+    store(y + t * F + f, u);
+  });
+}
+
+// d silu(g) = s (1 + g (1 - s)), s = sigmoid(g); written so that no infinite g meets a zero.
+template <int N, class P>
+__global__ void swiglu_backward_kernel(P dgu, P dy, P gu, int64_t T, int64_t F) {
+  for_each_pack<N>(T, F, [&](int64_t t, int64_t f) {
+    float g[N], u[N], d[N];
+    load(g, gu + t * 2 * F + f);
+    load(u, gu + t * 2 * F + F + f);
+    load(d, dy + t * F + f);
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float s = sigmoid(g[i]), silu = g[i] * s;
+      g[i] = d[i] * u[i] * (s + silu * (1.0f - s));
+      u[i] = d[i] * silu;
+    }
+    store(dgu + t * 2 * F + f, g);
+    store(dgu + t * 2 * F + F + f, u);
+  });
+}
+
+}  // namespace
+
+void swiglu(Queue& q, const Tensor& y, const Tensor& gu) {
+  const int64_t T = y.dim(0), F = y.dim(1);
+  if (T == 0) return;
+  const bool wide = packs(8, y) && packs(8, gu.cols(0, F));
+  with_pointers(
+      [&]<class P>(P to, P from) {
+        const auto kernel = wide ? swiglu_kernel<8, P> : swiglu_kernel<1, P>;
+        kernel<<<grid_for(T * F / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(to, from,
+                                                                                          T, F);
+      },
+      y, gu);
+  launched("swiglu");
+}
+
+void swiglu_backward(Queue& q, const Tensor& dgu, const Tensor& dy, const Tensor& gu) {
+  const int64_t T = dy.dim(0), F = dy.dim(1);
+  if (T == 0) return;
+  const bool wide = packs(8, dy) && packs(8, gu.cols(0, F));
+  with_pointers(
+      [&]<class P>(P d_gate_up, P d, P gate_up) {
+        const auto kernel = wide ? swiglu_backward_kernel<8, P> : swiglu_backward_kernel<1, P>;
+        kernel<<<grid_for(T * F / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+            d_gate_up, d, gate_up, T, F);
+      },
+      dgu, dy, gu);
+  launched("swiglu backward");
+}
+
+}  // namespace capstan::cuda

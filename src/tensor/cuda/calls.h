@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+// What the rest of the tensor layer asks of a GPU, without CUDA's own headers. Defined only where
+// kWithCuda.
+namespace capstan::cuda {
+
+class Context;
+
+bool present(const char** why_not);
+std::string device_name();
+int64_t free_memory();
+
+// Memory of the current GPU, as zeros. Throws Fault::does_not_fit where there is not enough.
+std::byte* allocate(int64_t bytes);
+void release(std::byte* memory);
+
+std::shared_ptr<Context> make_context();
+void wait(Context& context);
+void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
+void upload(Context& context, void* to, const void* from, size_t bytes);
+void download(Context& context, void* to, const void* from, size_t bytes);
+
+}  // namespace capstan::cuda

@@ -1,0 +1,92 @@
+#include "tensor/cuda/context.h"
+
+#include "base/units.h"
+#include "tensor/cuda/calls.h"
+#include "tensor/cuda/check.h"
+
+namespace capstan::cuda {
+
+Context::Context() {
+  int device = 0;
+  check(cudaGetDevice(&device), "find the current device");
+  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+        "read the device's properties");
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
+  check(cublasLtCreate(&blas_), "start cuBLASLt");
+}
+
+Context::~Context() {
+  // At the end of the program the driver may be gone already: nothing to be done about errors.
+  cublasLtDestroy(blas_);
+  cudaStreamDestroy(stream_);
+}
+
+bool present(const char** why_not) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return true;
+  *why_not = status == cudaSuccess ? "no GPU was found" : cudaGetErrorString(status);
+  return false;
+}
+
+std::string device_name() {
+  int device = 0;
+  cudaDeviceProp properties;
+  check(cudaGetDevice(&device), "find the current device");
+  check(cudaGetDeviceProperties(&properties, device), "read the device's properties");
+  return properties.name;
+}
+
+int64_t free_memory() {
+  size_t free = 0, total = 0;
+  check(cudaMemGetInfo(&free, &total), "read the free memory");
+  return static_cast<int64_t>(free);
+}
+
+std::byte* allocate(int64_t bytes) {
+  void* memory = nullptr;
+  const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes));
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is told here, and not again by the next call
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "read the free memory");
+    fail(Fault::does_not_fit, "does not fit: needs {} on the GPU, which has {} of {} free",
+         format_bytes(static_cast<double>(bytes)), format_bytes(static_cast<double>(free)),
+         format_bytes(static_cast<double>(total)));
+  }
+  check(status, "allocate memory");
+  check(cudaMemset(memory, 0, static_cast<size_t>(bytes)), "clear memory");
+  // The streams of queues do not wait for the one that this ran on.
+  check(cudaDeviceSynchronize(), "clear memory");
+  return static_cast<std::byte*>(memory);
+}
+
+void release(std::byte* memory) {
+  cudaFree(memory);
+}
+
+std::shared_ptr<Context> make_context() {
+  return std::make_shared<Context>();
+}
+
+void wait(Context& context) {
+  check(cudaStreamSynchronize(context.stream()), "finish its work");
+}
+
+void wait_quietly(Context& context) noexcept {
+  cudaStreamSynchronize(context.stream());
+}
+
+void upload(Context& context, void* to, const void* from, size_t bytes) {
+  // Returns when pageable memory has been read.
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context.stream()),
+        "copy to the device");
+}
+
+void download(Context& context, void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context.stream()),
+        "copy from the device");
+  wait(context);
+}
+
+}  // namespace capstan::cuda
