@@ -48,8 +48,11 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
-  if (options.optimizer.paged && q.device() == Device::cpu)
-    log::info("optimizer: paged changes nothing here: on the CPU all state is in host memory");
+  if (options.optimizer.paged && q.device() != Device::sim)
+    log::info("optimizer: paged changes nothing here: {}",
+              q.device() == Device::cpu
+                  ? "on the CPU all state is in host memory"
+                  : "its state has its place in the GPU's memory, by the plan");
 }
 
 MemoryPlan Trainer::plan(const TrainOptions& options) {

@@ -99,7 +99,8 @@ def check(program: Path, guide: Path, folder: Path) -> list[str]:
     (bin_folder / "capstan").unlink(missing_ok=True)
     (bin_folder / "capstan").symlink_to(program)
     env = dict(os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}",
-               CAPSTAN_CACHE=str(folder / ".cache"))
+               CAPSTAN_CACHE=str(folder / ".cache"),
+               CUDA_VISIBLE_DEVICES="")  # the guide shows what a CPU needs
     text, errors, output, count = guide.read_text(encoding="utf-8"), [], None, 0
     for line, language, marks, block in blocks_of(text):
         where = f"{guide.name}:{line}"

@@ -306,7 +306,8 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
   const TempFolder folder;
   TrainingRun run(small_recipe(folder), Task::pretrain, inputs(4, 2));
   run.initialize();
-  run.trainer().params().weight(0).as<float>()[0] = NAN;
+  const float nan = NAN;
+  run.queue().upload(run.trainer().params().weight(0).reshape({31 * 16}).rows(0, 1), &nan);
   EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("before the first step the loss"),
             std::string::npos);
 }
