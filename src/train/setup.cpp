@@ -120,8 +120,8 @@ const PromptStyle* style_to_record(const RunInputs& in) {
 }
 
 Device device_of(const Recipe& r) {
-  const bool cuda = r.accelerator == "cuda" || (r.accelerator == "auto" && cuda_present());
-  return cuda ? Device::cuda : Device::cpu;
+  const bool named = r.accelerator == "cuda" || r.accelerator == "gpu";
+  return named || (r.accelerator == "auto" && cuda_present()) ? Device::cuda : Device::cpu;
 }
 
 }  // namespace
@@ -220,7 +220,9 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.device = device_of(r);
   // On cuda the copy would take the GPU's memory.
   o.staging = r.save_async && o.device == Device::cpu;
-  o.precision = r.precision.empty() ? Precision::f32_true : parse_precision(r.precision);
+  // As LitGPT: bf16-mixed where the device is made for it.
+  const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
+  o.precision = r.precision.empty() ? usual : parse_precision(r.precision);
   o.recompute = parse_recompute(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
   const OptimizerClass method = parse_optimizer(r.optimizer);

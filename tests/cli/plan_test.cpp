@@ -59,6 +59,21 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open"});
 }
 
+TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
+  const Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",
+                       "--memory=80GiB"};
+  const auto with = [&](std::string accelerator, std::string precision = "") {
+    Words all = words;
+    all.push_back("--accelerator=" + accelerator);
+    if (!precision.empty()) all.push_back("--precision=" + precision);
+    return plan(all, 0)["memory"]["by_category"];
+  };
+  EXPECT_EQ(with("cuda"), with("gpu")) << "two words for one thing";
+  EXPECT_EQ(with("cuda"), with("cuda", "bf16-mixed")) << "what LitGPT would take";
+  EXPECT_EQ(with("cpu"), with("cpu", "32-true"));
+  EXPECT_NE(with("cuda", "32-true"), with("cpu", "32-true")) << "each has scratch of its own";
+}
+
 TEST_F(Plan, WhatItNamesWouldFit) {
   Words words = {"--checkpoint_dir=TinyLlama-1.1B", "--train.max_seq_length=512",
                  "--train.global_batch_size=32", "--train.micro_batch_size=32", "--memory=40GiB"};
