@@ -75,8 +75,9 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
 }
 
 TEST_F(Plan, WhatItNamesWouldFit) {
-  Words words = {"--checkpoint_dir=TinyLlama-1.1B", "--train.max_seq_length=512",
-                 "--train.global_batch_size=32", "--train.micro_batch_size=32", "--memory=40GiB"};
+  Words words = {"--accelerator=cpu",           "--checkpoint_dir=TinyLlama-1.1B",
+                 "--train.max_seq_length=512",  "--train.global_batch_size=32",
+                 "--train.micro_batch_size=32", "--memory=40GiB"};
   const json out = plan(words, 3);
   ASSERT_FALSE(out["fits_with"].empty());
   for (const std::string change : out["fits_with"]) {

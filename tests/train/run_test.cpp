@@ -304,7 +304,9 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatItCannotSave) {
 TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
   const Quiet quiet;
   const TempFolder folder;
-  TrainingRun run(small_recipe(folder), Task::pretrain, inputs(4, 2));
+  Recipe r = small_recipe(folder);
+  r.precision = "32-true";
+  TrainingRun run(r, Task::pretrain, inputs(4, 2));
   run.initialize();
   const float nan = NAN;
   run.queue().upload(run.trainer().params().weight(0).reshape({31 * 16}).rows(0, 1), &nan);
