@@ -29,6 +29,9 @@ if(CAPSTAN_SANITIZE)
   target_link_options(capstan_flags INTERFACE -fsanitize=${CAPSTAN_SANITIZE})
 endif()
 if(CAPSTAN_CUDA)
+  # Hopper's matrix products are in its own instruction set alone.
+  target_compile_definitions(capstan_flags INTERFACE
+    CAPSTAN_WITH_WGMMA=$<IN_LIST:90a,${CMAKE_CUDA_ARCHITECTURES}>)
   # fmt turns its constexpr off for nvcc, and needs it for the checks of format strings.
   target_compile_definitions(capstan_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")

@@ -96,7 +96,7 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
   const auto span =
       q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
                                        .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
-  const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query)
+  const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query, k)
                                                   : cpu::attention_backward_scratch(
                                                         mask.longest, query.dim(2), query.dtype());
   const Buffer scratch = q.scratch(DType::u8, {room}, "attention backward");

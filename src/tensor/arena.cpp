@@ -14,10 +14,6 @@
 namespace capstan {
 namespace {
 
-int64_t aligned(int64_t bytes) {
-  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-}
-
 std::byte* map_host(int64_t bytes) {
   void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -88,7 +84,7 @@ Arena::~Arena() {
 }
 
 Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {
-  int64_t bytes = aligned(shape.numel() * size_of(dtype));
+  int64_t bytes = aligned_to_buffers(shape.numel() * size_of(dtype));
   Buffer buffer;
   void* address = nullptr;
   switch (mode_) {

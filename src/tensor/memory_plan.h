@@ -46,6 +46,9 @@ struct PlannedBuffer {
 // Offsets are multiples of this: a cache line, and what CUDA's widest accesses and tensor maps
 // need.
 inline constexpr int64_t kBufferAlignment = 256;
+inline int64_t aligned_to_buffers(int64_t bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
 
 // A named stretch of the program that is repeated: the requests that it makes, in their order.
 struct PlannedPhase {

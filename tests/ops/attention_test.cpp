@@ -4,6 +4,9 @@
 
 #include "ops/cpu/attention.h"
 #include "ops/reference.h"
+#if CAPSTAN_WITH_CUDA
+#include "tensor/cuda/context.h"
+#endif
 
 namespace capstan::test {
 namespace {
@@ -182,6 +185,36 @@ TEST_P(Attention, GradientsMatchFiniteDifferences) {
       expect_gradients_match({4, 2, 16, {1, 70, 1, 5, 129}, window}, dtype);
   }
 }
+
+// Several tiles of keys, and heads that share them in a group of eight, as TinyLlama's do.
+TEST_P(Attention, GradientsMatchOverManyTiles) {
+  for (const DType dtype : kComputeTypes) {
+    expect_matches_f64({8, 1, 64, {300, 20}}, dtype);
+    expect_gradients_match({8, 1, 64, {200, 70}}, dtype);
+    expect_gradients_match({3, 3, 128, {257}}, dtype);
+  }
+}
+
+#if CAPSTAN_WITH_CUDA
+// More tiles than the comparison with f64 could wait for: one way of computing against the other.
+TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
+  if (q_.device() != Device::cuda || !q_.cuda().wgmma()) GTEST_SKIP() << "a Hopper GPU";
+  for (const Layout& l : {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
+                          Layout{4, 2, 100, {1000, 24}, 300}, Layout{2, 1, 64, {9000}}}) {
+    Case c = make(l, DType::bf16);
+    forward(c);
+    backward(c, c.dqkv);
+    const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
+    q_.cuda().avoid_wgmma(true);
+    forward(c);
+    backward(c, c.dqkv);
+    EXPECT_LT(error(o, values(c.o)), 2 * tolerance(DType::bf16, l.terms())) << l;
+    EXPECT_LT(error(lse, values(c.lse)), tolerance(DType::f32, l.terms())) << l;
+    EXPECT_LT(error(gradients, values(c.dqkv)), 4 * tolerance(DType::bf16, l.terms())) << l;
+    q_.cuda().avoid_wgmma(false);
+  }
+}
+#endif
 
 TEST_P(Attention, ATokenAloneSeesItself) {
   for (const DType dtype : kComputeTypes) {

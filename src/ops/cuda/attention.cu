@@ -165,50 +165,52 @@ __global__ void key_gradient_kernel(Heads<T> dk, Heads<T> dv, Heads<T> d_o, cons
   store_row(dv.at(key, head), value_sum, s.D);
 }
 
-AttentionShape shape_of(const Tensor& q, const Tensor& k, float scale) {
-  return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
-          static_cast<int>(q.dim(1) / k.dim(1)), static_cast<int>(q.dim(2)), scale};
-}
-
 unsigned warps(int64_t count) {
   return static_cast<unsigned>(blocks_for(count, kWarps));
 }
 
-void require_size(const Tensor& query) {
-  require(query.dim(2) <= 32 * kMostEach, Fault::usage,
-          "attention on a GPU takes heads of at most {} channels; this model's have {}",
-          32 * kMostEach, query.dim(2));
-}
-
-}  // namespace
-
-void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
-               const Tensor& v, const AttentionMask& mask, float scale) {
-  if (query.numel() == 0) return;
-  if (fits_tiles(query)) return tiled_attention(q, o, lse, query, k, v, mask, scale);
-  require_size(query);
-  with_type(query.dtype(), [&]<class T>() {
-    attention_kernel<T><<<warps(query.dim(0) * query.dim(1)), kThreads, 0, stream_of(q)>>>(
-        heads<T>(o), data<float>(lse), heads<T>(query), heads<T>(k), heads<T>(v), Visible(mask),
-        shape_of(query, k, scale));
+void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  with_type(in.q.dtype(), [&]<class T>() {
+    attention_kernel<T><<<warps(in.q.dim(0) * in.q.dim(1)), kThreads, 0, stream_of(q)>>>(
+        heads<T>(o), data<float>(lse), heads<T>(in.q), heads<T>(in.k), heads<T>(in.v),
+        Visible(in.mask), in.shape());
   });
   launched("attention");
 }
 
-void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                        const Tensor& d_o, const Tensor& o, const Tensor& lse, const Tensor& query,
-                        const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale,
-                        const Tensor& scratch) {
-  if (query.numel() == 0) return;
-  require_size(query);
-  const AttentionShape s = shape_of(query, k, scale);
-  // Gradients may take the places of q, k and v. Every query needs all keys of its document, and
-  // every key all queries: so dq waits in scratch until dk and dv are done.
-  const Tensor own(scratch.raw(), query.dtype(), query.shape());
-  auto* const after = static_cast<std::byte*>(scratch.raw()) +
-                      (own.nbytes() + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-  const Tensor delta(after, DType::f32, lse.shape());
-  with_type(query.dtype(), [&]<class T>() {
+void query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
+                    const Tensor& delta, const AttentionInputs& in) {
+  with_type(in.q.dtype(), [&]<class T>() {
+    query_gradient_kernel<T><<<warps(in.q.dim(0) * in.q.dim(1)), kThreads, 0, stream_of(q)>>>(
+        heads<T>(dq), heads<T>(d_o), data<float>(lse), data<float>(delta), heads<T>(in.q),
+        heads<T>(in.k), heads<T>(in.v), Visible(in.mask), in.shape());
+  });
+  launched("attention's gradient of queries");
+}
+
+void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                  const Tensor& lse, const Tensor& delta, const AttentionInputs& in) {
+  with_type(in.q.dtype(), [&]<class T>() {
+    key_gradient_kernel<T><<<warps(in.k.dim(0) * in.k.dim(1)), kThreads, 0, stream_of(q)>>>(
+        heads<T>(dk), heads<T>(dv), heads<T>(d_o), data<float>(lse), data<float>(delta),
+        heads<T>(in.q), heads<T>(in.k), heads<T>(in.v), Visible(in.mask), in.shape());
+  });
+  launched("attention's gradient of keys");
+}
+
+const AttentionKernels& kernels_for(const Queue& q, const Tensor& query) {
+  require(query.dim(2) <= 32 * kMostEach, Fault::usage,
+          "attention on a GPU takes heads of at most {} channels; this model's have {}",
+          32 * kMostEach, query.dim(2));
+  if (query.dtype() == DType::bf16 && query.dim(2) <= 128)
+    return q.cuda().wgmma() ? kWgmmaAttention : kMmaAttention;
+  return kWarpAttention;
+}
+
+// delta[h, t] = Σ_d do[t, h, d] o[t, h, d].
+void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
+              const AttentionShape& s) {
+  with_type(o.dtype(), [&]<class T>() {
     const int64_t items = int64_t{s.T} * s.H;
     const bool wide = packs(8, d_o, o) && (s.D == 64 || s.D == 128);
     const auto kernel = !wide       ? delta_kernel<T>
@@ -217,35 +219,71 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
     const unsigned grid =
         wide ? static_cast<unsigned>(blocks_for(items * s.D / 8, kThreads)) : warps(items);
     kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<float>(delta), heads<T>(d_o), heads<T>(o), s);
-    if (fits_tiles(query)) return;
-    query_gradient_kernel<T><<<warps(int64_t{s.T} * s.H), kThreads, 0, stream_of(q)>>>(
-        heads<T>(own), heads<T>(d_o), data<float>(lse), data<float>(delta), heads<T>(query),
-        heads<T>(k), heads<T>(v), Visible(mask), s);
-    key_gradient_kernel<T><<<warps(int64_t{s.T} * k.dim(1)), kThreads, 0, stream_of(q)>>>(
-        heads<T>(dk), heads<T>(dv), heads<T>(d_o), data<float>(lse), data<float>(delta),
-        heads<T>(query), heads<T>(k), heads<T>(v), Visible(mask), s);
   });
-  if (fits_tiles(query))
-    tiled_attention_backward(q, own, dk, dv, d_o, lse, delta, query, k, v, mask, scale);
-  launched("attention backward");
-  // Row by row: heads of one token lie side by side in both.
-  const int64_t width = query.dim(1) * query.dim(2);
+  launched("attention's shift");
+}
+
+// Row by row: heads of one token lie side by side in both.
+void copy_heads(Queue& q, const Tensor& to, const Tensor& from) {
+  const auto size = [&](int64_t values) {
+    return static_cast<size_t>(values * size_of(to.dtype()));
+  };
+  const int64_t width = to.dim(1) * to.dim(2);
   check(
-      cudaMemcpy2DAsync(dq.raw(), static_cast<size_t>(dq.stride(0) * size_of(dq.dtype())),
-                        own.raw(), static_cast<size_t>(width * size_of(dq.dtype())),
-                        static_cast<size_t>(width * size_of(dq.dtype())),
-                        static_cast<size_t>(query.dim(0)), cudaMemcpyDeviceToDevice, stream_of(q)),
-      "copy the gradient of q");
+      cudaMemcpy2DAsync(to.raw(), size(to.stride(0)), from.raw(), size(from.stride(0)), size(width),
+                        static_cast<size_t>(to.dim(0)), cudaMemcpyDeviceToDevice, stream_of(q)),
+      "copy a gradient");
+}
+
+}  // namespace
+
+const AttentionKernels kWarpAttention = {forward, query_gradient, key_gradient};
+
+void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
+               const Tensor& v, const AttentionMask& mask, float scale) {
+  if (query.numel() > 0) kernels_for(q, query).forward(q, o, lse, {query, k, v, mask, scale});
+}
+
+// Gradients may take the places of q, k and v, but every query needs all keys of its document, and
+// every key all queries: so those that are computed first, the smaller ones, wait in scratch.
+void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                        const Tensor& d_o, const Tensor& o, const Tensor& lse, const Tensor& query,
+                        const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale,
+                        const Tensor& scratch) {
+  if (query.numel() == 0) return;
+  const AttentionKernels& kernels = kernels_for(q, query);
+  const AttentionInputs in{query, k, v, mask, scale};
+  auto* rest = static_cast<std::byte*>(scratch.raw());
+  const auto take = [&](DType type, const Shape& shape) {
+    const Tensor t(rest, type, shape);
+    rest += aligned_to_buffers(t.nbytes());
+    return t;
+  };
+  const Tensor delta = take(DType::f32, lse.shape());
+  dot_rows(q, delta, d_o, o, in.shape());
+  if (keys_first(query, k)) {
+    const Tensor own_k = take(k.dtype(), k.shape()), own_v = take(v.dtype(), v.shape());
+    kernels.key_gradient(q, own_k, own_v, d_o, lse, delta, in);
+    kernels.query_gradient(q, dq, d_o, lse, delta, in);
+    copy_heads(q, dk, own_k);
+    copy_heads(q, dv, own_v);
+  } else {
+    const Tensor own = take(query.dtype(), query.shape());
+    kernels.query_gradient(q, own, d_o, lse, delta, in);
+    kernels.key_gradient(q, dk, dv, d_o, lse, delta, in);
+    copy_heads(q, dq, own);
+  }
 }
 
 void attention_cached(Queue& q, const Tensor& o, const Tensor& query, const Tensor& k,
                       const Tensor& v, int64_t start, int64_t window, float scale) {
   if (query.numel() == 0) return;
-  require_size(query);
+  kernels_for(q, query);  // the size of its heads
+  const AttentionMask mask;
   with_type(query.dtype(), [&]<class T>() {
     attention_cached_kernel<T><<<warps(query.dim(0) * query.dim(1)), kThreads, 0, stream_of(q)>>>(
         heads<T>(o), heads<T>(query), heads<T>(k), heads<T>(v), static_cast<int>(start),
-        static_cast<int>(window), shape_of(query, k, scale));
+        static_cast<int>(window), AttentionInputs{query, k, v, mask, scale}.shape());
   });
   launched("attention_cached");
 }

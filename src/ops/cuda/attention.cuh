@@ -55,14 +55,28 @@ struct Visible {
   }
 };
 
-bool fits_tiles(const Tensor& q);
+struct AttentionInputs {
+  const Tensor &q, &k, &v;  // [T, H, D], [T, K, D]
+  const AttentionMask& mask;
+  float scale;
 
-void tiled_attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query,
-                     const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale);
-// dq goes to memory of its own; dk and dv may take the places of k and v.
-void tiled_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                              const Tensor& d_o, const Tensor& lse, const Tensor& delta,
-                              const Tensor& query, const Tensor& k, const Tensor& v,
-                              const AttentionMask& mask, float scale);
+  AttentionShape shape() const {
+    return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
+            static_cast<int>(q.dim(1) / k.dim(1)), static_cast<int>(q.dim(2)), scale};
+  }
+};
+
+// Attention in one way. A gradient may take the place of its input: that of the queries only after
+// that of the keys has been computed, or the other way round.
+struct AttentionKernels {
+  void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
+  void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
+                         const Tensor& delta, const AttentionInputs& in);
+  void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                       const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
+};
+extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
+extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
+extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
 
 }  // namespace capstan::cuda

@@ -4,15 +4,22 @@
 
 namespace capstan::cuda {
 
-// Attention in two ways: tiles in tensor cores for bf16 and heads of at most 128 channels, and a
-// warp per query for the rest.
+// Attention in three ways: tiles in tensor cores for bf16 and heads of at most 128 channels, on
+// Hopper by its own instructions, and a warp per query for the rest. In tiles a NaN can reach other
+// documents that share a tile of 64 tokens with it, as zero times NaN.
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);
 
-// The gradient of q, before it takes q's place, and Σ_d do·o of every query and head.
-inline int64_t attention_backward_scratch(const Tensor& q_THD) {
-  return q_THD.numel() * size_of(q_THD.dtype()) + kBufferAlignment +
-         q_THD.dim(0) * q_THD.dim(1) * size_of(DType::f32);
+// Σ_d do·o of every query and head, and the gradients that are computed first: those of keys and
+// values where several heads share them, that of the queries where not.
+inline bool keys_first(const Tensor& q_THD, const Tensor& k_TKD) {
+  return k_TKD.dim(1) < q_THD.dim(1);
+}
+inline int64_t attention_backward_scratch(const Tensor& q_THD, const Tensor& k_TKD) {
+  const int64_t delta = q_THD.dim(0) * q_THD.dim(1) * size_of(DType::f32);
+  return aligned_to_buffers(delta) + (keys_first(q_THD, k_TKD)
+                                          ? 2 * aligned_to_buffers(k_TKD.nbytes())
+                                          : aligned_to_buffers(q_THD.nbytes()));
 }
 void attention_backward(Queue& q, const Tensor& dq_THD, const Tensor& dk_TKD, const Tensor& dv_TKD,
                         const Tensor& do_THD, const Tensor& o_THD, const Tensor& lse_HT,

@@ -11,6 +11,10 @@ Context::Context() {
   check(cudaGetDevice(&device), "find the current device");
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
         "read the device's properties");
+  int major = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+        "read the device's properties");
+  wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
   check(cublasLtCreate(&blas_), "start cuBLASLt");
 }

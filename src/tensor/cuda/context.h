@@ -28,6 +28,10 @@ class Context {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
+  // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
+  // program was compiled for them.
+  bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
+  void avoid_wgmma(bool avoid) { avoids_wgmma_ = avoid; }  // to compare
 
   // Algorithms of products that were chosen before; null for none.
   cublasLtMatmulAlgo_t* find_algorithm(const GemmKey& key) {
@@ -42,6 +46,7 @@ class Context {
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0;
+  bool wgmma_ = false, avoids_wgmma_ = false;
   std::map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
 };
 

@@ -1,4 +1,5 @@
-// Attention in tiles of 64 queries by 64 keys, in tensor cores (mma.m16n8k16, bf16 with f32 sums).
+// Attention in tiles of 64 queries by 64 keys, in the tensor cores of any GPU (mma.m16n8k16, bf16
+// with f32 sums).
 //
 // Forward: a block has one tile of queries of one head and walks over the tiles of keys, with the
 // running maximum and sum of a softmax (Dao et al., 2022). Backward: scores are made again from
@@ -67,6 +68,17 @@ template <int kLater>
 __device__ void finish_fills() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLater));
   __syncthreads();
+}
+
+// A pair of tiles, keys and values from `key` on, as a group; none if that is past `end`.
+template <int kDim>
+__device__ void fill_keys(Tile<kDim>* pair, Heads<bf16_t> k, Heads<bf16_t> v, int key, int end,
+                          int head, const AttentionShape& s, bool wide) {
+  if (key < end) {
+    pair[0].fill(k, key, s.T, head, s.D, wide);
+    pair[1].fill(v, key, s.T, head, s.D, wide);
+  }
+  end_group();
 }
 
 __device__ void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
@@ -194,11 +206,7 @@ __global__ void __launch_bounds__(kThreads)
   float out[kDim / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
   const int first_key = earliest / kTile * kTile;
   const auto fill = [&](int key, int stage) {
-    if (key < end) {
-      tiles[1 + 2 * stage].fill(k, key, s.T, head, s.D, wide);
-      tiles[2 + 2 * stage].fill(v, key, s.T, head, s.D, wide);
-    }
-    end_group();
+    fill_keys(&tiles[1 + 2 * stage], k, v, key, end, head, s, wide);
   };
   fill(first_key, 0);
   for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
@@ -284,11 +292,7 @@ __global__ void __launch_bounds__(kThreads)
   float sums[kDim / 8][4] = {};
   const int first_key = earliest / kTile * kTile;
   const auto fill = [&](int key, int stage) {
-    if (key < end) {
-      tiles[2 + 2 * stage].fill(k, key, s.T, head, s.D, wide);
-      tiles[3 + 2 * stage].fill(v, key, s.T, head, s.D, wide);
-    }
-    end_group();
+    fill_keys(&tiles[2 + 2 * stage], k, v, key, end, head, s, wide);
   };
   fill(first_key, 0);
   for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
@@ -393,54 +397,54 @@ void with_width(int64_t D, const Body& body) {
     body.template operator()<128>();
 }
 
-AttentionShape shape_of(const Tensor& q, const Tensor& k, float scale) {
-  return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
-          static_cast<int>(q.dim(1) / k.dim(1)), static_cast<int>(q.dim(2)), scale};
-}
-
-}  // namespace
-
-bool fits_tiles(const Tensor& q) {
-  return q.dtype() == DType::bf16 && q.dim(2) <= 128;
-}
-
-void tiled_attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query,
-                     const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale) {
-  const dim3 grid(static_cast<unsigned>(blocks_for(query.dim(0), kTile)),
-                  static_cast<unsigned>(query.dim(1)));
-  const bool wide = packs(8, query, k, v);
-  with_width(query.dim(2), [&]<int kDim>() {
+void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
+                  static_cast<unsigned>(in.q.dim(1)));
+  const bool wide = packs(8, in.q, in.k, in.v);
+  with_width(in.q.dim(2), [&]<int kDim>() {
     constexpr int kBytes = 5 * sizeof(Tile<kDim>);
     allow(attention_kernel<kDim>, kBytes);
     attention_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
-        heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(query), heads<bf16_t>(k),
-        heads<bf16_t>(v), Visible(mask), shape_of(query, k, scale), wide);
+        heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
+        heads<bf16_t>(in.v), Visible(in.mask), in.shape(), wide);
   });
   launched("attention");
 }
 
-void tiled_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
-                              const Tensor& d_o, const Tensor& lse, const Tensor& delta,
-                              const Tensor& query, const Tensor& k, const Tensor& v,
-                              const AttentionMask& mask, float scale) {
-  const auto tiles = static_cast<unsigned>(blocks_for(query.dim(0), kTile));
-  const bool wide = packs(8, query, k, v, d_o);
-  const AttentionShape s = shape_of(query, k, scale);
-  with_width(query.dim(2), [&]<int kDim>() {
+void query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
+                    const Tensor& delta, const AttentionInputs& in) {
+  const bool wide = packs(8, in.q, in.k, in.v, d_o);
+  const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
+                  static_cast<unsigned>(in.q.dim(1)));
+  with_width(in.q.dim(2), [&]<int kDim>() {
     constexpr int kBytes = 6 * sizeof(Tile<kDim>);
     allow(query_gradient_kernel<kDim>, kBytes);
-    query_gradient_kernel<kDim>
-        <<<dim3(tiles, static_cast<unsigned>(s.H)), kThreads, kBytes, stream_of(q)>>>(
-            heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
-            heads<bf16_t>(query), heads<bf16_t>(k), heads<bf16_t>(v), Visible(mask), s, wide);
-    allow(key_gradient_kernel<kDim>, kBytes);
-    key_gradient_kernel<kDim>
-        <<<dim3(tiles, static_cast<unsigned>(k.dim(1))), kThreads, kBytes, stream_of(q)>>>(
-            heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o), data<float>(lse),
-            data<float>(delta), heads<bf16_t>(query), heads<bf16_t>(k), heads<bf16_t>(v),
-            Visible(mask), s, wide);
+    query_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
+        heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), in.shape(),
+        wide);
   });
-  launched("attention backward");
+  launched("attention's gradient of queries");
 }
+
+void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                  const Tensor& lse, const Tensor& delta, const AttentionInputs& in) {
+  const bool wide = packs(8, in.q, in.k, in.v, d_o);
+  const dim3 grid(static_cast<unsigned>(blocks_for(in.k.dim(0), kTile)),
+                  static_cast<unsigned>(in.k.dim(1)));
+  with_width(in.q.dim(2), [&]<int kDim>() {
+    constexpr int kBytes = 6 * sizeof(Tile<kDim>);
+    allow(key_gradient_kernel<kDim>, kBytes);
+    key_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o), data<float>(lse),
+        data<float>(delta), heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v),
+        Visible(in.mask), in.shape(), wide);
+  });
+  launched("attention's gradient of keys");
+}
+
+}  // namespace
+
+const AttentionKernels kMmaAttention = {forward, query_gradient, key_gradient};
 
 }  // namespace capstan::cuda

@@ -1,0 +1,126 @@
+// Attention by wgmma. Forward: a group of four warps has a tile of queries of one head and walks
+// over the tiles of keys, with the running maximum and sum of a softmax (Dao et al., 2022).
+#include "ops/cuda/attention_wgmma.cuh"
+
+namespace capstan::cuda {
+namespace {
+
+// Over the four lanes that share a row.
+__device__ float row_max(float x) {
+  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+}
+__device__ float row_sum(float x) {
+  x += __shfl_xor_sync(0xffffffff, x, 1);
+  return x + __shfl_xor_sync(0xffffffff, x, 2);
+}
+
+// A row's running softmax, in base 2.
+struct Softmax {
+  float most = -INFINITY, sum = 0;
+
+  // Row r of the thread's scores becomes probabilities; `out` shrinks with the sum.
+  template <int kFragments>
+  __device__ void take(int r, float (&scores)[kColumns][4], float (&out)[kFragments][4],
+                       float scale) {
+    float high = most;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+      high = fmaxf(high, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
+    high = row_max(high);
+    // A row may have seen no key yet: nothing is subtracted from nothing.
+    const float shift = high == -INFINITY ? 0.0f : high * scale;
+    const float shrink = exp2_of(most * scale - shift);
+    most = high;
+    sum *= shrink;
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j) {
+      out[j][2 * r] *= shrink;
+      out[j][2 * r + 1] *= shrink;
+    }
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int i = 2 * r; i < 2 * r + 2; ++i) {
+        scores[j][i] = exp2_of(fmaf(scores[j][i], scale, -shift));
+        sum += scores[j][i];
+      }
+  }
+};
+
+constexpr int kForwardTiles = 1 + 2 * kStages;
+
+template <int kDim>
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
+    attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
+                     Visible visible, AttentionShape s, Order order, bool wide) {
+#ifdef CAPSTAN_WGMMA_CODE
+  extern __shared__ unsigned char memory[];
+  __shared__ Finder finder;
+  __shared__ int firsts[kTile];
+  Tile<kDim>* const tiles = tiles_of<kDim>(memory);
+  const int h = order.head();
+  finder.fetch(visible);
+  const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
+  fill(tiles[0], q, rows.begin, rows.end, h, s.D, wide, static_cast<int>(threadIdx.x));
+  const KeyWalk<kDim> walk{tiles + 1, k,   v,   h / s.group, rows.earliest / kTile * kTile,
+                           rows.end,  s.T, s.D, wide};
+  walk.fill_step(0);
+
+  float out[kDim / 8][4] = {};
+  Softmax softmax[2];
+  for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
+    walk.advance(step);
+    float scores[kColumns][4];
+    begin_products();
+    multiply_rows(scores, tiles[0], walk.keys(step));
+    end_products();
+    finish_products<0>();
+    if (rows.cuts(key)) {
+#pragma unroll
+      for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
+    }
+    softmax[0].take(0, scores, out, s.scale * kLog2e);
+    softmax[1].take(1, scores, out, s.scale * kLog2e);
+    Factors factors;
+    to_factors(factors, scores);
+    begin_products();
+    multiply_columns<kDim>(out, factors, walk.values(step));
+    end_products();
+  }
+  finish_products<0>();
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    softmax[r].sum = row_sum(softmax[r].sum);
+    if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
+      lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
+  }
+  store_rows<kDim>(o, rows.begin, rows.end, h, s.D, wide, out, 1.0f / softmax[0].sum,
+                   1.0f / softmax[1].sum, tiles[0]);
+#endif
+}
+
+}  // namespace
+
+void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  const bool wide = packs(8, o, in.q, in.k, in.v);
+  const AttentionShape s = in.shape();
+  const Order order = order_of(q, s.T, s.H);
+  with_panels(s.D, [&]<int kDim>() {
+    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
+    allow(attention_kernel<kDim>, kBytes);
+    attention_kernel<kDim>
+        <<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
+            heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
+            heads<bf16_t>(in.v), Visible(in.mask), s, order, wide);
+  });
+  launched("attention");
+}
+
+const AttentionKernels kWgmmaAttention = {wgmma_attention, wgmma_query_gradient,
+                                          wgmma_key_gradient};
+
+}  // namespace capstan::cuda

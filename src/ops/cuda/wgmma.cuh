@@ -1,0 +1,185 @@
+#pragma once
+
+#include "ops/cuda/device.cuh"
+
+// Tiles of 64 rows in shared memory, and products of them in Hopper's tensor cores (wgmma): the
+// left factor has 64 rows, which four warps share, 16 each. bf16 factors, f32 sums.
+//
+// Fragments of results and of left factors in registers: lane l of a warp has rows l / 4 and
+// l / 4 + 8 of the warp's 16, and columns 2 (l % 4), + 1 of each 8 columns.
+//
+// A program for several kinds of GPUs is compiled once for each: kernels have their code
+// #ifdef CAPSTAN_WGMMA_CODE, and Context::wgmma() says whether they may be launched.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define CAPSTAN_WGMMA_CODE
+#endif
+
+namespace capstan::cuda {
+
+inline constexpr int kTile = 64;            // rows of a tile
+inline constexpr int kGroup = 128;          // threads that multiply together
+inline constexpr int kColumns = kTile / 8;  // fragments of 8 columns in a row of scores
+inline constexpr int kPanel = kTile * 64;   // values in a panel: 64 channels of all rows
+inline constexpr int kPanelBytes = kPanel * 2;
+
+__device__ inline uint32_t shared_address(const void* at) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
+}
+
+// 64 rows of kDim channels, in panels of 64 channels: a row of a panel is 128 bytes, whose eight
+// packs of 16 bytes are permuted by the row ("128-byte swizzle"), so that a column of packs lies in
+// all banks.
+template <int kDim>
+struct alignas(1024) Tile {
+  static_assert(kDim % 64 == 0);
+  static constexpr int kPacks = kDim / 8;
+  bf16_t values[kTile * kDim];
+
+  static __device__ int offset(int row, int pack) {
+    return pack / 8 * kPanel + row * 64 + ((pack ^ row) & 7) * 8;
+  }
+  __device__ bf16_t* at(int row, int channel) {
+    return values + offset(row, channel / 8) + channel % 8;
+  }
+};
+
+// Groups of copies into shared memory that go on behind the threads' backs.
+__device__ inline void end_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits until all but this thread's last kLater groups are there, and makes them visible to the
+// tensor cores. A barrier must follow.
+template <int kLater>
+__device__ void finish_groups() {
+  asm volatile("cp.async.wait_group %0;\n fence.proxy.async.shared::cta;" ::"n"(kLater) : "memory");
+}
+// The same for what the thread itself has stored.
+__device__ inline void publish() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// Waits for all threads that meet at this barrier, kCount of them; barrier 0 is __syncthreads'.
+template <int kBarrier, int kCount>
+__device__ void meet() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kCount) : "memory");
+}
+
+// ---- products ------------------------------------------------------------------------------
+
+// A factor in shared memory. Rows of 16 channels: a left factor, or a right one that is taken
+// transposed.
+__device__ inline uint64_t rows_factor(uint32_t address) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
+// 16 rows of all channels: a right factor.
+__device__ inline uint64_t columns_factor(uint32_t address) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{kPanelBytes >> 4} << 16 |
+         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+}
+
+// Before the first product after its registers were written.
+__device__ inline void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ inline void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int kLater>
+__device__ void finish_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLater) : "memory");
+}
+
+#define CAPSTAN_FRAGMENT(d, j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
+#define CAPSTAN_FRAGMENTS_8(d, j)                                                         \
+  CAPSTAN_FRAGMENT(d, j), CAPSTAN_FRAGMENT(d, j + 1), CAPSTAN_FRAGMENT(d, j + 2),         \
+      CAPSTAN_FRAGMENT(d, j + 3), CAPSTAN_FRAGMENT(d, j + 4), CAPSTAN_FRAGMENT(d, j + 5), \
+      CAPSTAN_FRAGMENT(d, j + 6), CAPSTAN_FRAGMENT(d, j + 7)
+#define CAPSTAN_NAMES_32                                                                       \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, " \
+  "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define CAPSTAN_NAMES_64                                                                    \
+  CAPSTAN_NAMES_32                                                                          \
+  ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
+  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+
+// d = a b, or d += a b: 64 x 64 sums over 16.
+__device__ inline void multiply(float (&d)[8][4], uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{ .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
+      "}, %32, %33, p, 1, 1, 0, 0; }"
+      : CAPSTAN_FRAGMENTS_8(d, 0)
+      : "l"(a), "l"(b), "r"(int{add}));
+}
+// The same with the left factor in registers.
+__device__ inline void multiply(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+  asm volatile(
+      "{ .reg .pred p;\n setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
+      : CAPSTAN_FRAGMENTS_8(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}));
+}
+// d += a b for a right factor of 16 rows and 64 or 128 columns.
+__device__ inline void multiply_columns(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{ .reg .pred p;\n setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
+      : CAPSTAN_FRAGMENTS_8(d, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+__device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
+  asm volatile(
+      "{ .reg .pred p;\n setp.eq.u32 p, 0, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" CAPSTAN_NAMES_64
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
+      : CAPSTAN_FRAGMENTS_8(d, 0), CAPSTAN_FRAGMENTS_8(d, 8)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#undef CAPSTAN_FRAGMENT
+#undef CAPSTAN_FRAGMENTS_8
+#undef CAPSTAN_NAMES_32
+#undef CAPSTAN_NAMES_64
+
+// scores = left rightᵀ, over all channels: [64, 64].
+template <int kDim>
+__device__ void multiply_rows(float (&scores)[kColumns][4], const Tile<kDim>& left,
+                              const Tile<kDim>& right) {
+  const uint32_t a = shared_address(left.values), b = shared_address(right.values);
+#pragma unroll
+  for (int c = 0; c < kDim; c += 16) {
+    const uint32_t at = static_cast<uint32_t>(c / 64 * kPanelBytes + c % 64 * 2);
+    multiply(scores, rows_factor(a + at), rows_factor(b + at), c > 0);
+  }
+}
+
+// A matrix of 64 x 64 scores as left factors of 16 columns each, rounded to bf16.
+using Factors = uint32_t[kTile / 16][4];
+__device__ inline uint32_t both(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return *reinterpret_cast<const uint32_t*>(&pair);
+}
+__device__ inline void to_factors(Factors& to, const float (&from)[kColumns][4]) {
+#pragma unroll
+  for (int k = 0; k < kTile / 16; ++k) {
+    const auto &low = from[2 * k], &high = from[2 * k + 1];
+    to[k][0] = both(low[0], low[1]);
+    to[k][1] = both(low[2], low[3]);
+    to[k][2] = both(high[0], high[1]);
+    to[k][3] = both(high[2], high[3]);
+  }
+}
+
+// sums += factors right: [64, kDim].
+template <int kDim>
+__device__ void multiply_columns(float (&sums)[kDim / 8][4], const Factors& factors,
+                                 const Tile<kDim>& right) {
+  const uint32_t b = shared_address(right.values);
+#pragma unroll
+  for (int k = 0; k < kTile / 16; ++k)
+    multiply_columns(sums, factors[k], columns_factor(b + static_cast<uint32_t>(k * 16 * 128)));
+}
+
+}  // namespace capstan::cuda
