@@ -1,4 +1,4 @@
-// The entry points, and attention by a warp per query: any type, any size of head.
+// The entry points, and attention by a warp per query: any type, heads of up to 256 channels.
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/elementwise.h"
 
@@ -186,6 +186,7 @@ void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query
                const Tensor& v, const AttentionMask& mask, float scale) {
   if (query.numel() == 0) return;
   if (fits_tiles(query)) return tiled_attention(q, o, lse, query, k, v, mask, scale);
+  if (fits_f32_tiles(query)) return f32_attention(q, o, lse, query, k, v, mask, scale);
   require_size(query);
   with_type(query.dtype(), [&]<class T>() {
     attention_kernel<T><<<warps(query.dim(0) * query.dim(1)), kThreads, 0, stream_of(q)>>>(
@@ -217,7 +218,7 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
     const unsigned grid =
         wide ? static_cast<unsigned>(blocks_for(items * s.D / 8, kThreads)) : warps(items);
     kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<float>(delta), heads<T>(d_o), heads<T>(o), s);
-    if (fits_tiles(query)) return;
+    if (fits_tiles(query) || fits_f32_tiles(query)) return;
     query_gradient_kernel<T><<<warps(int64_t{s.T} * s.H), kThreads, 0, stream_of(q)>>>(
         heads<T>(own), heads<T>(d_o), data<float>(lse), data<float>(delta), heads<T>(query),
         heads<T>(k), heads<T>(v), Visible(mask), s);
@@ -227,6 +228,8 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
   });
   if (fits_tiles(query))
     tiled_attention_backward(q, own, dk, dv, d_o, lse, delta, query, k, v, mask, scale);
+  else if (fits_f32_tiles(query))
+    f32_attention_backward(q, own, dk, dv, d_o, lse, delta, query, k, v, mask, scale);
   launched("attention backward");
   // Row by row: heads of one token lie side by side in both.
   const int64_t width = query.dim(1) * query.dim(2);

@@ -65,4 +65,14 @@ void tiled_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, cons
                               const Tensor& query, const Tensor& k, const Tensor& v,
                               const AttentionMask& mask, float scale);
 
+// The same in f32.
+bool fits_f32_tiles(const Tensor& q);
+
+void f32_attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query,
+                   const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale);
+void f32_attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
+                            const Tensor& d_o, const Tensor& lse, const Tensor& delta,
+                            const Tensor& query, const Tensor& k, const Tensor& v,
+                            const AttentionMask& mask, float scale);
+
 }  // namespace capstan::cuda

@@ -4,8 +4,8 @@
 
 namespace capstan::cuda {
 
-// Attention in two ways: tiles in tensor cores for bf16 and heads of at most 128 channels, and a
-// warp per query for the rest.
+// Attention in three ways: heads of at most 128 channels in tiles, in tensor cores for bf16 and
+// outside of them for f32, and longer ones by a warp per query.
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);
 
