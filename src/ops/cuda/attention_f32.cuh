@@ -187,13 +187,6 @@ __device__ void store_rows(const Heads<float>& to, int begin, int end, int head,
   }
 }
 
-// 2^x; zero where that is below 2^-126.
-__device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Over the 16 threads that share a row.
 __device__ inline float row_max(float x) {
 #pragma unroll

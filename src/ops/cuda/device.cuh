@@ -152,6 +152,13 @@ __device__ inline float rounded(AnyPointer to, float x) {
   return to.narrow ? to_float(from_float<bf16_t>(x)) : x;
 }
 
+// 2^x; zero where that is below 2^-126.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffff, x, step);
