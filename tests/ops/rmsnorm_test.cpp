@@ -29,7 +29,8 @@ CAPSTAN_ON_EVERY_DEVICE(RmsNorm);
 TEST_P(RmsNorm, MatchesF64) {
   for (const DType dtype : kComputeTypes)
     for (const int64_t T : {1, 33})
-      for (const int64_t D : {1, 31, 32, 33, 288, 4096}) {
+      for (const int64_t D :
+           {1, 31, 32, 33, 40, 64, 128, 264, 288, 1032, 2048, 4096, 8200, 16392}) {
         const Buffer x = random(dtype, {T, D}, 3), w = random(DType::f32, {D});
         const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
         rmsnorm(q_, y, rstd, x, w, kEps);
@@ -50,21 +51,48 @@ TEST_P(RmsNorm, TakesEachTypeOnItsOwn) {
       }
 }
 
+// Views that begin at multiples of 16 bytes, and others.
 TEST_P(RmsNorm, NormsEachHeadOfAStridedViewInPlace) {
-  const int64_t T = 9, H = 3, D = 20;
-  const Buffer qkv = random(DType::f32, {T, 2 * H * D}), w = random(DType::f32, {D});
-  const Tensor x = qkv->cols(D, H * D).heads(H), before = qkv->cols(0, D);
-  const Buffer rstd = empty(DType::f32, {T, H});
-  const Values x_old = values(x), before_old = values(before);
-  rmsnorm(q_, x, rstd, x, w, kEps);
-  EXPECT_LT(error(values(x), rmsnorm_f64(x_old, values(w))), tolerance(DType::f32, D));
-  EXPECT_LT(error(values(rstd), rstd_f64(x_old, D)), tolerance(DType::f32, D));
-  EXPECT_EQ(values(before), before_old) << "wrote outside of the view";
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {20, 64, 80, 128, 256})
+      for (const int64_t begin : {D, int64_t{4}, int64_t{1}}) {
+        const int64_t T = 9, H = 3;
+        const Buffer qkv = random(dtype, {T, 2 * H * D}), w = random(dtype, {D});
+        const Tensor x = qkv->cols(begin, H * D).heads(H), before = qkv->cols(0, begin);
+        const Tensor after = qkv->cols(begin + H * D, H * D - begin);
+        const Buffer rstd = empty(DType::f32, {T, H});
+        const Values x_old = values(x), before_old = values(before), after_old = values(after);
+        rmsnorm(q_, x, rstd, x, w, kEps);
+        EXPECT_LT(error(values(x), rmsnorm_f64(x_old, values(w))), tolerance(dtype, D))
+            << name_of(dtype) << " D=" << D << " from " << begin;
+        EXPECT_LT(error(values(rstd), rstd_f64(x_old, D)), tolerance(DType::f32, D));
+        EXPECT_EQ(values(before), before_old) << "wrote outside of the view";
+        EXPECT_EQ(values(after), after_old) << "wrote outside of the view";
+      }
+}
+
+TEST_P(RmsNorm, GradientsOfAStridedViewAreThoseOfACopy) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {20, 64, 128}) {
+      const int64_t T = 130, H = 3;
+      const Buffer qkv = random(dtype, {T, 2 * H * D}), w = random(dtype, {D});
+      const Tensor x = qkv->cols(D, H * D).heads(H), before = qkv->cols(0, D);
+      const Buffer dy = random(dtype, {T, H, D}), copy = of(dtype, {T, H, D}, values(x));
+      const Buffer rstd = empty(DType::f32, {T, H}), dx = empty(dtype, {T, H, D});
+      const Buffer dw = zeros(DType::f32, {D}), dw2 = zeros(DType::f32, {D});
+      const Values before_old = values(before);
+      rmsnorm(q_, dx, rstd, x, w, kEps);
+      rmsnorm_backward(q_, dx, dw, dy, copy, w, rstd, Write::replace);
+      rmsnorm_backward(q_, x, dw2, dy, x, w, rstd, Write::replace);
+      EXPECT_EQ(values(x), values(dx)) << name_of(dtype) << " D=" << D;
+      EXPECT_EQ(values(dw2), values(dw)) << name_of(dtype) << " D=" << D;
+      EXPECT_EQ(values(before), before_old) << "wrote outside of the view";
+    }
 }
 
 TEST_P(RmsNorm, AddsTheResidualAndNormsTheSumAsStored) {
   for (const DType dtype : kComputeTypes)
-    for (const int64_t D : {1, 33, 288}) {
+    for (const int64_t D : {1, 33, 64, 288, 520, 2048, 4104}) {
       const int64_t T = 7;
       const Buffer x = random(dtype, {T, D}), residual = random(dtype, {T, D});
       const Buffer w = random(dtype, {D}), y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
@@ -89,42 +117,55 @@ TEST_P(RmsNorm, TheSumMayReplaceX) {
   EXPECT_EQ(values(y1), values(y2));
 }
 
-TEST_P(RmsNorm, GradientsMatchFiniteDifferences) {
-  for (const DType dtype : kComputeTypes)
+class RmsNormGradients : public OnEveryDevice {
+ protected:
+  void expect_gradients_match(DType dtype, int64_t T, int64_t D) {
+    const Buffer x = random(dtype, {T, D}), w = random(dtype, {D}), dy = random(dtype, {T, D});
+    const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
+    const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {D});
+    rmsnorm(q_, y, rstd, x, w, kEps);
+    rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
+    const Values x64 = values(x), w64 = values(w), dy64 = values(dy);
+    const auto of_x = [&](const Values& at) { return dot(dy64, rmsnorm_f64(at, w64)); };
+    const auto of_w = [&](const Values& at) { return dot(dy64, rmsnorm_f64(x64, at)); };
+    // dx is a difference of two terms, much smaller than they are when D is small.
+    const Values rstd64 = rstd_f64(x64, D);
+    Values term(dy64);
+    for (size_t i = 0; i < term.size(); ++i) term[i] *= w64[i % w64.size()] * rstd64[i / idx(D)];
+    const double lost = norm(term) / norm(values(dx)) * tolerance(DType::f32, D);
+    EXPECT_LT(gradient_error(of_x, x64, values(dx)),
+              4 * (tolerance(dtype, D) + lost) + kDifferenceError)
+        << name_of(dtype) << " T=" << T << " D=" << D;
+    EXPECT_LT(gradient_error(of_w, w64, values(dw)),
+              4 * tolerance(DType::f32, T) + kDifferenceError)
+        << name_of(dtype) << " T=" << T << " D=" << D;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, RmsNormGradients, testing::ValuesIn(devices_present()), device_name);
+
+TEST_P(RmsNormGradients, MatchFiniteDifferences) {
+  for (const DType dtype : kComputeTypes) {
     for (const int64_t T : {1, 8, 9, 600})
-      for (const int64_t D : {1, 31, 32, 33, 288}) {
-        const Buffer x = random(dtype, {T, D}), w = random(dtype, {D}), dy = random(dtype, {T, D});
-        const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
-        const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {D});
-        rmsnorm(q_, y, rstd, x, w, kEps);
-        rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
-        const Values x64 = values(x), w64 = values(w), dy64 = values(dy);
-        const auto of_x = [&](const Values& at) { return dot(dy64, rmsnorm_f64(at, w64)); };
-        const auto of_w = [&](const Values& at) { return dot(dy64, rmsnorm_f64(x64, at)); };
-        // dx is a difference of two terms, much smaller than they are when D is small.
-        const Values rstd64 = rstd_f64(x64, D);
-        Values term(dy64);
-        for (size_t i = 0; i < term.size(); ++i)
-          term[i] *= w64[i % w64.size()] * rstd64[i / idx(D)];
-        const double lost = norm(term) / norm(values(dx)) * tolerance(DType::f32, D);
-        EXPECT_LT(gradient_error(of_x, x64, values(dx)),
-                  4 * (tolerance(dtype, D) + lost) + kDifferenceError)
-            << name_of(dtype) << " T=" << T << " D=" << D;
-        EXPECT_LT(gradient_error(of_w, w64, values(dw)),
-                  4 * tolerance(DType::f32, T) + kDifferenceError)
-            << name_of(dtype) << " T=" << T << " D=" << D;
-      }
+      for (const int64_t D : {1, 31, 32, 33, 64, 128, 288}) expect_gradients_match(dtype, T, D);
+    for (const int64_t D : {520, 1032, 2048, 4104, 8192, 8200})
+      expect_gradients_match(dtype, 9, D);
+    expect_gradients_match(dtype, 4000, 40);  // more rows than sums
+  }
 }
 
+const std::vector<std::pair<DType, int64_t>> kTypesAndWidths = {
+    {DType::f32, 33},  {DType::f32, 40},  {DType::f32, 1032},
+    {DType::bf16, 33}, {DType::bf16, 40}, {DType::bf16, 1032}};
+
 TEST_P(RmsNorm, GradientsAreAddedWhereAsked) {
-  for (const DType dtype : kComputeTypes) {
-    const Shape shape{7, 2, 33};
-    const Buffer x = random(dtype, shape), w = random(dtype, {33}), dy = random(dtype, shape);
+  for (const auto& [dtype, D] : kTypesAndWidths) {
+    const Shape shape{7, 2, D};
+    const Buffer x = random(dtype, shape), w = random(dtype, {D}), dy = random(dtype, shape);
     const Buffer y = empty(dtype, shape), rstd = empty(DType::f32, {7, 2});
     rmsnorm(q_, y, rstd, x, w, kEps);
-    const Buffer dx = empty(DType::f32, shape), dw = zeros(DType::f32, {33});
+    const Buffer dx = empty(DType::f32, shape), dw = zeros(DType::f32, {D});
     rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
-    const Buffer dx2 = random(dtype, shape), dw2 = random(dtype, {33});
+    const Buffer dx2 = random(dtype, shape), dw2 = random(dtype, {D});
     Values dx_sum = values(dx2), dw_sum = values(dw2);
     const Values dx1 = values(dx), dw1 = values(dw);
     for (size_t i = 0; i < dx_sum.size(); ++i) dx_sum[i] += dx1[i];
@@ -136,15 +177,15 @@ TEST_P(RmsNorm, GradientsAreAddedWhereAsked) {
 }
 
 TEST_P(RmsNorm, BackwardMayOverwriteItsInput) {
-  for (const DType dtype : kComputeTypes) {
-    const Buffer x = random(dtype, {40, 33}), w = random(dtype, {33}), dy = random(dtype, {40, 33});
-    const Buffer y = empty(dtype, {40, 33}), rstd = empty(DType::f32, {40});
+  for (const auto& [dtype, D] : kTypesAndWidths) {
+    const Buffer x = random(dtype, {40, D}), w = random(dtype, {D}), dy = random(dtype, {40, D});
+    const Buffer y = empty(dtype, {40, D}), rstd = empty(DType::f32, {40});
     rmsnorm(q_, y, rstd, x, w, kEps);
-    const Buffer dx = empty(dtype, {40, 33}), dw = zeros(DType::f32, {33});
-    const Buffer dw2 = zeros(DType::f32, {33}), none = empty(dtype, {40, 33});
+    const Buffer dx = empty(dtype, {40, D}), dw = zeros(DType::f32, {D});
+    const Buffer dw2 = zeros(DType::f32, {D}), none = empty(dtype, {40, D});
     rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
     rmsnorm_backward(q_, none, {}, dy, x, w, rstd, Write::replace);  // a frozen weight
-    const Buffer x2 = of(dtype, {40, 33}, values(x)), dw3 = zeros(DType::f32, {33});
+    const Buffer x2 = of(dtype, {40, D}, values(x)), dw3 = zeros(DType::f32, {D});
     rmsnorm_backward(q_, x2, dw3, dy, x2, w, rstd, Write::replace);
     rmsnorm_backward(q_, dy, dw2, dy, x, w, rstd, Write::replace);
     EXPECT_EQ(values(dy), values(dx));

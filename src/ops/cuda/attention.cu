@@ -1,4 +1,4 @@
-// The entry points, and attention by a warp per query: any type, any size of head.
+// The entry points, and attention by a warp per query: any type, heads of up to 256 channels.
 #include "ops/cuda/attention.cuh"
 #include "ops/cuda/elementwise.h"
 
@@ -202,9 +202,9 @@ const AttentionKernels& kernels_for(const Queue& q, const Tensor& query) {
   require(query.dim(2) <= 32 * kMostEach, Fault::usage,
           "attention on a GPU takes heads of at most {} channels; this model's have {}",
           32 * kMostEach, query.dim(2));
-  if (query.dtype() == DType::bf16 && query.dim(2) <= 128)
-    return q.cuda().wgmma() ? kWgmmaAttention : kMmaAttention;
-  return kWarpAttention;
+  if (query.dim(2) > 128) return kWarpAttention;
+  if (query.dtype() == DType::f32) return kF32Attention;
+  return q.cuda().wgmma() ? kWgmmaAttention : kMmaAttention;
 }
 
 // delta[h, t] = Σ_d do[t, h, d] o[t, h, d].

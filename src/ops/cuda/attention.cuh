@@ -76,6 +76,7 @@ struct AttentionKernels {
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
 };
 extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
+extern const AttentionKernels kF32Attention;    // f32, up to 128
 extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
 extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
 

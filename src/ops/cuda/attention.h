@@ -4,8 +4,8 @@
 
 namespace capstan::cuda {
 
-// Attention in three ways: tiles in tensor cores for bf16 and heads of at most 128 channels, on
-// Hopper by its own instructions, and a warp per query for the rest. In tiles a NaN can reach other
+// Attention of heads of at most 128 channels in tiles, for bf16 in tensor cores (on Hopper by its
+// own instructions), and of longer ones by a warp per query. In tensor cores a NaN can reach other
 // documents that share a tile of 64 tokens with it, as zero times NaN.
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);

@@ -1,10 +1,9 @@
-#include "ops/cuda/device.cuh"
-#include "ops/cuda/head_loss.h"
+#include "ops/cuda/head_loss.cuh"
 
 namespace capstan::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr float kLog2e = 1.4426950408889634f;
 
 struct MaxSum {
   float most, sum;  // Σ exp(x - most)
@@ -16,6 +15,7 @@ __device__ MaxSum joined(MaxSum a, MaxSum b) {
   return {most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most)};
 }
 
+template <int kThreads>
 __device__ MaxSum block_max_sum(MaxSum mine) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2)
@@ -29,107 +29,152 @@ __device__ MaxSum block_max_sum(MaxSum mine) {
   return all;
 }
 
-// The token at place i of those that count, or -1 past the last. T: of all tokens.
-__device__ int token_at(const int32_t* order, int64_t i, int64_t T) {
-  if (order == nullptr) return static_cast<int>(i);
-  return i < order[T] ? order[i] : -1;
+struct Row {
+  int64_t index;
+  int32_t label;  // kIgnore where the row is of no token that counts
+};
+__device__ Row row_of(const int32_t* labels, const int32_t* order, int64_t first, int64_t T) {
+  const int token = token_at(order, first + blockIdx.x, T);
+  return {first + blockIdx.x, token < 0 ? kIgnore : labels[token]};
 }
 
-// A block has one token.
-template <int N, class X>
+// A block has one token; any length of row, any alignment.
+template <class X>
 __global__ void cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
                                      const int32_t* order, int64_t first, int64_t T, int64_t V,
                                      float scale, bool backward) {
+  constexpr int kThreads = 512;
   X* const row = logits + blockIdx.x * V;
-  const int token = token_at(order, first + blockIdx.x, T);
-  const int32_t label = token < 0 ? kIgnore : labels[token];
-  losses += first;
+  const auto [index, label] = row_of(labels, order, first, T);
   if (label == kIgnore) {
-    if (threadIdx.x == 0) losses[blockIdx.x] = 0;
+    if (threadIdx.x == 0) losses[index] = 0;
     if (!backward) return;
-    const float zeros[N] = {};
-    for (int64_t v = threadIdx.x * N; v < V; v += kThreads * N) store(row + v, zeros);
+    for (int64_t v = threadIdx.x; v < V; v += kThreads) row[v] = from_float<X>(0);
     return;
   }
+  const float target = to_float(row[label]);
   MaxSum mine{-INFINITY, 0};
-  for (int64_t v = threadIdx.x * N; v < V; v += kThreads * N) {
-    float x[N];
-    load(x, row + v);
-    float most = x[0];
-#pragma unroll
-    for (int k = 1; k < N; ++k) most = fmaxf(most, x[k]);
-    MaxSum here{most, 0};
-#pragma unroll
-    for (int k = 0; k < N; ++k) here.sum += expf(x[k] - most);
-    mine = joined(mine, here);
-  }
-  const MaxSum all = block_max_sum(mine);
-  const float log_sum = all.most + logf(all.sum);
-  if (threadIdx.x == 0) losses[blockIdx.x] = double{log_sum} - double{to_float(row[label])};
+  for (int64_t v = threadIdx.x; v < V; v += kThreads) mine = joined(mine, {to_float(row[v]), 1});
+  const MaxSum all = block_max_sum<kThreads>(mine);
+  if (threadIdx.x == 0) losses[index] = double{all.most + logf(all.sum)} - double{target};
   if (!backward) return;
-  __syncthreads();  // the label's logit was read
   const float factor = scale / all.sum;
-  for (int64_t v = threadIdx.x * N; v < V; v += kThreads * N) {
-    float x[N];
-    load(x, row + v);
+  for (int64_t v = threadIdx.x; v < V; v += kThreads) {
+    const float gradient = expf(to_float(row[v]) - all.most) * factor;
+    row[v] = from_float<X>(gradient - (v == label ? scale : 0.0f));
+  }
+}
+
+// The packs of a row, kBatch at a time: all of a batch are asked for before the first is used. The
+// first `room` packs are kept in shared memory when they are read, and taken from there again.
+template <int kThreads, class X>
+struct RowOfPacks {
+  static constexpr int kBatch = 4;
+  uint4* row;
+  uint4* kept;
+  int packs, room;
+
+  // body(pack, its place), in a fixed order.
+  template <bool kFirst, class Body>
+  __device__ void for_each(const Body& body) const {
+    for (int begin = static_cast<int>(threadIdx.x); begin < packs; begin += kBatch * kThreads) {
+      uint4 batch[kBatch];
 #pragma unroll
-    for (int k = 0; k < N; ++k)
-      x[k] = expf(x[k] - all.most) * factor - (v + k == label ? scale : 0.0f);
-    store(row + v, x);
-  }
-}
-
-// One block: the tokens of each stretch of kThreads are counted, and put behind those before.
-__global__ void order_kernel(int32_t* order, const int32_t* labels, int64_t T) {
-  __shared__ int counts[kThreads / 32];
-  int done = 0;
-  for (int64_t begin = 0; begin < T; begin += kThreads) {
-    const int64_t t = begin + threadIdx.x;
-    const bool is_target = t < T && labels[t] != kIgnore;
-    const unsigned bits = __ballot_sync(0xffffffff, is_target);
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane == 0) counts[warp] = __popc(bits);
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int w = 0; w < kThreads / 32; ++w) {
-      before += w < warp ? counts[w] : 0;
-      all += counts[w];
-    }
-    if (is_target)
-      order[done + before + __popc(bits & ((1u << lane) - 1))] = static_cast<int32_t>(t);
-    done += all;
-    __syncthreads();
-  }
-  if (threadIdx.x == 0) order[T] = done;
-}
-
-template <bool kGather, class P>
-__global__ void move_rows_kernel(P to, P from, const int32_t* order, int64_t first, int64_t T,
-                                 int64_t D) {
-  const int token = token_at(order, first + blockIdx.x, T);
-  if (!kGather && token < 0) return;
-  for (int64_t d = threadIdx.x; d < D; d += kThreads) {
-    float v[1] = {0};
-    if (kGather) {
-      if (token >= 0) load(v, from + (token * D + d));
-      store(to + (blockIdx.x * D + d), v);
-    } else {
-      load(v, from + (blockIdx.x * D + d));
-      store(to + (token * D + d), v);
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = begin + b * kThreads;
+        if (i < packs) batch[b] = !kFirst && i < room ? kept[i] : __ldcg(row + i);
+      }
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) {
+        const int i = begin + b * kThreads;
+        if (i >= packs) break;
+        if (kFirst && i < room) kept[i] = batch[b];
+        body(batch[b], i);
+      }
     }
   }
+};
+
+// Logits of bf16 have fewer digits than the short way loses.
+template <class X>
+__device__ float exp_of(float x) {
+  if constexpr (sizeof(X) == 4)
+    return expf(x);
+  else
+    return power_of_two(x * kLog2e);
 }
 
-__global__ void add_losses_kernel(double* sum, const double* losses, int64_t n) {
-  double mine = 0;
-  for (int64_t i = threadIdx.x; i < n; i += kThreads) mine += losses[i];
-  __shared__ double room[kThreads];
-  room[threadIdx.x] = mine;
-  for (int step = kThreads / 2; step > 0; step /= 2) {
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < step) room[threadIdx.x] += room[threadIdx.x + step];
+template <class X>
+__device__ void add(MaxSum& to, const float (&x)[kPack<X>]) {
+  float most = to.most;
+#pragma unroll
+  for (const float value : x) most = fmaxf(most, value);
+  // Of nothing but -inf nothing is subtracted.
+  const float shift = most == -INFINITY ? 0.0f : most;
+  if (most > to.most) to.sum *= exp_of<X>(to.most - shift);
+  to.most = most;
+#pragma unroll
+  for (const float value : x) to.sum += exp_of<X>(value - shift);
+}
+
+// The same for rows of whole packs: each is read from memory once, up to what shared memory holds.
+template <int kThreads, class X>
+__global__ void __launch_bounds__(kThreads)
+    packed_cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
+                                const int32_t* order, int64_t first, int64_t T, int64_t V,
+                                float scale, bool backward, int room) {
+  constexpr int N = kPack<X>;
+  extern __shared__ __align__(16) uint4 kept[];
+  X* const values = logits + blockIdx.x * V;
+  const RowOfPacks<kThreads, X> row{reinterpret_cast<uint4*>(values), kept, static_cast<int>(V / N),
+                                    room};
+  const auto [index, label] = row_of(labels, order, first, T);
+  if (label == kIgnore) {
+    if (threadIdx.x == 0) losses[index] = 0;
+    if (!backward) return;
+    for (int i = static_cast<int>(threadIdx.x); i < row.packs; i += kThreads)
+      __stcs(row.row + i, make_uint4(0, 0, 0, 0));
+    return;
   }
-  if (threadIdx.x == 0) *sum += room[0];
+  const float target = to_float(values[label]);
+  MaxSum mine{-INFINITY, 0};
+  row.template for_each<true>([&](const uint4& pack, int) {
+    float x[N];
+    unpack(x, pack);
+    add<X>(mine, x);
+  });
+  const MaxSum all = block_max_sum<kThreads>(mine);
+  if (threadIdx.x == 0) losses[index] = double{all.most + logf(all.sum)} - double{target};
+  if (!backward) return;
+  const float factor = scale / all.sum;
+  row.template for_each<false>([&](const uint4& pack, int i) {
+    float x[N];
+    unpack(x, pack);
+#pragma unroll
+    for (int k = 0; k < N; ++k) x[k] = exp_of<X>(x[k] - all.most) * factor;
+    if (label / N == i)
+#pragma unroll
+      for (int k = 0; k < N; ++k) x[k] -= label % N == k ? scale : 0.0f;
+    __stcs(row.row + i, packed<X>(x));
+  });
+}
+
+// Three blocks of 512 threads share a multiprocessor where each keeps its row; of longer rows, a
+// block of 1024 keeps what there is room for.
+constexpr int64_t kShortRow = 72 << 10, kMostKept = 216 << 10;
+
+template <int kThreads, class X>
+void launch_packed(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
+                   const int32_t* order, int64_t first, float scale, bool backward) {
+  const int64_t V = logits.dim(1);
+  const int64_t bytes = backward ? std::min<int64_t>(V * int64_t{sizeof(X)}, kMostKept) : 0;
+  const auto kernel = packed_cross_entropy_kernel<kThreads, X>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(kMostKept)),
+        "take shared memory for cross_entropy");
+  kernel<<<static_cast<unsigned>(logits.dim(0)), kThreads, static_cast<size_t>(bytes),
+           stream_of(q)>>>(data<X>(logits), data<double>(losses), data<int32_t>(labels), order,
+                           first, labels.numel(), V, scale, backward, static_cast<int>(bytes / 16));
 }
 
 }  // namespace
@@ -138,48 +183,18 @@ void cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const T
                    const Tensor& order, int64_t first, float scale, bool backward) {
   const int64_t rows = logits.dim(0), V = logits.dim(1);
   if (rows == 0) return;
-  const bool wide = packs(8, logits);
+  const int32_t* const places = order ? data<int32_t>(order) : nullptr;
   with_type(logits.dtype(), [&]<class X>() {
-    const auto kernel = wide ? cross_entropy_kernel<8, X> : cross_entropy_kernel<1, X>;
-    kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream_of(q)>>>(
-        data<X>(logits), data<double>(losses), data<int32_t>(labels),
-        order ? data<int32_t>(order) : nullptr, first, labels.numel(), V, scale, backward);
+    if (!packs(kPack<X>, logits))
+      cross_entropy_kernel<X><<<static_cast<unsigned>(rows), 512, 0, stream_of(q)>>>(
+          data<X>(logits), data<double>(losses), data<int32_t>(labels), places, first,
+          labels.numel(), V, scale, backward);
+    else if (V * int64_t{sizeof(X)} <= kShortRow)
+      launch_packed<512, X>(q, logits, losses, labels, places, first, scale, backward);
+    else
+      launch_packed<1024, X>(q, logits, losses, labels, places, first, scale, backward);
   });
   launched("cross_entropy");
-}
-
-void order_targets(Queue& q, const Tensor& order, const Tensor& labels) {
-  order_kernel<<<1, kThreads, 0, stream_of(q)>>>(data<int32_t>(order), data<int32_t>(labels),
-                                                 labels.numel());
-  launched("order_targets");
-}
-
-void gather_rows(Queue& q, const Tensor& to, const Tensor& from, const Tensor& order,
-                 int64_t first) {
-  with_pointers(
-      [&]<class P>(P chunk, P whole) {
-        move_rows_kernel<true><<<static_cast<unsigned>(to.dim(0)), kThreads, 0, stream_of(q)>>>(
-            chunk, whole, data<int32_t>(order), first, order.numel() - 1, to.dim(1));
-      },
-      to, from);
-  launched("gather_rows");
-}
-
-void scatter_rows(Queue& q, const Tensor& to, const Tensor& from, const Tensor& order,
-                  int64_t first) {
-  with_pointers(
-      [&]<class P>(P whole, P chunk) {
-        move_rows_kernel<false><<<static_cast<unsigned>(from.dim(0)), kThreads, 0, stream_of(q)>>>(
-            whole, chunk, data<int32_t>(order), first, order.numel() - 1, from.dim(1));
-      },
-      to, from);
-  launched("scatter_rows");
-}
-
-void add_losses(Queue& q, const Tensor& sum, const Tensor& losses) {
-  add_losses_kernel<<<1, kThreads, 0, stream_of(q)>>>(data<double>(sum), data<double>(losses),
-                                                      losses.numel());
-  launched("add_losses");
 }
 
 }  // namespace capstan::cuda

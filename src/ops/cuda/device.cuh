@@ -54,12 +54,66 @@ __device__ inline void load(float (&to)[N], const T* from) {
   for (int i = 0; i < N; ++i) to[i] = to_float(pack.value[i]);
 }
 
+// Four bytes of values, as they lie in memory.
+__device__ inline uint32_t word_of(const float*, const float* from) {
+  return __float_as_uint(from[0]);
+}
+__device__ inline uint32_t word_of(const bf16_t*, const float* from) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(from[0], from[1]);
+  return *reinterpret_cast<const uint32_t*>(&both);
+}
+__device__ inline uint32_t word_of(const f16_t*, const float* from) {
+  const __half2 both = __floats2half2_rn(from[0], from[1]);
+  return *reinterpret_cast<const uint32_t*>(&both);
+}
+
+// By words, and all of them by name: of a Pack of two-byte values, and sometimes of words, the
+// compiler makes as many narrow stores.
 template <int N, class T>
 __device__ inline void store(T* to, const float (&from)[N]) {
-  Pack<T, N> pack;
+  constexpr int kWords = N * static_cast<int>(sizeof(T)) / 4, kEach = 4 / sizeof(T);
+  if constexpr (kWords == 0) {
+    *to = from_float<T>(from[0]);
+  } else {
+    uint32_t words[kWords];
 #pragma unroll
-  for (int i = 0; i < N; ++i) pack.value[i] = from_float<T>(from[i]);
-  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+    for (int i = 0; i < kWords; ++i) words[i] = word_of(to, from + i * kEach);
+    if constexpr (kWords == 1)
+      *reinterpret_cast<uint32_t*>(to) = words[0];
+    else if constexpr (kWords == 2)
+      __stwb(reinterpret_cast<uint2*>(to), make_uint2(words[0], words[1]));
+    else
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4)
+        __stwb(reinterpret_cast<uint4*>(to) + i / 4,
+               make_uint4(words[i], words[i + 1], words[i + 2], words[i + 3]));
+  }
+}
+
+// 16 bytes of values, held in registers as they lie in memory: half the registers of their floats.
+template <class T>
+inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+__device__ inline void unpack(float (&to)[4], const uint4& from) {
+  to[0] = __uint_as_float(from.x);
+  to[1] = __uint_as_float(from.y);
+  to[2] = __uint_as_float(from.z);
+  to[3] = __uint_as_float(from.w);
+}
+__device__ inline void unpack(float (&to)[8], const uint4& from) {  // bf16: the upper half of f32
+  const uint32_t words[4] = {from.x, from.y, from.z, from.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = __uint_as_float(words[i] << 16);
+    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+template <class T>
+__device__ inline uint4 packed(const float (&from)[kPack<T>]) {
+  constexpr int kEach = kPack<T> / 4;
+  const T* const type = nullptr;
+  return {word_of(type, from), word_of(type, from + kEach), word_of(type, from + 2 * kEach),
+          word_of(type, from + 3 * kEach)};
 }
 
 // The address of f32 or bf16 values, known when the kernel runs: for mixes of types, which are
@@ -96,6 +150,13 @@ __device__ inline float rounded(const bf16_t*, float x) {
 }
 __device__ inline float rounded(AnyPointer to, float x) {
   return to.narrow ? to_float(from_float<bf16_t>(x)) : x;
+}
+
+// 2^x; zero where that is below 2^-126.
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
 }
 
 __device__ inline float warp_sum(float x) {

@@ -1,5 +1,5 @@
-#include "ops/cuda/device.cuh"
-#include "ops/cuda/rmsnorm.h"
+// The entry points, and rmsnorm for any mix of types, any alignment and any length.
+#include "ops/cuda/rmsnorm.cuh"
 
 namespace capstan::cuda {
 namespace {
@@ -7,19 +7,6 @@ namespace {
 // A row is normalised by a warp, which needs no barrier, or by a block where it is long. Backward,
 // each row of a block needs shared memory for its part of dw.
 constexpr int kBlock = 256, kWarp = 32, kShort = 2048, kMostShared = 200 << 10;
-
-// Where the rows of a [T, D] or [T, H, D] tensor begin.
-struct Rows {
-  int64_t H, stride_t, stride_h;
-
-  explicit Rows(const Tensor& t)
-      : H(t.rank() == 3 ? t.dim(1) : 1),
-        stride_t(t.stride(0)),
-        stride_h(t.rank() == 3 ? t.stride(1) : 0) {}
-  __device__ int64_t operator()(int64_t row) const {
-    return row / H * stride_t + row % H * stride_h;
-  }
-};
 
 template <int kThreads>
 __device__ int lane() {
@@ -115,23 +102,24 @@ __global__ void rmsnorm_backward_kernel(P dx, Rows dx_rows, P dy, Rows dy_rows, 
   }
 }
 
-// dw[d] += Σ_b partial[b, d]: eight sums over every eighth b, then these in their order.
+// dw[d] += Σ_b partial[b, d]: 32 sums over every 32nd b, then these in a tree.
 template <class P>
 __global__ void fold_kernel(P dw, const float* partial, int64_t blocks, int64_t D) {
-  constexpr int kStretches = kBlock / kWarp;
-  const int column = static_cast<int>(threadIdx.x) % kWarp;
-  const int stretch = static_cast<int>(threadIdx.x) / kWarp;
-  const int64_t d = blockIdx.x * int64_t{kWarp} + column;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t column = blockIdx.x * int64_t{kWarp} + lane;
   float sum = 0;
-  if (d < D)
-    for (int64_t b = stretch; b < blocks; b += kStretches) sum += partial[b * D + d];
-  __shared__ float room[kStretches][kWarp];
-  room[stretch][column] = sum;
+  if (column < D)
+#pragma unroll 4
+    for (int64_t b = warp; b < blocks; b += kWarp) sum += partial[b * D + column];
+  __shared__ float room[kWarp][kWarp + 1];
+  room[warp][lane] = sum;
   __syncthreads();
-  if (stretch != 0 || d >= D) return;
-  float total[1], added = 0;
+  const float added = warp_sum(room[lane][warp]);
+  const int64_t d = blockIdx.x * int64_t{kWarp} + warp;
+  if (lane != 0 || d >= D) return;
+  float total[1];
   load(total, dw + d);
-  for (int k = 0; k < kStretches; ++k) added += room[k][column];
   total[0] += added;
   store(dw + d, total);
 }
@@ -149,7 +137,7 @@ void launch_rmsnorm(Queue& q, P y, const Tensor& y_, const Tensor& rstd, P x, co
 // sum and residual may be absent, both.
 void run(Queue& q, const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
          const Tensor& residual, const Tensor& w, float eps) {
-  if (x.numel() == 0) return;
+  if (x.numel() == 0 || rmsnorm_in_registers(q, y, sum, rstd, x, residual, w, eps)) return;
   const bool wide = packs(8, y, x, w) && packs(8, sum, residual);
   const bool is_short = x.dim(-1) <= kShort;
   with_pointers(
@@ -180,6 +168,25 @@ void launch_backward(Queue& q, P dx, const Tensor& dx_, P dy, const Tensor& dy_,
       partial ? data<float>(partial) : nullptr, rows, D, adds);
 }
 
+void run_backward(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& x, const Tensor& w,
+                  const Tensor& rstd, Write mode, const Tensor& partial) {
+  const int64_t D = x.dim(-1);
+  const bool wide = packs(8, dx, dy, x, w);
+  const bool is_short = D * (kBlock / kWarp) * 4 <= kMostShared;
+  with_pointers(
+      [&]<class P>(P d_x, P d_y, P from, P weight) {
+        const auto go = [&]<int N, int kThreads>() {
+          launch_backward<N, kThreads>(q, d_x, dx, d_y, dy, from, x, weight, rstd, partial,
+                                       mode == Write::add);
+        };
+        if (wide)
+          is_short ? go.template operator()<8, kWarp>() : go.template operator()<8, kBlock>();
+        else
+          is_short ? go.template operator()<1, kWarp>() : go.template operator()<1, kBlock>();
+      },
+      dx, dy, x, w);
+}
+
 }  // namespace
 
 void rmsnorm(Queue& q, const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& w,
@@ -198,26 +205,13 @@ void rmsnorm_backward(Queue& q, const Tensor& dx, const Tensor& dw, const Tensor
                       const Tensor& x, const Tensor& w, const Tensor& rstd, Write mode,
                       const Tensor& partial) {
   if (x.numel() == 0) return;
-  const int64_t D = x.dim(-1);
-  const bool wide = packs(8, dx, dy, x, w);
-  const bool is_short = D * (kBlock / kWarp) * 4 <= kMostShared;
-  with_pointers(
-      [&]<class P>(P d_x, P d_y, P from, P weight) {
-        const auto go = [&]<int N, int kThreads>() {
-          launch_backward<N, kThreads>(q, d_x, dx, d_y, dy, from, x, weight, rstd, partial,
-                                       mode == Write::add);
-        };
-        if (wide)
-          is_short ? go.template operator()<8, kWarp>() : go.template operator()<8, kBlock>();
-        else
-          is_short ? go.template operator()<1, kWarp>() : go.template operator()<1, kBlock>();
-      },
-      dx, dy, x, w);
+  if (!rmsnorm_backward_in_registers(q, dx, dy, x, w, rstd, mode, partial))
+    run_backward(q, dx, dy, x, w, rstd, mode, partial);
   if (dw)
     with_pointers(
         [&]<class P>(P to) {
-          fold_kernel<<<static_cast<unsigned>(blocks_for(D, kWarp)), kBlock, 0, stream_of(q)>>>(
-              to, data<float>(partial), partial.dim(0), D);
+          fold_kernel<<<static_cast<unsigned>(blocks_for(x.dim(-1), kWarp)), kWarp * kWarp, 0,
+                        stream_of(q)>>>(to, data<float>(partial), partial.dim(0), x.dim(-1));
         },
         dw);
   launched("rmsnorm backward");

@@ -9,9 +9,10 @@ void rmsnorm(Queue& q, const Tensor& y, const Tensor& rstd, const Tensor& x, con
 void add_rmsnorm(Queue& q, const Tensor& y_TD, const Tensor& sum_TD, const Tensor& rstd_T,
                  const Tensor& x_TD, const Tensor& residual_TD, const Tensor& w_D, float eps);
 
-// As cpu::rmsnorm_partials: into how many sums the weight's gradient is cut.
+// As cpu::rmsnorm_partials: into how many sums the weight's gradient is cut; a block has each, and
+// a multiprocessor three blocks.
 inline int64_t rmsnorm_partials(int64_t rows) {
-  constexpr int64_t kSmallest = 8, kMost = 264;
+  constexpr int64_t kSmallest = 8, kMost = 396;
   const int64_t blocks = (rows + kSmallest - 1) / kSmallest;
   return blocks < kMost ? blocks : kMost;
 }
