@@ -82,12 +82,16 @@ class SavedMatrix {
   void restore() { copy(matrix_.raw(), pitch(), copy_.get(), width(), "restore a matrix"); }
 
  private:
-  size_t width() const { return static_cast<size_t>(matrix_.dim(1) * size_of(matrix_.dtype())); }
-  size_t pitch() const { return static_cast<size_t>(matrix_.stride(0) * size_of(matrix_.dtype())); }
+  // A matrix without gaps is one long row.
+  int64_t rows() const { return matrix_.contiguous() ? 1 : matrix_.dim(0); }
+  size_t width() const { return static_cast<size_t>(matrix_.nbytes() / rows()); }
+  size_t pitch() const {
+    const int64_t gapped = matrix_.stride(0) * size_of(matrix_.dtype());
+    return matrix_.contiguous() ? width() : static_cast<size_t>(gapped);
+  }
   void copy(void* to, size_t to_pitch, const void* from, size_t from_pitch, const char* doing) {
-    check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width(),
-                            static_cast<size_t>(matrix_.dim(0)), cudaMemcpyDefault,
-                            context_.stream()),
+    check(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width(), static_cast<size_t>(rows()),
+                            cudaMemcpyDefault, context_.stream()),
           doing);
     check(cudaStreamSynchronize(context_.stream()), doing);
   }
