@@ -157,7 +157,7 @@ do_gpu-test() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
   need_gpu
   build cuda test_ops
-  build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
+  CAPSTAN_CACHE=$PWD/build/cuda/tests/cache build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
 }
 do_gpu-bench() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"

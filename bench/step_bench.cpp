@@ -3,11 +3,13 @@
 //
 // usage: bench_step [--steps N] CASE...     (one to warm up, then N)
 //
-// A case is model:precision:micro_batch:seq:accumulation[:activations][:adapters]. `adapters` are
-// one or more of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and
-// values, of rank 32 for every linear map of the blocks, and these beside a model in NF4. They take
-// turns with training the whole model, step by step, so that what slows the machine down slows all
-// of them down.
+// A case is
+// model:precision:micro_batch:seq:accumulation[:activations][:adapters][:tf32|:stochastic]; the
+// last word is matmul_precision high, or optimizer.rounding stochastic. `adapters` are one or more
+// of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and values, of
+// rank 32 for every linear map of the blocks, and these beside a model in NF4. They take turns with
+// training the whole model, step by step, so that what slows the machine down slows all of them
+// down.
 //
 // Prints one JSON line per way to train; the time by op, and the memory by category, on stderr.
 

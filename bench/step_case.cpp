@@ -50,10 +50,11 @@ ModelConfig config_of(const Sizes& s) {
 
 Case parse(const std::string& text) {
   const std::vector<std::string> words = words_of(text, ':');
-  require(words.size() >= 5 && words.size() <= 7 && kModels.contains(words[0]), Fault::usage,
+  require(words.size() >= 5 && words.size() <= 8 && kModels.contains(words[0]), Fault::usage,
           "'{}' is not a case: expected "
-          "model:precision:micro_batch:seq:accumulation[:activations][:adapters], with one of the "
-          "models 1m, 15m, 110m, tinyllama, openllama-7b",
+          "model:precision:micro_batch:seq:accumulation[:activations][:adapters][:tf32|:stochastic]"
+          ", with "
+          "one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
           text);
   Case c{text,
          kModels.at(words[0]),
@@ -62,6 +63,10 @@ Case parse(const std::string& text) {
          std::stoll(words[3]),
          std::stoll(words[4])};
   for (size_t i = 5; i < words.size(); ++i) {
+    if (words[i] == "tf32" || words[i] == "stochastic") {
+      (words[i] == "tf32" ? c.tf32 : c.stochastic) = true;
+      continue;
+    }
     if (words[i].find("lora") == std::string::npos) {
       c.recompute = parse_recompute(words[i]);
       continue;
@@ -93,7 +98,8 @@ TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limi
   o.recompute = c.recompute;
   o.limits = limits;
   o.single_micro_batch = c.accumulation == 1;
-  o.optimizer = {.beta1 = 0.9, .beta2 = 0.95};
+  o.tf32 = c.tf32;
+  o.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .stochastic = c.stochastic};
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
   o.lora = v.lora;
   o.quantize = v.quantize;

@@ -27,6 +27,8 @@ struct Case {
   int64_t micro_batch, seq, accumulation;
   Recompute recompute = Recompute::none;
   std::vector<Variant> variants = {{"full"}};
+  bool tf32 = false;        // of f32 products
+  bool stochastic = false;  // rounding of bf16 weights
 };
 
 // Throws Fault::usage for what is none.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -291,6 +292,18 @@ void remove_folder(const fs::path& path) {
   std::error_code error;
   fs::rename(path, part, error);
   remove_or_warn(error ? path : part);
+}
+
+fs::path cache_folder(std::string_view kind) {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return fs::path(value == nullptr ? "" : value);
+  };
+  if (const fs::path own = variable("CAPSTAN_CACHE"); !own.empty()) return own;
+  if (const fs::path xdg = variable("XDG_CACHE_HOME"); !xdg.empty()) return xdg / "capstan" / kind;
+  if (const fs::path home = variable("HOME"); !home.empty())
+    return home / ".cache" / "capstan" / kind;
+  return {};
 }
 
 void require_writable(const fs::path& folder) {

@@ -108,6 +108,10 @@ void remove_leftovers(const std::filesystem::path& folder);
 // Deletes a folder so that no moment leaves a half of it under its name. A failure is warned of.
 void remove_folder(const std::filesystem::path& path);
 
+// Where files lie that can be made again: $CAPSTAN_CACHE, else $XDG_CACHE_HOME/capstan/KIND, else
+// ~/.cache/capstan/KIND; empty where none of the variables is set.
+std::filesystem::path cache_folder(std::string_view kind);
+
 // Throws unless a file can be written in the folder, which is made if need be: writes a few bytes,
 // syncs and removes them.
 void require_writable(const std::filesystem::path& folder);

@@ -22,6 +22,7 @@ inline constexpr uint32_t dropout = 2 << 20;  // + layer
 inline constexpr uint32_t shuffle = 3 << 20;
 inline constexpr uint32_t sampling = 4 << 20;  // decoding
 inline constexpr uint32_t tasks = 5 << 20;     // the demo's examples
+inline constexpr uint32_t rounding = 6 << 20;  // of weights; + parameter index
 }  // namespace site
 
 inline constexpr uint32_t kPhiloxA = 0xD2511F53, kPhiloxB = 0xCD9E8D57;

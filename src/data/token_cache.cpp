@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -192,11 +191,6 @@ fs::path path_of(const fs::path& folder, const std::string& key) {
   return folder / (key + ".tokens");
 }
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 }  // namespace
 
 std::string TokenCacheKey::hex() const {
@@ -211,12 +205,7 @@ std::string TokenCacheKey::hex() const {
 }
 
 fs::path token_cache_folder() {
-  if (const std::string own = variable("CAPSTAN_CACHE"); !own.empty()) return own;
-  if (const std::string xdg = variable("XDG_CACHE_HOME"); !xdg.empty())
-    return fs::path(xdg) / "capstan" / "tokens";
-  if (const std::string home = variable("HOME"); !home.empty())
-    return fs::path(home) / ".cache" / "capstan" / "tokens";
-  return {};
+  return cache_folder("tokens");
 }
 
 std::shared_ptr<const Samples> read_token_cache(const fs::path& folder, const TokenCacheKey& key,

@@ -121,13 +121,16 @@ void Parameters::refresh_weights(Queue& q) {
 
 void Parameters::zero_grads(Queue& q) {
   if (gradients_ != Gradients::kept) return;
+  fresh_.clear();
   for (int i = 0; i < count(); ++i)
-    if (grad(i)) fill(q, grad(i), 0);
+    if (grad(i)) fresh_.push_back(grad(i));
+  fill_zeros(q, fresh_);
 }
 
 void Parameters::need_grads(Queue& q, int unit) {
   require(gradients_ != Gradients::none, Fault::bug, "a backward pass without gradients");
   if (gradients_ == Gradients::kept) return;
+  fresh_.clear();
   for (size_t i = 0; i < grads_.size(); ++i) {
     const Param& p = spec_.params[i];
     // A tied embedding gets its first gradient from the head, in the last unit.
@@ -135,8 +138,9 @@ void Parameters::need_grads(Queue& q, int unit) {
         p.unit == unit || (static_cast<int>(i) == spec_.head && unit == spec_.units() - 1);
     if (!here || !p.trainable || grads_[i]) continue;
     grads_[i] = arena_.make(Category::gradients, types().grad, p.shape, "gradient");
-    fill(q, grads_[i], 0);
+    fresh_.push_back(grads_[i]);
   }
+  fill_zeros(q, fresh_);
 }
 
 void Parameters::drop_grads() {

@@ -87,6 +87,7 @@ class Parameters {
   Arena& arena_;
   std::vector<Buffer> weights_, masters_, grads_;
   std::vector<QuantizedRow> quantized_;
+  std::vector<Tensor> fresh_;  // to be zeroed; kept, so that a step stays off the heap
 };
 
 }  // namespace capstan

@@ -10,6 +10,7 @@ namespace capstan {
 struct AdamWFactors {
   float beta1, rest1, beta2, rest2, eps, decay, rate, root;
 
+  AdamWFactors() = default;
   explicit AdamWFactors(const AdamWStep& s)
       : beta1(s.beta1),
         rest1(static_cast<float>(1.0 - double{s.beta1})),

@@ -32,6 +32,24 @@ void fill(Queue& q, Tensor y, float value) {
   }
 }
 
+void fill_zeros(Queue& q, std::span<const Tensor> all) {
+  Cost cost;
+  for (const Tensor& y : all) {
+    check_stored("fill_zeros", "a tensor", y);
+    cost.bytes += static_cast<double>(y.nbytes());
+  }
+  const auto span = q.account("fill", cost);
+  switch (q.device()) {
+    case Device::cpu:
+      for (const Tensor& y : all) cpu::fill(y, 0);
+      return;
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::fill_zeros(q, all);
+      return;
+    case Device::sim: return;
+  }
+}
+
 void cast(Queue& q, Tensor y, Tensor x) {
   check::shape("cast", "y", y, x.shape());
   for (const Tensor& t : {y, x}) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "base/rng.h"
 #include "ops/linear.h"
 #include "tensor/queue.h"
@@ -8,6 +10,8 @@ namespace capstan {
 
 // y = value, for any floating type.
 void fill(Queue& q, Tensor y, float value);
+// 0 in all of these; on cuda in a few launches.
+void fill_zeros(Queue& q, std::span<const Tensor> all);
 
 // y = x, converted: f32, bf16 and f16 in any combination, rounding to nearest even. Shapes agree;
 // matrices may have row strides.

@@ -12,6 +12,8 @@ void check_parameter(const char* op, const OptimizerOperands& p) {
   check::dense(op, "grad", p.grad, p.weight.shape());
   if (p.master) check::dense(op, "master", p.master, p.weight.shape());
   if (p.grad_scale) check::exact(op, "grad_scale", p.grad_scale, DType::f32, {1});
+  require(!p.rounding || (p.weight.dtype() == DType::bf16 && !p.master), Fault::bug,
+          "{}: only a bf16 weight without a master is rounded by draws", op);
 }
 
 // The gradient is read; all else is read and written, but for a weight that its master overwrites.
@@ -24,16 +26,27 @@ double bytes_of(const OptimizerOperands& p) {
 }  // namespace
 
 void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
-  check_parameter("adamw", p);
-  check::dense("adamw", "m", p.m, p.weight.shape());
-  check::dense("adamw", "v", p.v, p.weight.shape());
-  require(s.step >= 1, Fault::bug, "adamw: step must be 1 or more, but is {}", s.step);
-  const auto span = q.account(
-      "adamw", {.flops = 14 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
+  const AdamWParameter one{p, s};
+  adamw(q, std::span(&one, 1));
+}
+
+void adamw(Queue& q, std::span<const AdamWParameter> all) {
+  Cost cost;
+  for (const auto& [p, s] : all) {
+    check_parameter("adamw", p);
+    check::dense("adamw", "m", p.m, p.weight.shape());
+    check::dense("adamw", "v", p.v, p.weight.shape());
+    require(s.step >= 1, Fault::bug, "adamw: step must be 1 or more, but is {}", s.step);
+    cost.flops += 14 * static_cast<double>(p.weight.numel());
+    cost.bytes += bytes_of(p);
+  }
+  const auto span = q.account("adamw", cost);
   switch (q.device()) {
-    case Device::cpu: return cpu::adamw(p, s);
+    case Device::cpu:
+      for (const auto& [p, s] : all) cpu::adamw(p, s);
+      return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw(q, p, s);
+      if constexpr (kWithCuda) cuda::adamw(q, all);
       return;
     case Device::sim: return;
   }
@@ -80,16 +93,28 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
 }
 
 void sum_squares(Queue& q, Tensor sum, Tensor x) {
+  sum_squares(q, sum, std::span<const Tensor>(&x, 1));
+}
+
+void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
   check::exact("sum_squares", "sum", sum, DType::f64, {1});
-  check::dense("sum_squares", "x", x, x.shape());
-  const auto span = q.account("sum_squares", {.flops = 2 * static_cast<double>(x.numel()),
-                                              .bytes = static_cast<double>(x.nbytes())});
+  Cost cost;
+  int64_t partial_sums = 0;
+  for (const Tensor& x : all) {
+    check::dense("sum_squares", "x", x, x.shape());
+    cost.flops += 2 * static_cast<double>(x.numel());
+    cost.bytes += static_cast<double>(x.nbytes());
+    partial_sums += cuda::sum_partials(x.numel());
+  }
+  const auto span = q.account("sum_squares", cost);
   const Buffer partials =
-      q.scratch(DType::f64, {q.target() == Device::cuda ? cuda::kSumPartials : 0}, "partial sums");
+      q.scratch(DType::f64, {q.target() == Device::cuda ? partial_sums : 0}, "partial sums");
   switch (q.device()) {
-    case Device::cpu: return cpu::sum_squares(sum, x);
+    case Device::cpu:
+      for (const Tensor& x : all) cpu::sum_squares(sum, x);
+      return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::sum_squares(q, sum, x, partials);
+      if constexpr (kWithCuda) cuda::sum_squares(q, sum, all, partials);
       return;
     case Device::sim: return;
   }

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+#include <span>
+
+#include "base/rng.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -12,6 +16,11 @@ struct OptimizerOperands {
   Tensor grad;        // read
   Tensor m, v;        // moments; v is absent for SGD, m too without momentum
   Tensor grad_scale;  // one f32 that every gradient is multiplied by (clipping)
+  // How a bf16 weight without a master is rounded: to the nearest, or, with these draws, to the
+  // bf16 below or above, the nearer the more often, so that the mean is what was computed. Value i
+  // takes 16 bits, (rounding.word(i / 2) >> 16 * (i % 2)) % 2^16: they are added to the f32, whose
+  // lower half is then cut off. Equal f32 give equal bits on every device.
+  std::optional<Rng> rounding = {};
 };
 
 struct AdamWStep {
@@ -23,6 +32,13 @@ struct AdamWStep {
 // m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;
 // w -= lr * (m / (1 - beta1^step)) / (sqrt(v / (1 - beta2^step)) + eps)      (as torch.optim.AdamW)
 void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s);
+
+// The same for many parameters, bit for bit as a call for each; on cuda in a few launches.
+struct AdamWParameter {
+  OptimizerOperands operands;
+  AdamWStep step;
+};
+void adamw(Queue& q, std::span<const AdamWParameter> all);
 
 // AdamW whose moments are in 8 bits, as bitsandbytes' AdamW8bit keeps them. p.m and p.v are u8
 // [weight's shape]; the values of a tensor, row after row, make blocks of 256, of which the last
@@ -56,6 +72,8 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
 
 // sum[0] += Σ x^2, one f64. Blocks of fixed size are summed in a fixed order, whatever the threads.
 void sum_squares(Queue& q, Tensor sum, Tensor x);
+// … of all of these together. On cuda in a few launches, and in another order than a call for each.
+void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all);
 
 // scale[0] (f32) = min(1, max_norm / (sqrt(sum[0]) + 1e-6)), as torch's clip_grad_norm_; 1 when
 // max_norm is infinite. NaN or infinity in the sum gives NaN.

@@ -58,6 +58,8 @@ OptimizerClass parse_optimizer(std::string_view name) {
 
 Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options)
     : params_(params), options_(options) {
+  require(!options.stochastic || params.types().master == DType::bf16, Fault::bug,
+          "optimizer: {} has no weights that are bf16 alone", name_of(params.precision()));
   for (int i = 0; i < params.count(); ++i) {
     const Param& param = params.spec().params[static_cast<size_t>(i)];
     if (!param.trainable) continue;
@@ -97,45 +99,57 @@ Optimizer::Piece Optimizer::make_piece(Arena& arena, int param, int64_t first_ro
   return piece;
 }
 
-void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
-  ++steps_;
-  for (const Piece& piece : pieces_) {
-    const auto rows = [&](const Tensor& t) {
-      return t ? t.rows(piece.first_row, piece.rows) : Tensor();
-    };
-    const OptimizerOperands operands{.weight = rows(params_.weight(piece.param)),
-                                     .master = rows(params_.master(piece.param)),
-                                     .grad = rows(params_.grad(piece.param)),
-                                     .m = *piece.m,
-                                     .v = *piece.v,
-                                     .grad_scale = grad_scale};
-    const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
-    const double decay = decays ? options_.weight_decay : 0;
-    if (options_.kind != Kind::sgd)
-      update_adamw(q, piece, operands, lr, decay);
-    else
-      sgd(q, operands,
-          {.lr = f(lr),
-           .momentum = f(options_.momentum),
-           .dampening = f(options_.dampening),
-           .weight_decay = f(decay),
-           .nesterov = options_.nesterov,
-           .step = steps_});
-  }
+OptimizerOperands Optimizer::operands_of(const Piece& piece, Tensor grad_scale) const {
+  const auto rows = [&](const Tensor& t) {
+    return t ? t.rows(piece.first_row, piece.rows) : Tensor();
+  };
+  OptimizerOperands operands{.weight = rows(params_.weight(piece.param)),
+                             .master = rows(params_.master(piece.param)),
+                             .grad = rows(params_.grad(piece.param)),
+                             .m = *piece.m,
+                             .v = *piece.v,
+                             .grad_scale = grad_scale};
+  if (options_.stochastic)
+    operands.rounding = Rng({.seed = options_.seed,
+                             .step = static_cast<uint64_t>(steps_),
+                             .sample = static_cast<uint64_t>(piece.first_row),
+                             .site = site::rounding + static_cast<uint32_t>(piece.param)});
+  return operands;
 }
 
-void Optimizer::update_adamw(Queue& q, const Piece& piece, const OptimizerOperands& operands,
-                             double lr, double decay) const {
-  const AdamWStep step{.lr = f(lr),
-                       .beta1 = f(options_.beta1),
-                       .beta2 = f(options_.beta2),
-                       .eps = f(options_.eps),
-                       .weight_decay = f(decay),
-                       .step = steps_};
-  if (*piece.m_absmax)
-    adamw8bit(q, operands, {.m = *piece.m_absmax, .v = *piece.v_absmax}, step);
-  else
-    adamw(q, operands, step);
+AdamWStep Optimizer::adamw_step(double lr, double decay) const {
+  return {.lr = f(lr),
+          .beta1 = f(options_.beta1),
+          .beta2 = f(options_.beta2),
+          .eps = f(options_.eps),
+          .weight_decay = f(decay),
+          .step = steps_};
+}
+
+SgdStep Optimizer::sgd_step(double lr, double decay) const {
+  return {.lr = f(lr),
+          .momentum = f(options_.momentum),
+          .dampening = f(options_.dampening),
+          .weight_decay = f(decay),
+          .nesterov = options_.nesterov,
+          .step = steps_};
+}
+
+void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
+  ++steps_;
+  together_.clear();
+  for (const Piece& piece : pieces_) {
+    const OptimizerOperands operands = operands_of(piece, grad_scale);
+    const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
+    const double decay = decays ? options_.weight_decay : 0;
+    if (options_.kind == Kind::sgd)
+      sgd(q, operands, sgd_step(lr, decay));
+    else if (*piece.m_absmax)
+      adamw8bit(q, operands, {.m = *piece.m_absmax, .v = *piece.v_absmax}, adamw_step(lr, decay));
+    else
+      together_.push_back({operands, adamw_step(lr, decay)});
+  }
+  if (!together_.empty()) adamw(q, together_);
 }
 
 void Optimizer::restore(int64_t steps) {
@@ -169,8 +183,10 @@ GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<fl
 void GradientClip::measure(Queue& q, const Parameters& params) {
   const double zero = 0;
   q.upload(sum_, &zero);
+  gradients_.clear();
   for (int i = 0; i < params.count(); ++i)
-    if (params.spec().trainable(i)) sum_squares(q, sum_, params.grad(i));
+    if (params.spec().trainable(i)) gradients_.push_back(params.grad(i));
+  sum_squares(q, sum_, gradients_);
   clip_scale(q, scale_, sum_, max_norm_);
 }
 

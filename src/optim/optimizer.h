@@ -17,6 +17,10 @@ struct OptimizerOptions {
   double momentum = 0, dampening = 0;             // SGD
   bool nesterov = false;                          // SGD
   double weight_decay = 0.01;                     // on parameters that the spec marks
+  // Weights that are bf16 alone are rounded up or down by chance; the draws depend on the seed, the
+  // step, the parameter and the place of the value in it, and on nothing else.
+  bool stochastic = false;
+  uint64_t seed = 0;
 };
 std::string_view name_of(OptimizerOptions::Kind kind);
 
@@ -67,14 +71,16 @@ class Optimizer {
     int64_t first_row = 0, rows = 0;
     Buffer m, v, m_absmax, v_absmax;
   };
+  OptimizerOperands operands_of(const Piece& piece, Tensor grad_scale) const;
+  AdamWStep adamw_step(double lr, double decay) const;
+  SgdStep sgd_step(double lr, double decay) const;
   Piece make_piece(Arena& arena, int param, int64_t first_row, int64_t rows) const;
-  void update_adamw(Queue& q, const Piece& piece, const OptimizerOperands& operands, double lr,
-                    double decay) const;
 
   Parameters& params_;
   OptimizerOptions options_;
   int64_t steps_ = 0;
   std::vector<Piece> pieces_;
+  std::vector<AdamWParameter> together_;  // kept, so that a step stays off the heap
 };
 
 // The norm of all gradients together, and the factor that keeps it at most max_norm.
@@ -90,6 +96,7 @@ class GradientClip {
  private:
   float max_norm_;
   Buffer sum_, scale_;
+  std::vector<Tensor> gradients_;  // kept, so that a step stays off the heap
 };
 
 }  // namespace capstan

@@ -43,6 +43,11 @@ std::vector<Problem> problems_of(const Recipe& r) {
         fmt::format("{} needs float16, which this device does not compute with; use "
                     "{}, which has the same size and a wider range",
                     r.precision, r.precision == "16-true" ? "bf16-true" : "bf16-mixed"));
+  if (r.rounding == "stochastic" && r.precision != "bf16-true")
+    add("optimizer.rounding",
+        fmt::format("stochastic is for weights that are bf16 alone, and with precision {} they are "
+                    "f32; give precision bf16-true, or leave it out",
+                    r.precision.empty() ? "null" : r.precision));
   if (r.logger_name == "wandb" || r.logger_name == "mlflow")
     add("logger_name", fmt::format("{} is a service that Capstan does not talk to; use csv, "
                                    "tensorboard or jsonl, which it can import",

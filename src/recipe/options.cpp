@@ -45,6 +45,14 @@ const std::vector<Option> kRun = {
      kAll,
      "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU",
      {"32-true", "bf16-true", "bf16-mixed", "16-true", "16-mixed"}},
+    {"matmul_precision",
+     &R::matmul_precision,
+     oneof,
+     kTrain,
+     "products of f32 matrices on a GPU: exact, or faster with factors rounded to TF32 (high); on "
+     "a "
+     "CPU it changes nothing",
+     {"highest", "high"}},
     {"quantize",
      &R::quantize,
      oneof,
@@ -180,6 +188,13 @@ const std::vector<Option> kOptimizer = {
      kAll,
      "what it pulls: everything, or not norms and biases",
      {"all", "matrices"}},
+    {"optimizer.rounding",
+     &R::rounding,
+     oneof,
+     kAll,
+     "of weights that are bf16 alone (precision bf16-true): to the nearest, or up or down by "
+     "chance",
+     {"nearest", "stochastic"}},
     {"optimizer.betas", &R::betas, fraction, kAll, "AdamW: of its two moments"},
     {"optimizer.eps", &R::eps, positive, kAll, "AdamW: epsilon"},
     {"optimizer.momentum", &R::momentum, fraction, kAll, "SGD: momentum"},

@@ -50,6 +50,7 @@ struct Recipe {
   // run
   std::string out_dir;
   std::string precision;  // null: what the device does best
+  std::string matmul_precision = "highest";
   std::string quantize;
   std::string activations = "none";
   std::string accelerator = "auto";
@@ -86,6 +87,7 @@ struct Recipe {
   double lr = 1e-3;
   double weight_decay = 0.01;
   std::string decay = "all";
+  std::string rounding = "nearest";
   Betas betas;
   double eps = 1e-8;
   double momentum = 0, dampening = 0;

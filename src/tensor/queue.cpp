@@ -56,6 +56,11 @@ void Queue::synchronize() {
     if (device_ == Device::cuda) cuda::wait(*cuda_);
 }
 
+void Queue::tell_measured() {
+  if constexpr (kWithCuda)
+    if (device_ == Device::cuda) cuda::tell_measured(*cuda_);
+}
+
 void Queue::upload(const Tensor& to, const void* from) {
   require(to.contiguous(), Fault::bug, "upload to a strided tensor");
   const auto bytes = static_cast<size_t>(to.nbytes());

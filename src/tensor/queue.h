@@ -86,6 +86,16 @@ class Queue {
   // run down.
   void time_each_op(bool on) { timed_ = on; }
 
+  // On cuda matrix products are measured when they are first met: says so in the log, once. Call it
+  // when all of them have been met, as after a rehearsal.
+  void tell_measured();
+
+  // Whether ops may round the factors of products of f32 matrices to TF32 (10 bits after the
+  // point), which cuda's tensor cores multiply several times faster. It changes nothing on other
+  // devices.
+  void allow_tf32(bool on) { tf32_ = on; }
+  bool tf32() const { return tf32_; }
+
   // Copies between host memory and a contiguous tensor of this device, after the work already on
   // the queue. A download is done on return; an upload has read its memory. On sim, upload does
   // nothing and download gives zeros.
@@ -117,6 +127,7 @@ class Queue {
   std::array<OpTotal, 48> totals_{};
   std::shared_ptr<cuda::Context> cuda_;
   bool timed_ = false;
+  bool tf32_ = false;
 };
 
 }  // namespace capstan

@@ -143,6 +143,7 @@ void TrainingRun::rehearse() {
           "before the first step the loss is {}: the weights of {} are damaged, or do not fit in "
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
+  queue_.tell_measured();
   rehearse_save();
 }
 

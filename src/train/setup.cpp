@@ -223,6 +223,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   // As LitGPT: bf16-mixed where the device is made for it.
   const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
   o.precision = r.precision.empty() ? usual : parse_precision(r.precision);
+  o.tf32 = r.matmul_precision == "high";
   o.recompute = parse_recompute(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
   const OptimizerClass method = parse_optimizer(r.optimizer);
@@ -234,7 +235,9 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
                  .momentum = r.momentum,
                  .dampening = r.dampening,
                  .nesterov = r.nesterov,
-                 .weight_decay = r.weight_decay};
+                 .weight_decay = r.weight_decay,
+                 .stochastic = r.rounding == "stochastic",
+                 .seed = static_cast<uint64_t>(r.seed)};
   o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
   o.max_norm = r.max_norm.value_or(0);
   o.skip_not_finite = r.on_nan == "skip";

@@ -44,6 +44,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
       clip_(q, clip_limit(options)),
       batch_(q, options.limits, options.model),
       loss_(q.arena().make(Category::data, DType::f64, {1}, "loss")) {
+  q.allow_tf32(options.tf32);
   if (options.sample_positions > 0)
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);

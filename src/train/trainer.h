@@ -15,6 +15,7 @@ struct TrainOptions {
   Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
+  bool tf32 = false;  // products of f32 matrices on cuda may round their factors
   Recompute recompute = Recompute::none;
   BatchLimits limits;
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it

@@ -60,8 +60,7 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
 }
 
 TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
-  const Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",
-                       "--memory=80GiB"};
+  Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--memory=80GiB"};
   const auto with = [&](std::string accelerator, std::string precision = "") {
     Words all = words;
     all.push_back("--accelerator=" + accelerator);
@@ -72,6 +71,13 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   EXPECT_EQ(with("cuda"), with("cuda", "bf16-mixed")) << "what LitGPT would take";
   EXPECT_EQ(with("cpu"), with("cpu", "32-true"));
   EXPECT_NE(with("cuda", "32-true"), with("cpu", "32-true")) << "each has scratch of its own";
+  const auto exact = with("cuda", "32-true");
+  words.push_back("--matmul_precision=high");
+  EXPECT_EQ(with("cuda", "32-true"), exact) << "TF32 needs no room";
+  words.push_back("--optimizer.rounding=stochastic");
+  const auto chance = with("cuda", "bf16-true");
+  words.pop_back();
+  EXPECT_EQ(with("cuda", "bf16-true"), chance);
 }
 
 TEST_F(Plan, WhatItNamesWouldFit) {

@@ -1,7 +1,6 @@
 #include "data/token_cache.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstring>
 #include <fstream>
@@ -10,6 +9,7 @@
 #include "base/log.h"
 #include "data/dataset.h"
 #include "support/temp_folder.h"
+#include "support/variable.h"
 
 namespace capstan {
 namespace {
@@ -107,21 +107,6 @@ TEST(TokenCache, AFolderThatCannotBeIsNoError) {
   EXPECT_FALSE(write_token_cache("", kKey, some_samples()));
   EXPECT_EQ(read_token_cache("", kKey, {}), nullptr);
 }
-
-// Sets variables for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) {
-    if (const char* old = ::getenv(name)) old_ = old, had_ = true;
-    value ? ::setenv(name, value, 1) : ::unsetenv(name);
-  }
-  ~Variable() { had_ ? ::setenv(name_, old_.c_str(), 1) : ::unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::string old_;
-  bool had_ = false;
-};
 
 TEST(TokenCache, FolderFollowsTheVariables) {
   const Variable home("HOME", "/h");

@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "ops/optimizer.h"
 #include "ops/reference.h"
 
@@ -14,6 +16,29 @@ TEST_P(Clip, SumOfSquaresMatchesF64AndAdds) {
       const Values x64 = values(x);
       EXPECT_NEAR(values(sum)[0], 10 + dot(x64, x64), 1e-12 * double(n)) << "n=" << n;
     }
+}
+
+TEST_P(Clip, ManyTensorsAreSummedTogetherAndAlikeEachTime) {
+  std::vector<Buffer> buffers;
+  std::vector<Tensor> all;
+  double expected = 3;
+  for (int64_t i = 0; i < 130; ++i) {
+    constexpr int64_t kSizes[] = {1, 8, 31, 4096, 65536, 65544, 70001};
+    buffers.push_back(random(kComputeTypes[idx(i % 2)], {kSizes[i < 14 ? i % 7 : i % 3]}));
+    all.push_back(buffers.back());
+    const Values x = values(all.back());
+    expected += dot(x, x);
+  }
+  const auto sum_of = [&] {
+    const Buffer sum = of(DType::f64, {1}, {3});
+    sum_squares(q_, sum, all);
+    return values(sum)[0];
+  };
+  const double once = sum_of();
+  EXPECT_NEAR(once, expected, 1e-12 * expected);
+  EXPECT_EQ(sum_of(), once);
+  all.clear();
+  EXPECT_EQ(sum_of(), 3);
 }
 
 TEST_P(Clip, SumOfSquaresNeitherOverflowsNorVanishes) {
@@ -56,6 +81,8 @@ TEST(ClipOnSim, CostsAgree) {
     const Buffer x = buffer_of(q, DType::bf16, {8}, Values(8));
     const Buffer sum = buffer_of(q, DType::f64, {1}, {0}), one = buffer_of(q, DType::f32, {1}, {0});
     sum_squares(q, sum, x);
+    const Buffer wide = buffer_of(q, DType::f32, {70000}, Values(70000));
+    sum_squares(q, sum, std::vector<Tensor>{x, wide});
     clip_scale(q, one, sum, 1);
   });
 }

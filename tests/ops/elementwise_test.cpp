@@ -1,5 +1,8 @@
 #include "ops/elementwise.h"
 
+#include <numeric>
+#include <vector>
+
 #include "ops/reference.h"
 
 namespace capstan::test {
@@ -150,6 +153,25 @@ TEST_P(Elementwise, FillUniformIsUniformWithinItsBound) {
   const Buffer slice = empty(DType::f32, {10});
   fill_uniform(q_, slice, 0.5f, kKey, 1500);
   EXPECT_EQ(values(slice), values(y->rows(1500, 10)));
+}
+
+TEST_P(Elementwise, ZerosFillManyTensorsAndNothingBesideThem) {
+  std::vector<Buffer> buffers;
+  std::vector<Tensor> all;
+  for (int64_t i = 0; i < 250; ++i) {
+    constexpr int64_t kSizes[] = {1, 3, 33, 4096, 40001};
+    // From the first value or from the second, where wide accesses would be torn.
+    const int64_t n = kSizes[i % 5], first = i % 3 == 0 ? 0 : 1;
+    buffers.push_back(of(i % 2 == 0 ? DType::f32 : DType::bf16, {n + 2}, Values(idx(n + 2), 1.0)));
+    all.push_back(buffers.back()->rows(first, n));
+  }
+  fill_zeros(q_, all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const Values found = values(buffers[i]);
+    const double left = std::accumulate(found.begin(), found.end(), 0.0);
+    EXPECT_EQ(left, 2) << i;
+    EXPECT_EQ(values(all[i]), Values(idx(all[i].numel()), 0.0)) << i;
+  }
 }
 
 TEST_P(Elementwise, ScaleMultiplies) {

@@ -1,5 +1,7 @@
 #include "ops/optimizer.h"
 
+#include <vector>
+
 #include "ops/reference.h"
 
 namespace capstan::test {
@@ -102,6 +104,55 @@ TEST_P(Optimizer, BiasCorrectionHoldsAfterManySteps) {
     adamw(q_, {w, {}, g, m, v, {}}, s);
     adamw_f64(w64, {1}, m64, v64, 1, s);
     EXPECT_LT(error(values(w), w64), tolerance(DType::f32)) << "step " << step;
+  }
+}
+
+// One parameter's tensors, of any mix of types.
+struct Tensors {
+  Buffer weight, master, grad, m, v;
+
+  OptimizerOperands operands(const Tensor& scale) const {
+    return {weight, master, grad, m, v, scale};
+  }
+};
+
+TEST_P(Optimizer, ManyParametersAtOnceEqualACallForEachBitForBit) {
+  const auto make = [&](int64_t n, int64_t seed) {
+    // All f32, all bf16, a master beside a narrow weight, a weight with wide moments.
+    const DType weight = seed % 4 == 0 ? DType::f32 : DType::bf16;
+    const DType rest = seed % 4 == 1 ? DType::bf16 : DType::f32;
+    const auto normal = [&](DType type, int64_t more) {
+      return of(type, {n}, normal_values(n, static_cast<uint64_t>(10 * seed + more)));
+    };
+    Tensors t{.weight = normal(weight, 0),
+              .master = {},
+              .grad = normal(rest, 1),
+              .m = normal(rest, 2),
+              .v = of(rest, {n}, Values(idx(n), 0.2))};
+    if (seed % 4 == 2) t.master = of(DType::f32, {n}, values(t.weight));
+    return t;
+  };
+  const Buffer scale = of(DType::f32, {1}, {0.5});
+  constexpr int64_t kSizes[] = {1, 8, 33, 4096, 8192, 8200, 8196, 30001};
+  std::vector<Tensors> alone, together;
+  std::vector<AdamWParameter> all;
+  // More than go with one launch.
+  for (int64_t i = 0; i < 150; ++i) {
+    const int64_t n = kSizes[i < 32 ? (i + i / 8) % 8 : i % 3];
+    const AdamWStep step{.lr = 0.01f, .weight_decay = i % 3 == 0 ? 0.0f : 0.1f, .step = 1 + i % 2};
+    alone.push_back(make(n, i));
+    together.push_back(make(n, i));
+    adamw(q_, alone.back().operands(scale), step);
+    all.push_back({together.back().operands(scale), step});
+  }
+  adamw(q_, all);
+  for (size_t i = 0; i < all.size(); ++i) {
+    EXPECT_EQ(values(together[i].weight), values(alone[i].weight)) << i;
+    EXPECT_EQ(values(together[i].m), values(alone[i].m)) << i;
+    EXPECT_EQ(values(together[i].v), values(alone[i].v)) << i;
+    if (alone[i].master) {
+      EXPECT_EQ(values(together[i].master), values(alone[i].master)) << i;
+    }
   }
 }
 

@@ -304,6 +304,51 @@ TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
   }
 }
 
+// Weights of the small model after some steps, the optimizer made anew after `split` of them.
+Values stochastic_weights(OptimizerOptions options, int steps, int split) {
+  options.stochastic = true;
+  Model m(Precision::bf16_true);
+  const Buffer scale = m.scale(1);
+  auto optimizer = std::make_unique<Optimizer>(m.q, m.params, options);
+  std::vector<Buffer> kept;
+  for (int step = 0; step < steps; ++step) {
+    if (step == split) {
+      for (const auto& s : optimizer->state()) kept.push_back(m.copy(s.tensor));
+      optimizer = std::make_unique<Optimizer>(m.q, m.params, options);
+      const auto state = optimizer->state();
+      for (size_t i = 0; i < state.size(); ++i) m.q.upload(state[i].tensor, kept[i]->raw());
+      optimizer->restore(step);
+    }
+    optimizer->update(m.q, 1e-3, scale);
+  }
+  Values all;
+  for (int i = 0; i < m.params.count(); ++i) {
+    const Values w = m.values(m.params.weight(i));
+    all.insert(all.end(), w.begin(), w.end());
+  }
+  return all;
+}
+
+TEST(Optimizer, StochasticRoundingDependsOnSeedAndStepAndNothingElse) {
+  using Kind = OptimizerOptions::Kind;
+  for (const Kind kind : {Kind::adamw, Kind::adamw8bit, Kind::sgd}) {
+    const OptimizerOptions options{.kind = kind, .seed = 5};
+    const Values through = stochastic_weights(options, 4, 0);
+    EXPECT_EQ(stochastic_weights(options, 4, 0), through);
+    EXPECT_EQ(stochastic_weights(options, 4, 2), through) << "resumed";
+    OptimizerOptions other = options;
+    other.seed = 6;
+    EXPECT_NE(stochastic_weights(other, 4, 0), through);
+  }
+}
+
+TEST(Optimizer, StochasticRoundingNeedsWeightsInBf16Alone) {
+  for (const Precision p : {Precision::f32_true, Precision::bf16_mixed}) {
+    Model m(p);
+    message_of(Fault::bug, [&] { Optimizer(m.q, m.params, {.stochastic = true}); });
+  }
+}
+
 TEST(Optimizer, StateHasTheNamesOfTorchForEachPart) {
   Model m(Precision::f32_true);
   const auto names = [&](const OptimizerOptions& options) {

@@ -259,6 +259,33 @@ TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in:\n" << message;
 }
 
+TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
+  Recipe r;
+  r.max_steps = 1;
+  set_option(r, find_option("optimizer.rounding"), "stochastic");
+  for (const char* precision : {"", "32-true", "bf16-mixed"}) {
+    r.precision = precision;
+    const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
+    EXPECT_NE(message.find("optimizer.rounding: stochastic is for weights that are bf16 alone"),
+              std::string::npos)
+        << message;
+    EXPECT_NE(message.find("give precision bf16-true"), std::string::npos) << message;
+  }
+  r.precision = "bf16-true";
+  EXPECT_NO_THROW(check_recipe(r));
+  EXPECT_EQ(defaults_of(Task::pretrain).rounding, "nearest");
+}
+
+TEST(Options, MatmulPrecisionIsExactUnlessAsked) {
+  Recipe r;
+  EXPECT_EQ(r.matmul_precision, "highest");
+  set_option(r, find_option("matmul_precision"), "high");
+  EXPECT_EQ(r.matmul_precision, "high");
+  const std::string message =
+      message_of(Fault::usage, [&] { set_option(r, find_option("matmul_precision"), "medium"); });
+  EXPECT_NE(message.find("highest, high"), std::string::npos) << message;
+}
+
 TEST(CheckRecipe, ACosineNeedsAnEnd) {
   Recipe r;
   r.max_time = 60;

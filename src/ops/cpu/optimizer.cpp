@@ -1,9 +1,11 @@
 #include "ops/cpu/optimizer.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/parallel.h"
 #include "ops/cpu/optimizer_block.h"
+#include "ops/stochastic_rounding.h"
 
 namespace capstan::cpu {
 namespace {
@@ -37,6 +39,21 @@ void sgd_block(float* w, const float* grad, int64_t n, float scale, const SgdSte
 
 }  // namespace
 
+void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, float* values) {
+  if (!rounding) return;
+  constexpr int64_t kValues = 64;
+  for (int64_t first = 0; first < n; first += kValues) {
+    uint32_t words[kValues / 2];
+    rounding->words(static_cast<uint64_t>(begin + first) / 8, words);
+    const int64_t count = std::min(kValues, n - first);
+    for (int64_t i = 0; i < count; ++i) {
+      float& value = values[first + i];
+      value = std::bit_cast<float>(
+          stochastic_bf16(std::bit_cast<uint32_t>(value), half_of(words[i / 2], i)));
+    }
+  }
+}
+
 void adamw(const OptimizerOperands& p, const AdamWStep& s) {
   const AdamWFactors factors(s);
   const float scale = value_or_one(p.grad_scale);
@@ -47,6 +64,7 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s) {
     float* const m = m_block.load(p.m, begin, n);
     float* const v = v_block.load(p.v, begin, n);
     adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
+    round_block(p.rounding, begin, n, w);
     store_block(p.weight, begin, n, w);
     store_block(p.m, begin, n, m);
     store_block(p.v, begin, n, v);
@@ -68,6 +86,7 @@ void sgd(const OptimizerOperands& p, const SgdStep& s) {
     } else {
       sgd_block(w, g, n, scale, s);
     }
+    round_block(p.rounding, begin, n, w);
     store_block(p.weight, begin, n, w);
     if (p.master) store_block(p.master, begin, n, w);
   });

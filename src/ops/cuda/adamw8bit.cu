@@ -2,6 +2,7 @@
 #include "ops/cpu/dynamic_map.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/optimizer.h"
+#include "ops/cuda/stochastic.cuh"
 
 namespace capstan::cuda {
 namespace {
@@ -27,7 +28,8 @@ __device__ uint8_t nearest(const float* map, float x) {
 template <class P>
 __global__ void adamw8bit_kernel(P weight, P master, bool has_master, P grad, uint8_t* m_codes,
                                  uint8_t* v_codes, float* m_absmax, float* v_absmax,
-                                 const float* grad_scale, AdamWFactors f, int64_t n, Maps maps) {
+                                 const float* grad_scale, AdamWFactors f,
+                                 std::optional<Rng> rounding, int64_t n, Maps maps) {
   __shared__ Maps shared;
   shared.m[threadIdx.x] = maps.m[threadIdx.x];
   shared.v[threadIdx.x] = maps.v[threadIdx.x];
@@ -52,6 +54,7 @@ __global__ void adamw8bit_kernel(P weight, P master, bool has_master, P grad, ui
       m[k] = f.beta1 * (shared.m[m_codes[i]] * m_scale) + f.rest1 * d;
       v[k] = f.beta2 * (shared.v[v_codes[i]] * v_scale) + f.rest2 * (d * d);
       w[0] = w[0] * f.decay - f.rate * m[k] / (sqrtf(v[k]) * f.root + f.eps);
+      round_by(rounding, i, w);
       store(weight + i, w);
       if (has_master) store(master + i, w);
       m_most = fmaxf(m_most, fabsf(m[k]));
@@ -92,7 +95,8 @@ void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
         adamw8bit_kernel<<<grid_for(n / kEach, kThreads), kThreads, 0, stream_of(q)>>>(
             weight, master, bool{p.master}, grad, data<uint8_t>(p.m), data<uint8_t>(p.v),
             data<float>(absmax.m), data<float>(absmax.v),
-            p.grad_scale ? data<float>(p.grad_scale) : nullptr, AdamWFactors(s), n, maps());
+            p.grad_scale ? data<float>(p.grad_scale) : nullptr, AdamWFactors(s), p.rounding, n,
+            maps());
       },
       p.weight, p.master, p.grad);
   launched("adamw8bit");

@@ -5,6 +5,7 @@
 namespace capstan::cuda {
 
 void fill(Queue& q, const Tensor& y, float value);
+void fill_zeros(Queue& q, std::span<const Tensor> all);
 void cast(Queue& q, const Tensor& y, const Tensor& x);
 void copy(Queue& q, const Tensor& y, const Tensor& x);
 void fill_normal(Queue& q, const Tensor& y, float std, const RngKey& key, int64_t first);

@@ -1,11 +1,16 @@
+#include <tuple>
+
 #include "ops/adamw_factors.h"
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/optimizer.h"
+#include "ops/cuda/stochastic.cuh"
+#include "ops/cuda/tensor_table.cuh"
 
 namespace capstan::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kTile = 8192;  // values of one tensor that a block updates
 
 __device__ float value_or_one(const float* scalar) {
   return scalar == nullptr ? 1.0f : *scalar;
@@ -17,31 +22,57 @@ __device__ void adamw_value(float& w, float grad, float& m, float& v, const Adam
   w = w * f.decay - f.rate * m / (sqrtf(v) * f.root + f.eps);
 }
 
-// master is a null pointer where there is none.
+template <class P>
+struct AdamWEntry {
+  P weight, master, grad, m, v;
+  const float* grad_scale;
+  int64_t n;
+  AdamWFactors factors;
+  std::optional<Rng> rounding;
+  unsigned first_block;
+  bool has_master, wide;
+};
+
+// How many values are read in one access, of 16 bytes.
+template <class P>
+constexpr int kWide = 4;
+template <>
+constexpr int kWide<bf16_t*> = 8;
+
 template <int N, class P>
-__global__ void adamw_kernel(P weight, P master, bool has_master, P grad, P m, P v,
-                             const float* grad_scale, AdamWFactors f, int64_t n) {
-  const float scale = value_or_one(grad_scale);
-  const P full = has_master ? master : weight;
-  for (int64_t i = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * N; i < n;
-       i += gridDim.x * int64_t{kThreads} * N) {
+__device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
+  const float scale = value_or_one(e.grad_scale);
+  const P full = e.has_master ? e.master : e.weight;
+  for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) {
     float w[N], g[N], first[N], second[N];
     load(w, full + i);
-    load(g, grad + i);
-    load(first, m + i);
-    load(second, v + i);
+    load(g, e.grad + i);
+    load(first, e.m + i);
+    load(second, e.v + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) adamw_value(w[k], g[k] * scale, first[k], second[k], f);
-    store(weight + i, w);
-    if (has_master) store(master + i, w);
-    store(m + i, first);
-    store(v + i, second);
+    for (int k = 0; k < N; ++k) adamw_value(w[k], g[k] * scale, first[k], second[k], e.factors);
+    round_by(e.rounding, i, w);
+    store(e.weight + i, w);
+    if (e.has_master) store(e.master + i, w);
+    store(e.m + i, first);
+    store(e.v + i, second);
   }
 }
 
 template <class P>
+__global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> table) {
+  const AdamWEntry<P>& e = entry_of_block(table);
+  const int64_t begin = tile_of_block(e) * kTile, end = min(begin + kTile, e.n);
+  if (e.wide)
+    adamw_tile<kWide<P>>(e, begin, end);
+  else
+    adamw_tile<1>(e, begin, end);
+}
+
+template <class P>
 __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, bool has_momentum,
-                           const float* grad_scale, SgdStep s, int64_t n) {
+                           const float* grad_scale, SgdStep s, std::optional<Rng> rounding,
+                           int64_t n) {
   const float scale = value_or_one(grad_scale);
   const P full = has_master ? master : weight;
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < n;
@@ -59,48 +90,10 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
       move = s.nesterov ? d + s.momentum * momentum[0] : momentum[0];
     }
     w[0] -= s.lr * move;
+    round_by(rounding, i, w);
     store(weight + i, w);
     if (has_master) store(master + i, w);
   }
-}
-
-template <int N>
-__global__ void sum_squares_kernel(double* partials, AnyPointer x, int64_t n) {
-  double sum = 0;
-  // Which values a thread has depends on n alone, and so does the order of the sums.
-  for (int64_t i = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * N; i < n;
-       i += gridDim.x * int64_t{kThreads} * N) {
-    float v[N];
-    load(v, x + i);
-#pragma unroll
-    for (int k = 0; k < N; ++k) sum += double{v[k]} * double{v[k]};
-  }
-  __shared__ double room[kThreads];
-  room[threadIdx.x] = sum;
-  for (int step = kThreads / 2; step > 0; step /= 2) {
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < step) room[threadIdx.x] += room[threadIdx.x + step];
-  }
-  if (threadIdx.x == 0) partials[blockIdx.x] = room[0];
-}
-
-__global__ void add_partials_kernel(double* sum, const double* partials, int count) {
-  double mine = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads) mine += partials[i];
-  __shared__ double room[kThreads];
-  room[threadIdx.x] = mine;
-  for (int step = kThreads / 2; step > 0; step /= 2) {
-    __syncthreads();
-    if (static_cast<int>(threadIdx.x) < step) room[threadIdx.x] += room[threadIdx.x + step];
-  }
-  if (threadIdx.x == 0) *sum += room[0];
-}
-
-__global__ void clip_scale_kernel(float* scale, const double* sum, float max_norm) {
-  const double squares = *sum;
-  *scale = isfinite(squares)
-               ? static_cast<float>(fmin(1.0, double{max_norm} / (sqrt(squares) + 1e-6)))
-               : __int_as_float(0x7fc00000);
 }
 
 const float* scalar(const Tensor& t) {
@@ -109,18 +102,41 @@ const float* scalar(const Tensor& t) {
 
 }  // namespace
 
-void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
-  const int64_t n = p.weight.numel();
-  if (n == 0) return;
-  const AdamWFactors factors(s);
-  const bool wide = n % 4 == 0;
-  with_pointers(
-      [&]<class P>(P weight, P master, P grad, P m, P v) {
-        const auto kernel = wide ? adamw_kernel<4, P> : adamw_kernel<1, P>;
-        kernel<<<grid_for(n / (wide ? 4 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
-            weight, master, bool{p.master}, grad, m, v, scalar(p.grad_scale), factors, n);
-      },
-      p.weight, p.master, p.grad, p.m, p.v);
+void adamw(Queue& q, std::span<const AdamWParameter> all) {
+  const auto launch = [&]<class P>(const TensorTable<AdamWEntry<P>>& table, unsigned blocks) {
+    adamw_kernel<P><<<blocks, kThreads, 0, stream_of(q)>>>(table);
+  };
+  using Launch = decltype(launch);
+  // A launch has tensors of one mix of types.
+  TensorBatch<AdamWEntry<bf16_t*>, Launch> narrow(launch);
+  TensorBatch<AdamWEntry<float*>, Launch> full(launch);
+  TensorBatch<AdamWEntry<AnyPointer>, Launch> mixed(launch);
+  const auto batches = std::tie(narrow, full, mixed);
+  for (const auto& [p, s] : all) {
+    const int64_t n = p.weight.numel();
+    if (n == 0) continue;
+    with_pointers(
+        [&]<class P>(P weight, P master, P grad, P m, P v) {
+          const AdamWEntry<P> entry{
+              .weight = weight,
+              .master = master,
+              .grad = grad,
+              .m = m,
+              .v = v,
+              .grad_scale = scalar(p.grad_scale),
+              .n = n,
+              .factors = AdamWFactors(s),
+              .rounding = p.rounding,
+              .first_block = 0,
+              .has_master = bool{p.master},
+              .wide = walks_in_packs(kWide<P>, p.weight, p.master, p.grad, p.m, p.v)};
+          std::get<TensorBatch<AdamWEntry<P>, Launch>&>(batches).add(entry, blocks_for(n, kTile));
+        },
+        p.weight, p.master, p.grad, p.m, p.v);
+  }
+  narrow.flush();
+  full.flush();
+  mixed.flush();
   launched("adamw");
 }
 
@@ -130,28 +146,11 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
   with_pointers(
       [&]<class P>(P weight, P master, P grad, P m) {
         sgd_kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(q)>>>(
-            weight, master, bool{p.master}, grad, m, bool{p.m}, scalar(p.grad_scale), s, n);
+            weight, master, bool{p.master}, grad, m, bool{p.m}, scalar(p.grad_scale), s, p.rounding,
+            n);
       },
       p.weight, p.master, p.grad, p.m);
   launched("sgd");
-}
-
-void sum_squares(Queue& q, const Tensor& sum, const Tensor& x, const Tensor& partials) {
-  const int64_t n = x.numel();
-  if (n == 0) return;
-  const auto blocks =
-      static_cast<int>(std::min(kSumPartials, blocks_for(n, int64_t{kThreads} * 16)));
-  const auto kernel = n % 8 == 0 ? sum_squares_kernel<8> : sum_squares_kernel<1>;
-  kernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream_of(q)>>>(data<double>(partials),
-                                                                       any(x), n);
-  add_partials_kernel<<<1, kThreads, 0, stream_of(q)>>>(data<double>(sum), data<double>(partials),
-                                                        blocks);
-  launched("sum_squares");
-}
-
-void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm) {
-  clip_scale_kernel<<<1, 1, 0, stream_of(q)>>>(data<float>(scale), data<double>(sum), max_norm);
-  launched("clip_scale");
 }
 
 }  // namespace capstan::cuda

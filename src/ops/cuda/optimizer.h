@@ -4,13 +4,18 @@
 
 namespace capstan::cuda {
 
-void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s);
+void adamw(Queue& q, std::span<const AdamWParameter> all);
 void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
                const AdamWStep& s);
 void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
 
-inline constexpr int64_t kSumPartials = 1024;  // f64
-void sum_squares(Queue& q, const Tensor& sum, const Tensor& x, const Tensor& partials);
+// Values whose squares one block adds up; a tensor has one f64 in `partials` for each of its
+// blocks.
+inline constexpr int64_t kSumTile = 1 << 16;
+constexpr int64_t sum_partials(int64_t n) {
+  return (n + kSumTile - 1) / kSumTile;
+}
+void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials);
 void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm);
 
 }  // namespace capstan::cuda

@@ -23,6 +23,7 @@ std::shared_ptr<Context> make_context();
 void wait(Context& context);
 void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
 void upload(Context& context, void* to, const void* from, size_t bytes);
+void tell_measured(Context& context);  // of matrix products, since the last call
 void download(Context& context, void* to, const void* from, size_t bytes);
 
 }  // namespace capstan::cuda

@@ -1,10 +1,27 @@
 #include "tensor/cuda/context.h"
 
+#include <cstdlib>
+#include <string_view>
+
+#include "base/files.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "tensor/cuda/calls.h"
 #include "tensor/cuda/check.h"
 
 namespace capstan::cuda {
+
+namespace {
+
+bool may_measure() {
+  const char* const value = std::getenv("CAPSTAN_MEASURE_PRODUCTS");
+  const std::string_view text = value == nullptr ? "" : value;
+  require(text.empty() || text == "0" || text == "1", Fault::usage,
+          "CAPSTAN_MEASURE_PRODUCTS: expected 0 or 1, found '{}'", text);
+  return text != "0";
+}
+
+}  // namespace
 
 Context::Context() {
   int device = 0;
@@ -15,14 +32,48 @@ Context::Context() {
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "read the device's properties");
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
+  // A GPU's slice has the whole one's name, and fewer multiprocessors.
+  if (may_measure())
+    product_cache_ = std::make_unique<ProductCache>(
+        cache_folder("products"), fmt::format("{}, {} multiprocessors, cuBLASLt {}", device_name(),
+                                              multiprocessors_, cublasLtGetVersion()));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
   check(cublasLtCreate(&blas_), "start cuBLASLt");
 }
 
 Context::~Context() {
+  try {
+    tell_measured();
+  } catch (...) {  // a line for the terminal is not worth a lost run
+  }
   // At the end of the program the driver may be gone already: nothing to be done about errors.
   cublasLtDestroy(blas_);
   cudaStreamDestroy(stream_);
+}
+
+const cublasLtMatmulAlgo_t* Context::keep_algorithm(const ProductKey& key,
+                                                    const cublasLtMatmulAlgo_t& algorithm) {
+  // Batches of ever other lengths bring ever other shapes. All of this can be found again.
+  constexpr size_t kMost = 1 << 14;
+  if (algorithms_.size() >= kMost) algorithms_.clear();
+  return &(algorithms_[key] = algorithm);
+}
+
+void Context::note_measured(double seconds) {
+  ++measured_;
+  measured_seconds_ += seconds;
+}
+
+void Context::tell_measured() {
+  if (measured_ == 0) return;
+  log::info("measured {} matrix products in {:.1f} s, once for this GPU; kept in {}", measured_,
+            measured_seconds_, product_cache_->path().string());
+  measured_ = 0;
+  measured_seconds_ = 0;
+}
+
+void tell_measured(Context& context) {
+  context.tell_measured();
 }
 
 bool present(const char** why_not) {

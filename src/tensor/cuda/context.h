@@ -3,19 +3,13 @@
 #include <cublasLt.h>
 #include <cuda_runtime.h>
 
-#include <array>
-#include <cstdint>
 #include <map>
+#include <memory>
 
+#include "tensor/product_cache.h"
 #include "tensor/queue.h"
 
 namespace capstan::cuda {
-
-// Shapes, strides, types and alignments of a matrix product: what its best algorithm depends on.
-struct GemmKey {
-  std::array<int64_t, 8> fields;
-  auto operator<=>(const GemmKey&) const = default;
-};
 
 // One stream of the current GPU and what the ops need on it. Belongs to its queue's thread.
 class Context {
@@ -33,21 +27,31 @@ class Context {
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
   void avoid_wgmma(bool avoid) { avoids_wgmma_ = avoid; }  // to compare
 
-  // Algorithms of products that were chosen before; null for none.
-  cublasLtMatmulAlgo_t* find_algorithm(const GemmKey& key) {
+  // The algorithm that this run computes a product with; null until one is kept. It holds for
+  // exactly these shapes.
+  const cublasLtMatmulAlgo_t* find_algorithm(const ProductKey& key) const {
     const auto it = algorithms_.find(key);
     return it == algorithms_.end() ? nullptr : &it->second;
   }
-  cublasLtMatmulAlgo_t* keep_algorithm(const GemmKey& key, const cublasLtMatmulAlgo_t& algorithm) {
-    return &(algorithms_[key] = algorithm);
-  }
+  const cublasLtMatmulAlgo_t* keep_algorithm(const ProductKey& key,
+                                             const cublasLtMatmulAlgo_t& algorithm);
+
+  // What was measured for this GPU and cuBLASLt; null where CAPSTAN_MEASURE_PRODUCTS=0 asks for the
+  // library's first proposals.
+  ProductCache* product_cache() { return product_cache_.get(); }
+  void note_measured(double seconds);
+  // One line about what was measured since the last call, if anything was.
+  void tell_measured();
 
  private:
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0;
   bool wgmma_ = false, avoids_wgmma_ = false;
-  std::map<GemmKey, cublasLtMatmulAlgo_t> algorithms_;
+  std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
+  std::unique_ptr<ProductCache> product_cache_;
+  int measured_ = 0;
+  double measured_seconds_ = 0;
 };
 
 inline cudaStream_t stream_of(const Queue& q) {

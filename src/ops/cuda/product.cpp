@@ -1,0 +1,130 @@
+#include "ops/cuda/product.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "tensor/cuda/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+cudaDataType_t type_of(DType type) {
+  return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+uint32_t alignment_of(const Tensor& t) {
+  const auto zeros = std::countr_zero(reinterpret_cast<uintptr_t>(t.raw()));
+  return uint32_t{1} << std::min(zeros, 8);
+}
+
+// A row-major matrix is the transpose of a column-major one, which is all that cuBLAS knows.
+void describe(cublasLtMatrixLayoutOpaque_t& layout, const Tensor& t) {
+  check(cublasLtMatrixLayoutInit(&layout, type_of(t.dtype()), static_cast<uint64_t>(t.dim(1)),
+                                 static_cast<uint64_t>(t.dim(0)), t.stride(0)),
+        "describe a matrix");
+}
+
+template <class T>
+void set(cublasLtMatmulDescOpaque_t& product, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+  check(cublasLtMatmulDescSetAttribute(&product, attribute, &value, sizeof value),
+        "describe a product");
+}
+
+template <class T>
+void set(cublasLtMatmulPreferenceOpaque_t& preference,
+         cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value),
+        "choose a product");
+}
+
+ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
+                  bool tf32) {
+  int64_t flags = 0;
+  for (const bool flag : {a.transposed, b.transposed, add, bool{bias},
+                          a.matrix.dtype() == DType::bf16, c.dtype() == DType::bf16, tf32})
+    flags = flags << 1 | static_cast<int64_t>(flag);
+  const auto aligned = [](const Tensor& t) { return static_cast<int64_t>(alignment_of(t)); };
+  return {{c.dim(0), c.dim(1), a.cols(), a.matrix.stride(0), b.matrix.stride(0), c.stride(0), flags,
+           aligned(a.matrix) | aligned(b.matrix) << 16 | aligned(c) << 32}};
+}
+
+}  // namespace
+
+Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
+                 bool tf32)
+    : c_(c), a_(a.matrix), b_(b.matrix), sums_(a.cols()), add_(add) {
+  tf32 = tf32 && a_.dtype() == DType::f32;
+  key_ = key_of(c, a, b, bias, add, tf32);
+  check(cublasLtMatmulDescInit(&product_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                               CUDA_R_32F),
+        "describe a product");
+  // cᵀ = bᵀ aᵀ: the second factor comes first.
+  set(product_, CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(product_, CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (bias) {
+    set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.raw());
+  }
+  describe(a_layout_, a_);
+  describe(b_layout_, b_);
+  describe(c_layout_, c_);
+}
+
+cublasStatus_t Product::try_multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
+                                     std::byte* workspace) const {
+  const float one = 1, beta = add_ ? 1 : 0;
+  return cublasLtMatmul(context.blas(), &product_, &one, b_.raw(), &b_layout_, a_.raw(), &a_layout_,
+                        &beta, c_.raw(), &c_layout_, c_.raw(), &c_layout_, &algorithm, workspace,
+                        static_cast<size_t>(kGemmWorkspace), context.stream());
+}
+
+void Product::multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
+                       std::byte* workspace) const {
+  check(try_multiply(context, algorithm, workspace), "multiply");
+}
+
+std::vector<cublasLtMatmulAlgo_t> Product::proposals(Context& context, int most) const {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  check(cublasLtMatmulPreferenceInit(&preference), "choose a product");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGemmWorkspace));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(b_));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a_));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(c_));
+  // Sums of split products in a fixed order: two runs are bitwise equal.
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
+  int count = 0;
+  check(
+      cublasLtMatmulAlgoGetHeuristic(context.blas(), &product_, &b_layout_, &a_layout_, &c_layout_,
+                                     &c_layout_, &preference, most, found.data(), &count),
+      "choose a product");
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  for (int i = 0; i < count; ++i) {
+    const auto& result = found[static_cast<size_t>(i)];
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  require(!algorithms.empty(), Fault::device, "GPU: cuBLASLt has no product {} by {} with {} sums",
+          c_.dim(0), c_.dim(1), sums_);
+  return algorithms;
+}
+
+bool Product::takes(Context& context, const cublasLtMatmulAlgo_t& algorithm) const {
+  cublasLtMatmulHeuristicResult_t result{};
+  return cublasLtMatmulAlgoCheck(context.blas(), &product_, &b_layout_, &a_layout_, &c_layout_,
+                                 &c_layout_, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+         result.workspaceSize <= static_cast<size_t>(kGemmWorkspace);
+}
+
+double Product::flops() const {
+  return 2 * static_cast<double>(c_.numel()) * static_cast<double>(sums_);
+}
+
+double Product::bytes() const {
+  return static_cast<double>(a_.nbytes() + b_.nbytes() + c_.nbytes());
+}
+
+}  // namespace capstan::cuda

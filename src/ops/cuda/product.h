@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <vector>
+
+#include "ops/cuda/gemm.h"
+#include "tensor/cuda/context.h"
+
+namespace capstan::cuda {
+
+// A product of two matrices as cuBLASLt takes it: c = a b + bias, or c += a b + bias. Factors of
+// one type; c of that type, or f32 from bf16. Descriptors lie in the object: it costs the host next
+// to nothing. Refers to the operands' memory.
+class Product {
+ public:
+  Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
+          bool tf32);
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  // The workspace has kGemmWorkspace bytes.
+  void multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
+                std::byte* workspace) const;
+  cublasStatus_t try_multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
+                              std::byte* workspace) const;
+
+  // The library's first proposals, `most` or fewer, those with sums in a fixed order alone. At
+  // least one; throws Fault::device without.
+  std::vector<cublasLtMatmulAlgo_t> proposals(Context& context, int most) const;
+  // Whether the algorithm can be used for this product, within the workspace.
+  bool takes(Context& context, const cublasLtMatmulAlgo_t& algorithm) const;
+
+  const ProductKey& key() const { return key_; }
+  const Tensor& result() const { return c_; }
+  bool adds() const { return add_; }
+  double flops() const;
+  double bytes() const;  // of the three matrices
+
+ private:
+  Tensor c_, a_, b_;
+  int64_t sums_;  // columns of a
+  bool add_;
+  ProductKey key_;
+  // Handles of cuBLASLt point to these, and are not const.
+  mutable cublasLtMatmulDescOpaque_t product_{};
+  mutable cublasLtMatrixLayoutOpaque_t c_layout_{}, a_layout_{}, b_layout_{};
+};
+
+// The algorithm that every such product of this run is computed with, and of every later run that
+// finds the same cache of products: the fastest of the first proposals, measured when such a
+// product is first met, or the first one where the product is small or nothing can be kept.
+// Measuring leaves c as it was where it is added to, and may write it where it is not.
+//
+// Shapes that differ by an eighth at the most, in equal strides, share what was measured, so that
+// batches of many lengths are measured a few times only.
+const cublasLtMatmulAlgo_t& algorithm_for(Context& context, const Product& product,
+                                          std::byte* workspace);
+
+}  // namespace capstan::cuda

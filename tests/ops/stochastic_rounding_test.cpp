@@ -1,0 +1,137 @@
+#include "ops/stochastic_rounding.h"
+
+#include <bit>
+#include <cmath>
+
+#include "ops/optimizer.h"
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(StochasticRounding);
+
+constexpr float kStep = 0x1p-7f;  // between bf16 values from 1 to 2
+
+Rng draws(uint64_t step = 1) {
+  return Rng({.seed = 9, .step = step, .site = site::rounding});
+}
+
+// What the contract says of value i.
+double rounded(const Rng& rng, size_t i, double exact) {
+  const auto value = static_cast<float>(exact);
+  EXPECT_EQ(double{value}, exact) << "the test's own arithmetic is not exact";
+  const uint32_t draw = rng.word(i / 2) >> 16 * (i % 2) & 0xffff;
+  return double{std::bit_cast<float>((std::bit_cast<uint32_t>(value) + draw) & 0xffff0000u)};
+}
+
+TEST(StochasticBf16, LeavesWhatIsExactAndWhatIsNotFinite) {
+  for (const float x : {0.0f, -0.0f, 1.0f, -1.0f, 1.5f, 0x1p-133f, 3.3895314e38f, INFINITY})
+    for (const uint32_t draw : {0u, 0x8000u, 0xffffu})
+      EXPECT_EQ(stochastic_bf16(std::bit_cast<uint32_t>(x), draw), std::bit_cast<uint32_t>(x)) << x;
+  for (const uint32_t nan : {0x7f800001u, 0x7fc00000u, 0x7fffffffu, 0xffffffffu}) {
+    const float found = std::bit_cast<float>(stochastic_bf16(nan, 0xffff));
+    EXPECT_TRUE(std::isnan(found));
+  }
+}
+
+TEST(StochasticBf16, GoesUpByAsManyDrawsAsTheValueIsAbove) {
+  for (const float sign : {1.0f, -1.0f}) {
+    int up = 0;
+    for (uint32_t draw = 0; draw < 0x10000; ++draw) {
+      const auto bits = std::bit_cast<uint32_t>(sign * (1 + 0.25f * kStep));
+      const float found = std::bit_cast<float>(stochastic_bf16(bits, draw));
+      if (found == sign * (1 + kStep))
+        ++up;
+      else
+        ASSERT_EQ(found, sign);
+    }
+    EXPECT_EQ(up, 0x4000) << "a quarter";
+  }
+}
+
+// Arithmetic without an error before the rounding, so that every device must give the same bits.
+TEST_P(StochasticRounding, TakesTheDrawsOfTheContractInEveryOptimizer) {
+  for (const int64_t n : {1, 31, 33, 256, 4096, 8200, 8196, 30001}) {
+    const Buffer w = random(DType::bf16, {n}), g = zeros(DType::bf16, {n});
+    const Values before = values(w);
+    Values shrunk(before.size());  // by a weight decay of 2^-10
+    for (size_t i = 0; i < before.size(); ++i)
+      shrunk[i] = rounded(draws(), i, before[i] * (1 - 0x1p-10));
+    const AdamWStep step{.lr = 0x1p-5f, .weight_decay = 0x1p-5f};
+    for (const DType type : kComputeTypes) {
+      const Buffer m = zeros(type, {n}), v = zeros(type, {n}), copy = of(DType::bf16, {n}, before);
+      adamw(q_, {copy, {}, g, m, v, {}, draws()}, step);
+      EXPECT_EQ(values(copy), shrunk) << "adamw, n=" << n;
+    }
+    {
+      const int64_t blocks = adamw8bit_blocks(n);
+      const Buffer m = zeros(DType::u8, {n}), v = zeros(DType::u8, {n});
+      const Buffer m_most = zeros(DType::f32, {blocks}), v_most = zeros(DType::f32, {blocks});
+      const Buffer copy = of(DType::bf16, {n}, before);
+      adamw8bit(q_, {copy, {}, g, m, v, {}, draws()}, {m_most, v_most}, step);
+      EXPECT_EQ(values(copy), shrunk) << "adamw8bit, n=" << n;
+    }
+    {
+      const Buffer copy = of(DType::bf16, {n}, Values(idx(n), 1.0));
+      const Buffer up = of(DType::bf16, {n}, Values(idx(n), -1.0));
+      Values moved(idx(n));
+      for (size_t i = 0; i < moved.size(); ++i) moved[i] = rounded(draws(), i, 1 + 0x1p-10);
+      sgd(q_, {copy, {}, up, {}, {}, {}, draws()}, {.lr = 0x1p-10f});
+      EXPECT_EQ(values(copy), moved) << "sgd, n=" << n;
+    }
+  }
+}
+
+TEST_P(StochasticRounding, TheMeanIsWhatWasComputed) {
+  const int64_t n = 100000;
+  const Buffer w = of(DType::bf16, {n}, Values(idx(n), 1.0));
+  const Buffer g = of(DType::bf16, {n}, Values(idx(n), -1.0));
+  sgd(q_, {w, {}, g, {}, {}, {}, draws()}, {.lr = 0x1p-10f});  // an eighth of a step
+  double sum = 0;
+  for (const double x : values(w)) {
+    ASSERT_TRUE(x == 1 || x == 1 + double{kStep}) << x << " is not beside the value";
+    sum += x;
+  }
+  const double error_of_mean = double{kStep} * std::sqrt(0.125 * 0.875 / double(n));
+  EXPECT_NEAR(sum / double(n), 1 + 0x1p-10, 4 * error_of_mean);
+}
+
+TEST_P(StochasticRounding, SmallUpdatesMoveWeightsThatRoundingToNearestHolds) {
+  const int64_t n = 20000, steps = 32;
+  const float lr = 0x1p-13f;
+  const Buffer by_chance = of(DType::bf16, {n}, Values(idx(n), 1.0));
+  const Buffer nearest = of(DType::bf16, {n}, Values(idx(n), 1.0));
+  const Buffer g = of(DType::bf16, {n}, Values(idx(n), -1.0));
+  for (int64_t step = 1; step <= steps; ++step) {
+    sgd(q_, {by_chance, {}, g, {}, {}, {}, draws(static_cast<uint64_t>(step))}, {.lr = lr});
+    sgd(q_, {nearest, {}, g, {}, {}, {}}, {.lr = lr});
+  }
+  EXPECT_EQ(values(nearest), Values(idx(n), 1.0));
+  const Values moved = values(by_chance);
+  const double mean = std::accumulate(moved.begin(), moved.end(), 0.0) / double(n);
+  // Each step adds a variance of at most lr * kStep.
+  const double error_of_mean = std::sqrt(double(steps) * double{lr * kStep} / double(n));
+  EXPECT_NEAR(mean, 1 + double(steps) * double{lr}, 4 * error_of_mean);
+}
+
+TEST_P(StochasticRounding, OtherStepsDrawOtherwise) {
+  const int64_t n = 1000;
+  const auto result = [&](uint64_t step) {
+    const Buffer w = of(DType::bf16, {n}, Values(idx(n), 1.0));
+    const Buffer g = of(DType::bf16, {n}, Values(idx(n), -1.0));
+    sgd(q_, {w, {}, g, {}, {}, {}, draws(step)}, {.lr = 0x1p-8f});
+    return values(w);
+  };
+  EXPECT_EQ(result(1), result(1));
+  EXPECT_NE(result(1), result(2));
+}
+
+TEST_P(StochasticRounding, RefusesWeightsThatKeepTheirPrecision) {
+  const Buffer wide = random(DType::f32, {8}), narrow = random(DType::bf16, {8});
+  expect_bug("sgd", [&] { sgd(q_, {wide, {}, wide, {}, {}, {}, draws()}, {}); });
+  expect_bug("adamw", [&] { adamw(q_, {narrow, wide, wide, wide, wide, {}, draws()}, {}); });
+}
+
+}  // namespace
+}  // namespace capstan::test
