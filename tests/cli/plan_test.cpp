@@ -135,6 +135,12 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
                              " of host memory, 1.00 GiB free"});
 }
 
+TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
+  if (cuda_present()) GTEST_SKIP() << "there is one here";
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},
+                 {"there is no GPU here to look at", "--memory 80GiB"});
+}
+
 TEST_F(Plan, HostMemoryIsBesideAGpuAlone) {
   expect_refused(
       2, {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--memory=80GiB", "--host-memory=80GiB"},
