@@ -3,13 +3,12 @@
 //
 // usage: bench_step [--steps N] CASE...     (one to warm up, then N)
 //
-// A case is
-// model:precision:micro_batch:seq:accumulation[:activations][:adapters][:tf32|:stochastic]; the
-// last word is matmul_precision high, or optimizer.rounding stochastic. `adapters` are one or more
-// of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and values, of
-// rank 32 for every linear map of the blocks, and these beside a model in NF4. They take turns with
-// training the whole model, step by step, so that what slows the machine down slows all of them
-// down.
+// A case is model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic];
+// the last word is matmul_precision high, or optimizer.rounding stochastic. `ways` are one or
+// more of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and
+// values, of rank 32 for every linear map of the blocks, and these beside a model in NF4; or of
+// AdamW8bit, PagedAdamW and PagedAdamW8bit, which train the whole model. They take turns with AdamW
+// on the whole model, step by step, so that what slows the machine down slows all of them down.
 //
 // Prints one JSON line per way to train; the time by op, and the memory by category, on stderr.
 
@@ -77,8 +76,9 @@ class Contestant {
         batches_{.max_seq_length = c.seq, .vocab = c.model.vocab},
         options_(options_of(c, v, limits_of(data, c.micro_batch, batches_))),
         plan_(Trainer::plan(options_)),
-        arena_(plan_, options_.device),
-        q_(options_.device, arena_),
+        arena_(plan_.device, options_.device),
+        host_(plan_.host, Arena::Pinned{}),
+        q_(options_.device, arena_, host_),
         trainer_(q_, options_),
         micro_(data, c.micro_batch, batches_),
         ids_(static_cast<size_t>(data.size())) {
@@ -116,16 +116,17 @@ class Contestant {
   const std::vector<double>& times() const { return times_; }
   const std::vector<double>& processor() const { return processor_; }
   double loss() const { return loss_; }
-  const MemoryPlan& plan() const { return plan_; }
+  const RunPlan& plan() const { return plan_; }
   const Arena& arena() const { return arena_; }
+  const Arena& host() const { return host_; }
   const Queue& queue() const { return q_; }
 
  private:
   std::string name_;
   BatchOptions batches_;
   TrainOptions options_;
-  MemoryPlan plan_;
-  Arena arena_;
+  RunPlan plan_;
+  Arena arena_, host_;
   Queue q_;
   Trainer trainer_;
   MicroBatches micro_;
@@ -152,7 +153,8 @@ void print(const Case& c, const Contestant& one, const Contestant& full, double 
                                  {"step_ms", 1e3 * median(one.times())},
                                  {"processor_ms", 1e3 * median(one.processor())},
                                  {"maxrss_gib", gib(peak_resident_bytes())},
-                                 {"planned_gib", gib(one.plan().total_bytes)},
+                                 {"planned_gib", gib(one.plan().device.total_bytes)},
+                                 {"planned_host_gib", gib(one.plan().host.total_bytes)},
                                  {"start_ms", 1e3 * start_seconds},
                                  {"threads", num_threads()},
                                  {"loss", one.loss()}};
@@ -178,9 +180,10 @@ void print_memory(const Contestants& all) {
   fmt::print(stderr, "\n");
   for (size_t category = 0; category < kCategories; ++category)
     row(name_of(static_cast<Category>(category)),
-        [&](const Contestant& one) { return one.plan().highest[category]; });
-  row("total", [](const Contestant& one) { return one.plan().total_bytes; });
+        [&](const Contestant& one) { return one.plan().device.highest[category]; });
+  row("total", [](const Contestant& one) { return one.plan().device.total_bytes; });
   row("allocated", [](const Contestant& one) { return one.arena().allocated_bytes(); });
+  row("on the host", [](const Contestant& one) { return one.host().allocated_bytes(); });
 }
 
 void run(const Case& c, int64_t warm, int64_t steps) {

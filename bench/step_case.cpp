@@ -24,6 +24,8 @@ std::vector<std::string> words_of(const std::string& text, char between) {
 }
 
 Variant parse_variant(const std::string& name) {
+  if (name.find("Adam") != std::string::npos)
+    return {.name = name, .optimizer = parse_optimizer(name)};
   Variant v{name, LoraOptions()};
   if (name.starts_with("qlora")) v.quantize = Quantize::nf4;
   if (name.ends_with("lora")) return v;
@@ -52,9 +54,8 @@ Case parse(const std::string& text) {
   const std::vector<std::string> words = words_of(text, ':');
   require(words.size() >= 5 && words.size() <= 8 && kModels.contains(words[0]), Fault::usage,
           "'{}' is not a case: expected "
-          "model:precision:micro_batch:seq:accumulation[:activations][:adapters][:tf32|:stochastic]"
-          ", with "
-          "one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
+          "model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic], "
+          "with one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
           text);
   Case c{text,
          kModels.at(words[0]),
@@ -67,7 +68,7 @@ Case parse(const std::string& text) {
       (words[i] == "tf32" ? c.tf32 : c.stochastic) = true;
       continue;
     }
-    if (words[i].find("lora") == std::string::npos) {
+    if (words[i].find("lora") == std::string::npos && words[i].find("Adam") == std::string::npos) {
       c.recompute = parse_recompute(words[i]);
       continue;
     }
@@ -99,7 +100,11 @@ TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limi
   o.limits = limits;
   o.single_micro_batch = c.accumulation == 1;
   o.tf32 = c.tf32;
-  o.optimizer = {.beta1 = 0.9, .beta2 = 0.95, .stochastic = c.stochastic};
+  o.optimizer = {.kind = v.optimizer.kind,
+                 .paged = v.optimizer.paged,
+                 .beta1 = 0.9,
+                 .beta2 = 0.95,
+                 .stochastic = c.stochastic};
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
   o.lora = v.lora;
   o.quantize = v.quantize;

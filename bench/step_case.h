@@ -18,6 +18,7 @@ struct Variant {
   std::string name;
   std::optional<LoraOptions> lora = {};
   Quantize quantize = Quantize::none;
+  OptimizerClass optimizer = {};
 };
 
 struct Case {

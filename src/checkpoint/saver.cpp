@@ -136,8 +136,10 @@ std::future<void> start_without_signals(Body body) {
 }  // namespace
 
 Snapshot::Snapshot(Queue& q, const Parameters& params, const Optimizer& optimizer) {
+  require(q.device() != Device::cuda || q.host().pinned(), Fault::bug,
+          "a snapshot on cuda without host memory");
   const auto room_for = [&](const Tensor& like, const char* name) {
-    return q.arena().make(Category::staging, like.dtype(), like.shape(), name);
+    return q.host().make(Category::staging, like.dtype(), like.shape(), name);
   };
   for (int i = 0; i < params.count(); ++i)
     stored_.push_back(is_saved(params, i) ? room_for(params.stored(i), "staged parameter")

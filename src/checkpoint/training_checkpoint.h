@@ -40,11 +40,12 @@ struct ExtraFile {
   }
 };
 
-// Room for one copy of all that a checkpoint holds: what is trained, and its moments. The arena
-// must outlive it; it stays where it is, since a save in progress reads from it.
+// Room in host memory for one copy of all that a checkpoint holds: what is trained, and its
+// moments. The arena must outlive it; it stays where it is, since a save in progress reads from it.
 class Snapshot {
  public:
-  // Takes Category::staging from the queue's arena, outside of a phase.
+  // Takes Category::staging from the queue's host(), outside of a phase. A queue on cuda needs one
+  // that is not its arena.
   Snapshot(Queue& q, const Parameters& params, const Optimizer& optimizer);
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;

@@ -30,7 +30,7 @@ Recipe adapter_recipe(const Recipe& first) {
 }
 
 // What each of two runs planned and took, by category.
-std::string memory_beside(const RunSummary& full, const RunSummary& adapters) {
+std::string memory_beside(const MemoryUse& full, const MemoryUse& adapters) {
   const auto row = [](std::string_view name, auto... bytes) {
     return fmt::format("  {:<14}{:>14}{:>14}{:>18}{:>14}\n", name,
                        format_bytes(static_cast<double>(bytes))...);
@@ -63,7 +63,7 @@ int adapt_to_new_task(const Recipe& first, const RunSummary& full) {
           static_cast<double>(spec.parameter_count()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
   const RunSummary summary = run.summary();
-  fmt::print("\n{}.\n\n{}\n", verdict(summary), memory_beside(full, summary));
+  fmt::print("\n{}.\n\n{}\n", verdict(summary), memory_beside(full.memory, summary.memory));
   fmt::print(
       "  saved to {}: the adapters alone. The model was only read:\n"
       "  without them it does its first tasks as before, to the bit. Try\n  {}\n",

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string memory, command;
+  std::string memory, host_memory, command;
   bool json = false;
 };
 
@@ -73,6 +73,10 @@ ModelSpec spec_of(const TrainOptions& o) {
   return make_spec(o.model, o.decay, o.lora, o.quantize);
 }
 
+std::string optimizer_name(const OptimizerOptions& o) {
+  return fmt::format("{}{}", o.paged ? "Paged" : "", name_of(o.kind));
+}
+
 // Of a checkpoint to go on from.
 int64_t disk_bytes(const TrainOptions& o) {
   Arena arena;
@@ -81,25 +85,30 @@ int64_t disk_bytes(const TrainOptions& o) {
   return CheckpointSaver(q, trainer.params(), trainer.optimizer(), nullptr).bytes();
 }
 
-void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
-  nlohmann::ordered_json categories;
+nlohmann::ordered_json memory_json(const MemoryPlan& plan, int64_t available) {
+  auto categories = nlohmann::ordered_json::object();
   for (int i = 0; i < kCategories; ++i)
-    if (const int64_t n = fit.plan.at_peak[static_cast<size_t>(i)]; n > 0)
+    if (const int64_t n = plan.at_peak[static_cast<size_t>(i)]; n > 0)
       categories[std::string(name_of(static_cast<Category>(i)))] = n;
-  if (const int64_t lost = fit.plan.total_bytes - fit.plan.peak_bytes; lost > 0)
+  if (const int64_t lost = plan.total_bytes - plan.peak_bytes; lost > 0)
     categories["packing"] = lost;
+  nlohmann::ordered_json out = {{"peak_bytes", plan.total_bytes}};
+  if (available != Room().host) out["available_bytes"] = available;
+  out["by_category"] = categories;
+  return out;
+}
+
+void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
+  nlohmann::ordered_json memory = memory_json(fit.plan.device, fit.available.device);
+  memory["peak_phase"] = fit.plan.device.peak_phase;
+  memory["peak_buffer"] = fit.plan.device.peak_buffer;
   nlohmann::ordered_json out = {
       {"fits", fit.fits()},
       {"model",
        {{"name", p.model},
         {"parameters", make_spec(p.options.model).parameter_count()},
         {"trainable", spec_of(p.options).trainable_count()}}},
-      {"memory",
-       {{"peak_bytes", fit.plan.total_bytes},
-        {"available_bytes", fit.available},
-        {"by_category", categories},
-        {"peak_phase", fit.plan.peak_phase},
-        {"peak_buffer", fit.plan.peak_buffer}}},
+      {"memory", memory},
       {"batch",
        {{"samples", p.options.limits.documents},
         {"tokens", p.options.limits.tokens},
@@ -108,6 +117,8 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
       {"checkpoint_bytes", disk_bytes(p.options)},
       {"fits_with", fit.changes},
       {"basis", p.basis}};
+  if (p.options.device == Device::cuda)
+    out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
   fmt::print("{}\n", out.dump(2));
 }
@@ -123,7 +134,7 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
           : "";
   fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
              format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
-             name_of(o.precision), name_of(o.recompute), name_of(o.optimizer.kind), p.basis,
+             name_of(o.precision), name_of(o.recompute), optimizer_name(o.optimizer), p.basis,
              plan_table(fit.plan));
   if (micro_batch > 0)
     fmt::print(
@@ -180,6 +191,9 @@ int plan(const Arguments& arguments) {
   app.allow_extras();
   Options o;
   app.add_option("--memory", o.memory, "what the device has, as 80GiB; else what is free here");
+  app.add_option("--host-memory", o.host_memory,
+                 "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
+                 "--memory, as much as it takes");
   app.add_option("--command", o.command,
                  "what the recipe is for; else LoRA's keys or a checkpoint_dir tell")
       ->check(CLI::IsMember({"pretrain", "finetune_full", "finetune", "finetune_lora"}));
@@ -201,7 +215,10 @@ int plan(const Arguments& arguments) {
   const Device device = planned.options.device;
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here to look at; say what it has, as --memory 80GiB");
-  const int64_t available = o.memory.empty() ? available_memory(device) : parse_bytes(o.memory);
+  require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
+          "plan: --host-memory is for a GPU; for a CPU --memory is all there is");
+  Room available = o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)};
+  if (!o.host_memory.empty()) available.host = parse_bytes(o.host_memory);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;

@@ -73,7 +73,12 @@ void copy(Queue& q, Tensor y, Tensor x) {
   switch (q.device()) {
     case Device::cpu: return cpu::copy(y, x);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::copy(q, y, x);
+      if (q.on_host(y) && q.on_host(x)) {
+        q.synchronize();  // the queue's work may still write x
+        cpu::copy(y, x);
+      } else if constexpr (kWithCuda) {
+        cuda::copy(q, y, x);
+      }
       return;
     case Device::sim: return;
   }

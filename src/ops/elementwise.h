@@ -17,7 +17,8 @@ void fill_zeros(Queue& q, std::span<const Tensor> all);
 // matrices may have row strides.
 void cast(Queue& q, Tensor y, Tensor x);
 
-// y = x, bit for bit. Any type, the same on both sides; shapes agree.
+// y = x, bit for bit. Any type, the same on both sides; shapes agree. Each may be in the device's
+// memory or in q.host(); between two of the latter it is done on return.
 void copy(Queue& q, Tensor y, Tensor x);
 
 // y[i] ~ N(0, std^2), value i a function of (key, first + i) alone, so that a slice of a parameter

@@ -60,14 +60,15 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
     : params_(params), options_(options) {
   require(!options.stochastic || params.types().master == DType::bf16, Fault::bug,
           "optimizer: {} has no weights that are bf16 alone", name_of(params.precision()));
+  Arena& arena = options.paged ? q.host() : q.arena();
   for (int i = 0; i < params.count(); ++i) {
     const Param& param = params.spec().params[static_cast<size_t>(i)];
     if (!param.trainable) continue;
     if (options.kind != Kind::adamw8bit)
-      pieces_.push_back(make_piece(q.arena(), i, 0, param.shape[0]));
+      pieces_.push_back(make_piece(arena, i, 0, param.shape[0]));
     else
       for (const Part& part : param.parts)
-        pieces_.push_back(make_piece(q.arena(), i, part.first_row, part.rows));
+        pieces_.push_back(make_piece(arena, i, part.first_row, part.rows));
   }
 }
 

@@ -12,7 +12,7 @@ namespace capstan {
 struct OptimizerOptions {
   enum class Kind : uint8_t { adamw, adamw8bit, sgd };
   Kind kind = Kind::adamw;
-  bool paged = false;  // the state lives in host memory, whichever device computes
+  bool paged = false;  // the state lives in host memory (Queue::host), whichever device computes
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
   double momentum = 0, dampening = 0;             // SGD
   bool nesterov = false;                          // SGD
@@ -40,8 +40,8 @@ OptimizerClass parse_optimizer(std::string_view name);
 // moments are f32 in every precision.
 class Optimizer {
  public:
-  // Takes the moments from the arena, outside of a phase: as zeros. The parameters must outlive
-  // this.
+  // Takes the moments from the queue's arena or, paged, from its host(), outside of a phase: as
+  // zeros. The parameters must outlive this.
   Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options);
 
   // One step: every gradient times `grad_scale` (one f32 on the device) moves its weight.

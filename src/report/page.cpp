@@ -76,7 +76,8 @@ std::string tiles(const RunSummary& r) {
   tile(s, "training time", format_duration(r.train_seconds));
   if (r.tokens_per_second() > 0) tile(s, "tokens / s", format_count(r.tokens_per_second()));
   if (const auto mfu = r.mfu()) tile(s, "MFU", fmt::format("{:.1f} %", 100 * *mfu));
-  if (r.measured_bytes > 0) tile(s, "memory", bytes(r.measured_bytes));
+  if (r.memory.measured_bytes > 0) tile(s, "memory", bytes(r.memory.measured_bytes));
+  if (r.host_memory.measured_bytes > 0) tile(s, "host memory", bytes(r.host_memory.measured_bytes));
   return s + "</div>\n</header>\n";
 }
 
@@ -127,12 +128,13 @@ std::string fill(const char* kind, double share) {
                      100 * std::clamp(share, 0.0, 1.0));
 }
 
-std::string memory(const RunSummary& r) {
+std::string memory_rows(const char* title, const MemoryUse& use) {
   const double most =
-      static_cast<double>(std::max({r.planned_bytes, r.measured_bytes, int64_t{1}}));
-  std::string s =
-      "<table><thead><tr><th>category</th><th></th><th>planned</th><th>measured</th></tr></thead>"
-      "<tbody>\n";
+      static_cast<double>(std::max({use.planned_bytes, use.measured_bytes, int64_t{1}}));
+  std::string s = fmt::format(
+      "<table><thead><tr><th>{}</th><th></th><th>planned</th><th>measured</th></tr></thead>"
+      "<tbody>\n",
+      title);
   const auto row = [&](std::string_view name, int64_t planned, int64_t measured) {
     if (planned == 0 && measured == 0) return;
     s += fmt::format(
@@ -142,10 +144,16 @@ std::string memory(const RunSummary& r) {
         fill("measured", static_cast<double>(measured) / most), bytes(planned), bytes(measured));
   };
   for (int i = 0; i < kCategories; ++i)
-    row(name_of(static_cast<Category>(i)), r.planned[static_cast<size_t>(i)],
-        r.measured[static_cast<size_t>(i)]);
-  row("one allocation", r.planned_bytes, r.measured_bytes);
-  s += "</tbody></table>\n<figcaption>Each category at its own highest moment, so that they need "
+    row(name_of(static_cast<Category>(i)), use.planned[static_cast<size_t>(i)],
+        use.measured[static_cast<size_t>(i)]);
+  row("one allocation", use.planned_bytes, use.measured_bytes);
+  return s + "</tbody></table>\n";
+}
+
+std::string memory(const RunSummary& r) {
+  std::string s = memory_rows("category", r.memory);
+  if (r.host_memory.planned_bytes > 0) s += memory_rows("in host memory", r.host_memory);
+  s += "<figcaption>Each category at its own highest moment, so that they need "
        "not add up to the allocation.<span class=\"key planned\"></span>planned<span class=\"key "
        "measured\"></span>measured";
   if (r.process_bytes > 0)
@@ -189,7 +197,7 @@ std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows
   if (!rows.empty())
     s += "<section>\n<figure>" + chart_svg(loss_chart(rows, "Loss")) + "</figure>\n</section>\n";
   s += section("The run", numbers(r));
-  if (r.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
+  if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
   if (!r.ops.empty()) s += section("Where the time went", ops(r));
   if (!r.samples.empty()) s += section("What it writes", samples(r));
   if (!r.recipe.empty())

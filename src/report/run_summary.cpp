@@ -87,10 +87,16 @@ std::string closing_block(const RunSummary& r) {
   b.line("Total Tokens (w/ Padding)", "{}", r.tokens_with_padding);
   performance(b, r);
   b.section("Memory Usage");
-  b.line("Memory Used", "{:.2f} GB", static_cast<double>(r.measured_bytes) / 1e9);
-  b.line("Memory Planned", "{:.2f} GB", static_cast<double>(r.planned_bytes) / 1e9);
-  if (r.process_bytes > 0)
-    b.line("Process, at most", "{:.2f} GB", static_cast<double>(r.process_bytes) / 1e9);
+  const auto line = [&](const char* label, int64_t n) {
+    b.line(label, "{:.2f} GB", static_cast<double>(n) / 1e9);
+  };
+  line("Memory Used", r.memory.measured_bytes);
+  line("Memory Planned", r.memory.planned_bytes);
+  if (r.host_memory.planned_bytes > 0) {
+    line("Host Memory Used", r.host_memory.measured_bytes);
+    line("Host Memory Planned", r.host_memory.planned_bytes);
+  }
+  if (r.process_bytes > 0) line("Process, at most", r.process_bytes);
   result(b, r);
   return b.end();
 }

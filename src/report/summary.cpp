@@ -16,17 +16,11 @@ std::string bytes(int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
-}  // namespace
+constexpr const char* kHost = "host memory";
 
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} * 1024 : 0;
-}
-
-std::string plan_table(const MemoryPlan& plan) {
+std::string part_of_plan(const char* title, const MemoryPlan& plan, std::string_view where) {
   constexpr int kBar = 40;
-  constexpr size_t kRoom = 80 - 28;  // beside the name and the bytes
-  std::string s = fmt::format("  {:<14}{:>12}\n", "memory", "planned");
+  std::string s = fmt::format("  {:<14}{:>12}\n", title, "planned");
   const auto row = [&](std::string_view name, int64_t n) {
     const double share =
         static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, plan.total_bytes));
@@ -38,26 +32,55 @@ std::string plan_table(const MemoryPlan& plan) {
     if (n > 0) row(name_of(static_cast<Category>(i)), n);
   }
   if (const int64_t lost = plan.total_bytes - plan.peak_bytes; lost > 0) row("packing", lost);
+  return s + fmt::format("  {:<14}{:>12}{}\n", "total", bytes(plan.total_bytes), where);
+}
+
+std::string worst_moment(const MemoryPlan& plan) {
+  constexpr size_t kRoom = 80 - 28;  // beside the name and the bytes
   std::string where =
       fmt::format("   (most at '{}' in the phase '{}')", plan.peak_buffer, plan.peak_phase);
   if (where.size() > kRoom) where = fmt::format("   (most in the phase '{}')", plan.peak_phase);
-  s += fmt::format("  {:<14}{:>12}{}\n", "total", bytes(plan.total_bytes), where.substr(0, kRoom));
+  return where.substr(0, kRoom);
+}
+
+std::string part_of_use(const char* title, const MemoryUse& use) {
+  std::string s = fmt::format("  {:<14}{:>12}{:>12}\n", title, "planned", "measured");
+  for (int i = 0; i < kCategories; ++i) {
+    const auto c = static_cast<size_t>(i);
+    if (use.planned[c] > 0 || use.measured[c] > 0)
+      s += fmt::format("  {:<14}{:>12}{:>12}\n", name_of(static_cast<Category>(i)),
+                       bytes(use.planned[c]), bytes(use.measured[c]));
+  }
+  return s + fmt::format("  {:<14}{:>12}{:>12}   (one allocation)\n", "total",
+                         bytes(use.planned_bytes), bytes(use.measured_bytes));
+}
+
+}  // namespace
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} * 1024 : 0;
+}
+
+std::string plan_table(const RunPlan& plan) {
+  std::string s = part_of_plan("memory", plan.device, worst_moment(plan.device));
+  if (plan.host.total_bytes > 0)
+    s += part_of_plan(kHost, plan.host, "   (pinned; over the bus for the GPU)");
   return s;
 }
 
-std::string memory_table(const MemoryPlan& plan, const Arena& arena) {
-  std::string s = fmt::format("  {:<14}{:>12}{:>12}\n", "memory", "planned", "measured");
-  for (int i = 0; i < kCategories; ++i) {
-    const auto c = static_cast<size_t>(i);
-    if (plan.highest[c] > 0 || arena.highest()[c] > 0)
-      s += fmt::format("  {:<14}{:>12}{:>12}\n", name_of(static_cast<Category>(i)),
-                       bytes(plan.highest[c]), bytes(arena.highest()[c]));
-  }
-  s += fmt::format("  {:<14}{:>12}{:>12}   (one allocation)\n", "total", bytes(plan.total_bytes),
-                   bytes(arena.allocated_bytes()));
-  s += fmt::format("  {:<14}{:>12}{:>12}   (with program and data)\n", "process", "",
-                   bytes(peak_resident_bytes()));
-  return s;
+MemoryUse memory_use(const MemoryPlan& plan, const Arena& arena) {
+  return {.planned_bytes = plan.total_bytes,
+          .measured_bytes = arena.allocated_bytes(),
+          .planned = plan.highest,
+          .measured = arena.highest()};
+}
+
+std::string memory_table(const MemoryUse& device, const MemoryUse& host) {
+  std::string s = part_of_use("memory", device);
+  if (host.planned_bytes > 0) s += part_of_use(kHost, host);
+  return s + fmt::format("  {:<14}{:>12}{:>12}   (with program and data)\n", "process", "",
+                         bytes(peak_resident_bytes()));
 }
 
 std::vector<OpTotal> longest_ops(const Queue& q, int rows) {

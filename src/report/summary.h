@@ -11,12 +11,20 @@ namespace capstan {
 
 // Tables for the end of a run, ready to print in 80 columns.
 
-// Planned and allocated bytes by category, the total, and what the process really took.
-std::string memory_table(const MemoryPlan& plan, const Arena& arena);
+// One memory space of a run, as it was planned and as it was used; zeros where there is none.
+struct MemoryUse {
+  int64_t planned_bytes = 0, measured_bytes = 0;  // the one allocation
+  ByCategory planned{}, measured{};               // MemoryPlan::highest, Arena::highest
+};
+MemoryUse memory_use(const MemoryPlan& plan, const Arena& arena);
+
+// Planned and allocated bytes by category, the total, and what the process really took. Host memory
+// has a part of its own where there is any.
+std::string memory_table(const MemoryUse& device, const MemoryUse& host = {});
 
 // The plan alone: by category at the worst moment, with its share as a bar, and where that moment
-// is.
-std::string plan_table(const MemoryPlan& plan);
+// is. Host memory has a part of its own where there is any.
+std::string plan_table(const RunPlan& plan);
 
 // Time, arithmetic and traffic of the `rows` ops that took the longest.
 std::string op_table(const Queue& q, int rows);
@@ -46,9 +54,9 @@ struct RunSummary {
   double ops_seconds = 0;            // all ops: what the shares in `ops` are of
   std::vector<OpTotal> ops = {};     // longest_ops
 
-  int64_t planned_bytes = 0, measured_bytes = 0;  // the one allocation
-  ByCategory planned{}, measured{};               // MemoryPlan::highest, Arena::highest
-  int64_t process_bytes = 0;                      // peak_resident_bytes
+  MemoryUse memory = {};       // of the device
+  MemoryUse host_memory = {};  // that a GPU uses
+  int64_t process_bytes = 0;   // peak_resident_bytes
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
   std::string checkpoint = {};  // folder

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <utility>
 
 #include "base/units.h"
@@ -66,13 +67,14 @@ Arena::Arena() : mode_(Mode::record) {
 
 Arena::Arena(Heap, Device device) : mode_(Mode::heap), device_(device) {}
 
-Arena::Arena(const MemoryPlan& plan, Device device)
-    : mode_(Mode::replay), device_(device), plan_(plan) {
+Arena::Arena(const MemoryPlan& plan, Device device, bool pinned)
+    : mode_(Mode::replay), device_(device), pinned_(pinned), plan_(plan) {
   require(!plan.phases.empty(), Fault::bug, "arena: a plan without a setup");
   if (plan.total_bytes == 0) return;
   if (device == Device::cpu) memory_ = map_host(plan.total_bytes);
   if constexpr (kWithCuda)
-    if (device == Device::cuda) memory_ = cuda::allocate(plan.total_bytes);
+    if (device == Device::cuda)
+      memory_ = (pinned ? cuda::allocate_pinned : cuda::allocate)(plan.total_bytes);
   allocated_ = plan.total_bytes;
 }
 
@@ -80,7 +82,13 @@ Arena::~Arena() {
   if (memory_ == nullptr) return;
   if (device_ == Device::cpu) munmap(memory_, static_cast<size_t>(allocated_));
   if constexpr (kWithCuda)
-    if (device_ == Device::cuda) cuda::release(memory_);
+    if (device_ == Device::cuda) (pinned_ ? cuda::release_pinned : cuda::release)(memory_);
+}
+
+bool Arena::holds(const Tensor& tensor) const {
+  const std::less<const void*> before;  // of any two addresses
+  return memory_ != nullptr && !before(tensor.raw(), memory_) &&
+         before(tensor.raw(), memory_ + allocated_);
 }
 
 Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {

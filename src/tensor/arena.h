@@ -51,9 +51,15 @@ class Buffer {
 class Arena {
  public:
   struct Heap {};
+  struct Pinned {};
   Arena();  // records
   // Replays, in one allocation on the device; throws Fault::does_not_fit without memory.
-  explicit Arena(const MemoryPlan& plan, Device device = Device::cpu);
+  explicit Arena(const MemoryPlan& plan, Device device = Device::cpu)
+      : Arena(plan, device, false) {}
+  // Replays, in host memory that is pinned: the GPU, too, reads and writes it at its address, over
+  // the bus, and copies to it need no help of a thread. An empty plan pins nothing; any other needs
+  // a GPU. Throws Fault::does_not_fit where the system pins no more.
+  Arena(const MemoryPlan& plan, Pinned) : Arena(plan, Device::cuda, true) {}
   // Gives each request memory of its own: for tests and small tools.
   explicit Arena(Heap, Device device = Device::cpu);
   ~Arena();
@@ -82,7 +88,10 @@ class Arena {
   Phase phase(const char* name);
 
   bool recording() const { return mode_ == Mode::record; }
-  Device device() const { return device_; }
+  Device device() const { return device_; }  // that reaches the memory
+  bool pinned() const { return pinned_; }
+  // Whether the tensor lies in the one allocation of a replaying arena.
+  bool holds(const Tensor& tensor) const;
   // The packed recording; recording arenas only.
   MemoryPlan plan() const;
 
@@ -96,12 +105,14 @@ class Arena {
   friend class Buffer;
   enum class Mode { record, replay, heap };
 
+  Arena(const MemoryPlan& plan, Device device, bool pinned);
   void give_back(Buffer& buffer);
   size_t next_planned(Category category, int64_t bytes, const char* name);
   size_t find_phase(const char* name) const;
 
   Mode mode_;
   Device device_ = Device::cpu;
+  bool pinned_ = false;
   MemoryPlan plan_;
   size_t phase_ = 0;   // index into plan_.phases
   size_t cursor_ = 0;  // next request of this phase

@@ -69,6 +69,12 @@ struct MemoryPlan {
   ByCategory highest{};     // the most that each category ever has, each at its own moment
 };
 
+// The plans of a run's memory spaces: the device's own, and host memory that a GPU reaches. For a
+// CPU that is the same memory, and `host` is empty.
+struct RunPlan {
+  MemoryPlan device, host;
+};
+
 // Chooses offsets so that buffers that are live together do not overlap, and fills in the totals.
 // Greedy by size, lowest offset first; deterministic.
 void pack(MemoryPlan& plan);

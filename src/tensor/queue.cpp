@@ -11,10 +11,16 @@ double CostModel::seconds(const Cost& cost) const {
   return seconds_per_call + std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
 }
 
-Queue::Queue(Device device, Arena& arena, CostModel model)
-    : device_(device), arena_(arena), model_(std::move(model)) {
+Queue::Queue(Device device, Arena& arena, Arena& host, CostModel model)
+    : device_(device),
+      model_(std::move(model)),
+      arena_(arena),
+      host_(target() == Device::cuda ? host : arena) {
   require((device == Device::sim) == arena.recording(), Fault::bug,
           "a sim queue goes with a recording arena, and no other does");
+  require(&host_ == &arena_ || (device == Device::sim ? host_.recording() : host_.pinned()),
+          Fault::bug, "a queue on {} with a host arena that is not {}", name_of(device),
+          device == Device::sim ? "recording" : "pinned");
   if (device == Device::sim) return;
   require(device == arena.device(), Fault::bug, "a queue on {} with an arena on {}",
           name_of(device), name_of(arena.device()));
@@ -68,7 +74,12 @@ void Queue::upload(const Tensor& to, const void* from) {
   switch (device_) {
     case Device::cpu: std::memcpy(to.raw(), from, bytes); return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::upload(*cuda_, to.raw(), from, bytes);
+      if (on_host(to)) {
+        synchronize();  // what is on the queue may read or write it still
+        std::memcpy(to.raw(), from, bytes);
+      } else if constexpr (kWithCuda) {
+        cuda::upload(*cuda_, to.raw(), from, bytes);
+      }
       return;
     case Device::sim: return;
   }
@@ -81,7 +92,12 @@ void Queue::download(void* to, const Tensor& from) {
   switch (device_) {
     case Device::cpu: std::memcpy(to, from.raw(), bytes); return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::download(*cuda_, to, from.raw(), bytes);
+      if (on_host(from)) {
+        synchronize();
+        std::memcpy(to, from.raw(), bytes);
+      } else if constexpr (kWithCuda) {
+        cuda::download(*cuda_, to, from.raw(), bytes);
+      }
       return;
     case Device::sim: std::memset(to, 0, bytes); return;
   }

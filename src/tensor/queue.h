@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tensor/arena.h"
 #include "tensor/device.h"
@@ -44,15 +45,27 @@ struct OpTotal {
 
 // A device's work, in order. Ops are given a queue, put their work on it, and may return before it
 // is done (on cpu they never do). A queue belongs to one thread, and is of its arena's device.
+//
+// Its operands have their place in arena(), or in host(): memory of the host that the device
+// reaches, slower than its own. On cpu these are one. A queue on cuda, or on sim in its place, is
+// given a second arena, pinned or recording, where it needs one.
 class Queue {
  public:
-  // `arena` serves the scratch that ops need, and must outlive the queue.
-  Queue(Device device, Arena& arena, CostModel model = {});
+  // `arena` serves the scratch that ops need. Both must outlive the queue.
+  Queue(Device device, Arena& arena, CostModel model = {})
+      : Queue(device, arena, arena, std::move(model)) {}
+  // `host` has no part in the work for a CPU.
+  Queue(Device device, Arena& arena, Arena& host, CostModel model = {});
 
   Device device() const { return device_; }
   // The device that ops plan for: its own, or the one that sim imitates.
   Device target() const { return device_ == Device::sim ? model_.device : device_; }
   Arena& arena() const { return arena_; }
+  Arena& host() const { return host_; }
+  // Whether the host, too, may read and write the tensor where it lies, once the queue is done.
+  bool on_host(const Tensor& tensor) const {
+    return device_ == Device::cpu || (host_.pinned() && host_.holds(tensor));
+  }
 
   // States the cost of one call of `op` (a literal); the op's time runs until the span ends.
   class Span {
@@ -96,8 +109,8 @@ class Queue {
   void allow_tf32(bool on) { tf32_ = on; }
   bool tf32() const { return tf32_; }
 
-  // Copies between host memory and a contiguous tensor of this device, after the work already on
-  // the queue. A download is done on return; an upload has read its memory. On sim, upload does
+  // Copies between host memory and a contiguous tensor of arena() or host(), after the work already
+  // on the queue. A download is done on return; an upload has read its memory. On sim, upload does
   // nothing and download gives zeros.
   void upload(const Tensor& to, const void* from);
   void download(void* to, const Tensor& from);
@@ -122,8 +135,9 @@ class Queue {
   OpTotal& row(std::string_view op, const char* literal);
 
   Device device_;
-  Arena& arena_;
   CostModel model_;
+  Arena& arena_;
+  Arena& host_;
   std::array<OpTotal, 48> totals_{};
   std::shared_ptr<cuda::Context> cuda_;
   bool timed_ = false;

@@ -45,13 +45,13 @@ int64_t group_memory() {
   return least;
 }
 
-bool fits(const TrainOptions& options, int64_t available) {
+bool fits(const TrainOptions& options, const Room& available) {
   // Weights alone, in half a byte at the least, may tell without a plan.
   const int64_t count = make_spec(options.model).parameter_count();
   const int64_t halves =
       options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
-  if (count / 2 > available / halves) return false;
-  return Trainer::plan(options).total_bytes <= available;
+  if (count / 2 > available.device / halves) return false;
+  return fits(Trainer::plan(options), available);
 }
 
 // With at most `micro_batch` documents at a time.
@@ -64,7 +64,8 @@ TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
 }
 
 // The largest smaller micro-batch that fits and divides `micro_batch`; 0 if none does.
-int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, int64_t available) {
+int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch,
+                            const Room& available) {
   std::vector<int64_t> divisors;
   for (int64_t m = 1; m < options.limits.documents; ++m)
     if (micro_batch % m == 0) divisors.push_back(m);
@@ -75,19 +76,48 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch, in
   return end == divisors.begin() ? 0 : end[-1];
 }
 
+using Kind = OptimizerOptions::Kind;
+
 OptimizerOptions plain_sgd() {
   OptimizerOptions o;
-  o.kind = OptimizerOptions::Kind::sgd;
+  o.kind = Kind::sgd;
   return o;
+}
+
+// Where and in how many bits AdamW may keep its moments.
+struct Moments {
+  const char* change;
+  OptimizerClass is;
+};
+constexpr Moments kMoments[] = {{"optimizer: AdamW", {Kind::adamw, false}},
+                                {"optimizer: PagedAdamW", {Kind::adamw, true}},
+                                {"optimizer: AdamW8bit", {Kind::adamw8bit, false}},
+                                {"optimizer: PagedAdamW8bit", {Kind::adamw8bit, true}}};
+
+// Those in no more bits than now that are not as now. Paged means something on a GPU alone.
+std::vector<Moments> other_moments(const TrainOptions& options) {
+  std::vector<Moments> others;
+  const OptimizerClass now{options.optimizer.kind, options.optimizer.paged};
+  for (const Moments& m : kMoments)
+    if (now.kind <= m.is.kind && m.is != now && (!m.is.paged || options.device == Device::cuda))
+      others.push_back(m);
+  return others;
+}
+
+void take(OptimizerOptions& optimizer, const Moments& moments) {
+  optimizer.kind = moments.is.kind;
+  optimizer.paged = moments.is.paged;
 }
 
 // Single changes that make the run fit, as "key: value".
 std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
-                                        const MemoryPlan& plan, int64_t available) {
+                                        const RunPlan& plan, const Room& available) {
   std::vector<std::string> changes;
   // What no saving of activations changes.
+  const ByCategory& most = plan.device.highest;
   const bool batches_help =
-      at(plan.highest, Category::weights) + at(plan.highest, Category::optimizer) <= available;
+      at(most, Category::weights) + at(most, Category::optimizer) <= available.device &&
+      plan.host.total_bytes <= available.host;
   const auto attempt = [&](const char* name, auto&& change) {
     TrainOptions o = options;
     change(o);
@@ -99,21 +129,25 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
               [&](auto& o) { o.recompute = policy; });
   const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
   if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  const auto attempt_moments = [&](bool in_as_many_bits) {
+    for (const Moments& others : other_moments(options))
+      if ((others.is.kind == options.optimizer.kind) == in_as_many_bits)
+        attempt(others.change, [&](auto& o) { take(o.optimizer, others); });
+  };
+  attempt_moments(true);  // which changes no result
   if (options.precision != Precision::bf16_true)
     attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
   if (options.lora && options.quantize == Quantize::none)
     attempt("quantize: bnb.nf4", [](auto& o) { o.quantize = Quantize::nf4; });
-  if (options.optimizer.kind == OptimizerOptions::Kind::adamw)
-    attempt("optimizer: AdamW8bit",
-            [](auto& o) { o.optimizer.kind = OptimizerOptions::Kind::adamw8bit; });
-  if (options.optimizer.kind != OptimizerOptions::Kind::sgd)
+  attempt_moments(false);
+  if (options.optimizer.kind != Kind::sgd)
     attempt("optimizer: SGD", [](auto& o) { o.optimizer = plain_sgd(); });
   return changes;
 }
 
 // One change after the other until it fits, from those that cost the least; empty if all of them
 // together are not enough.
-std::string joint_change(TrainOptions options, int64_t available) {
+std::string joint_change(TrainOptions options, const Room& available) {
   std::vector<std::string> taken;
   const auto enough = [&](std::string name) {
     taken.push_back(std::move(name));
@@ -136,10 +170,10 @@ std::string joint_change(TrainOptions options, int64_t available) {
     options = in_micro_batches(options, 1);
     if (enough("train.micro_batch_size: 1")) return together();
   }
-  if (options.optimizer.kind == OptimizerOptions::Kind::adamw) {
-    options.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
-    if (enough("optimizer: AdamW8bit")) return together();
-    taken.pop_back();  // SGD takes its place
+  for (const Moments& m : other_moments(options)) {
+    take(options.optimizer, m);
+    if (enough(m.change)) return together();
+    taken.pop_back();  // the next takes its place
   }
   options.optimizer = plain_sgd();
   return enough("optimizer: SGD") ? together() : "";
@@ -160,6 +194,15 @@ std::string bytes(int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
+int64_t total(const RunPlan& plan) {
+  return plan.device.total_bytes + plan.host.total_bytes;
+}
+
+std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
+  const std::string of = available == kUnknown ? "" : fmt::format(" of {}", bytes(available));
+  return fmt::format("{}{} of host memory", bytes(plan.total_bytes), of);
+}
+
 }  // namespace
 
 int64_t available_memory(Device device) {
@@ -167,23 +210,42 @@ int64_t available_memory(Device device) {
   return std::min(machine_memory(), group_memory());
 }
 
+Room room_for(Device device) {
+  if (device == Device::cuda) return {available_memory(device), available_memory(Device::cpu)};
+  return {available_memory(device)};
+}
+
+bool fits(const RunPlan& plan, const Room& room) {
+  return plan.device.total_bytes <= room.device && plan.host.total_bytes <= room.host;
+}
+
 std::string Fit::verdict() const {
-  if (fits())
-    return fmt::format(
-        "fits: needs {} of {}{}", bytes(plan.total_bytes), bytes(available),
-        dropped_staging > 0
-            ? fmt::format("; {} more would let it save without a pause", bytes(dropped_staging))
-            : "");
+  const bool gpu = options.device == Device::cuda;
+  if (fits()) {
+    std::string s = fmt::format("fits: needs {} of {}{}", bytes(plan.device.total_bytes),
+                                bytes(available.device), gpu ? " on the GPU" : "");
+    if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
+    if (dropped_staging > 0)
+      s += fmt::format("; {} more{} would let it save without a pause", bytes(dropped_staging),
+                       gpu ? " of host memory" : "");
+    return s;
+  }
+  std::vector<std::string> short_of;
+  if (plan.device.total_bytes > available.device)
+    short_of.push_back(fmt::format("{}{}, {} free", bytes(plan.device.total_bytes),
+                                   gpu ? " on the GPU" : "", bytes(available.device)));
+  if (plan.host.total_bytes > available.host)
+    short_of.push_back(fmt::format("{} of host memory, {} free", bytes(plan.host.total_bytes),
+                                   bytes(available.host)));
   const std::string way =
       changes.empty()
           ? "No change of activations, precision, micro-batch or optimizer is enough: use "
             "a smaller model or a shorter train.max_seq_length"
           : fmt::format("Fits with: {}", fmt::join(changes, " · "));
-  return fmt::format("does not fit: needs {}, {} free. {}", bytes(plan.total_bytes),
-                     bytes(available), way);
+  return fmt::format("does not fit: needs {}. {}", fmt::join(short_of, ", and "), way);
 }
 
-Fit fit_of(const TrainOptions& options, int64_t micro_batch, int64_t available) {
+Fit fit_of(const TrainOptions& options, int64_t micro_batch, const Room& available) {
   Fit fit{.plan = Trainer::plan(options),
           .options = options,
           .dropped_staging = 0,
@@ -191,10 +253,10 @@ Fit fit_of(const TrainOptions& options, int64_t micro_batch, int64_t available) 
           .changes = {}};
   if (fit.fits()) return fit;
   if (options.staging) {
-    const int64_t staged = fit.plan.total_bytes;
+    const int64_t staged = total(fit.plan);
     fit.options.staging = false;
     fit.plan = Trainer::plan(fit.options);
-    fit.dropped_staging = staged - fit.plan.total_bytes;
+    fit.dropped_staging = staged - total(fit.plan);
     if (fit.fits()) return fit;
   }
   fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
@@ -209,7 +271,7 @@ void require_fit(const Fit& fit) {
   require(fit.fits(), Fault::does_not_fit, "{}", fit.verdict());
 }
 
-int64_t largest_micro_batch(const TrainOptions& options, int64_t available) {
+int64_t largest_micro_batch(const TrainOptions& options, const Room& available) {
   return largest(65536, [&](int64_t n) {
     TrainOptions o = options;
     o.limits.documents = n;
@@ -218,7 +280,7 @@ int64_t largest_micro_batch(const TrainOptions& options, int64_t available) {
   });
 }
 
-int64_t largest_sequence(const TrainOptions& options, int64_t available) {
+int64_t largest_sequence(const TrainOptions& options, const Room& available) {
   return largest(options.model.max_positions, [&](int64_t n) {
     TrainOptions o = options;
     o.limits.longest = n;

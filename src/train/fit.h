@@ -11,32 +11,44 @@ namespace capstan {
 // container, a batch job), could give to a run now, in bytes.
 int64_t available_memory(Device device = Device::cpu);
 
-// Whether a run fits into `available` bytes, and what would make it fit.
+// Bytes that a run may take in each memory space. For a CPU there is one, `device`.
+struct Room {
+  int64_t device = 0;
+  int64_t host = INT64_MAX;  // beside a GPU; INT64_MAX: nobody says how much there is
+};
+// What there is now, here.
+Room room_for(Device device);
+bool fits(const RunPlan& plan, const Room& room);
+
+// Whether a run fits into the room that there is, and what would make it fit.
 struct Fit {
-  MemoryPlan plan;
+  RunPlan plan;
   // What was planned. A copy of the state to save from beside the training is a convenience: where
-  // it does not fit and the rest does, options.staging is off, and dropped_staging is what it took.
+  // it does not fit and the rest does, options.staging is off, and dropped_staging is what it took
+  // (of host memory, for a GPU).
   TrainOptions options;
   int64_t dropped_staging = 0;
-  int64_t available = 0;
+  Room available;
   // Where it does not fit: changes to the recipe that are enough by themselves ("precision:
   // bf16-true"), the mildest first; or, where none is, one that takes several.
   std::vector<std::string> changes;
 
-  bool fits() const { return plan.total_bytes <= available; }
-  // "fits: needs 61.97 GiB of 80.00 GiB", or "does not fit: needs …, … free. Fits with: …".
+  bool fits() const { return capstan::fits(plan, available); }
+  // "fits: needs 61.97 GiB of 80.00 GiB", or "does not fit: needs …, … free. Fits with: …". For a
+  // GPU it names the spaces: "needs 61.97 GiB of 80.00 GiB on the GPU and 12.0 GiB of 126 GiB of
+  // host memory".
   std::string verdict() const;
 };
 
 // Smaller micro-batches that it names divide `micro_batch`, and so the global batch.
-Fit fit_of(const TrainOptions& options, int64_t micro_batch, int64_t available);
+Fit fit_of(const TrainOptions& options, int64_t micro_batch, const Room& available);
 // Throws Fault::does_not_fit with the verdict, unless it fits.
 void require_fit(const Fit& fit);
 
 // The largest micro-batch of samples as long as the longest, and the longest samples with this
 // micro-batch, that fit; 0 where even 1 does not. Batches are searched up to 65536, lengths up to
 // the model's positions.
-int64_t largest_micro_batch(const TrainOptions& options, int64_t available);
-int64_t largest_sequence(const TrainOptions& options, int64_t available);
+int64_t largest_micro_batch(const TrainOptions& options, const Room& available);
+int64_t largest_sequence(const TrainOptions& options, const Room& available);
 
 }  // namespace capstan

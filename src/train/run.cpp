@@ -62,15 +62,17 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
   return o;
 }
 
-MemoryPlan plan_of(TrainOptions& options, int64_t micro_batch) {
+RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
   std::string_view why;
   require(options.device != Device::cuda || cuda_present(&why), Fault::device,
           "accelerator: cuda was asked for, and cannot be used: {}; use --accelerator cpu", why);
-  Fit fit = fit_of(options, micro_batch, available_memory(options.device));
+  Fit fit = fit_of(options, micro_batch, room_for(options.device));
   require_fit(fit);
   if (fit.dropped_staging > 0)
-    log::warn("no room for a copy of the state ({}): the training waits while it is saved",
-              format_bytes(static_cast<double>(fit.dropped_staging)));
+    log::warn(
+        "no room in host memory for a copy of the state ({}): the training waits while it is "
+        "saved",
+        format_bytes(static_cast<double>(fit.dropped_staging)));
   options = fit.options;
   return std::move(fit.plan);
 }
@@ -101,8 +103,9 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       example_(example_of(recipe, inputs_)),
       options_(options_of(recipe, task, inputs_, example_)),
       plan_(plan_of(options_, recipe.micro_batch_size)),
-      arena_(plan_, options_.device),
-      queue_(options_.device, arena_),
+      arena_(plan_.device, options_.device),
+      host_(plan_.host, Arena::Pinned{}),
+      queue_(options_.device, arena_, host_),
       trainer_(std::make_unique<Trainer>(queue_, options_)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot())),
@@ -346,10 +349,8 @@ RunSummary TrainingRun::summary() const {
   s.peak_flops_per_second = gemm_peak(options_.device, types_of(options_.precision).compute);
   s.ops_seconds = ops_seconds_;
   s.ops = ops_;
-  s.planned_bytes = plan_.total_bytes;
-  s.measured_bytes = arena_.allocated_bytes();
-  s.planned = plan_.highest;
-  s.measured = arena_.highest();
+  s.memory = memory_use(plan_.device, arena_);
+  s.host_memory = memory_use(plan_.host, host_);
   s.process_bytes = peak_resident_bytes();
   s.first_loss = first_loss_;
   s.last_loss = last_loss_;
@@ -363,7 +364,8 @@ RunSummary TrainingRun::summary() const {
 }
 
 std::string TrainingRun::report() const {
-  return closing_block(summary()) + "\n" + memory_table(plan_, arena_) + "\n" + op_table_;
+  const RunSummary s = summary();
+  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + "\n" + op_table_;
 }
 
 }  // namespace capstan

@@ -36,7 +36,7 @@ class TrainingRun {
   // `command` is what the user typed, for the report.
   TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command = {});
 
-  const MemoryPlan& plan() const { return plan_; }
+  const RunPlan& plan() const { return plan_; }
   const RunLength& length() const { return length_; }
   const RunInputs& inputs() const { return inputs_; }
   Trainer& trainer() { return *trainer_; }
@@ -107,8 +107,8 @@ class TrainingRun {
   RunLength length_;
   std::optional<ExamplePrompt> example_;  // what samples are made from
   TrainOptions options_;
-  MemoryPlan plan_;
-  Arena arena_;
+  RunPlan plan_;
+  Arena arena_, host_;
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;

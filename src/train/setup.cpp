@@ -218,8 +218,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   TrainOptions o;
   o.model = model;
   o.device = device_of(r);
-  // On cuda the copy would take the GPU's memory.
-  o.staging = r.save_async && o.device == Device::cpu;
+  o.staging = r.save_async;
   // As LitGPT: bf16-mixed where the device is made for it.
   const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
   o.precision = r.precision.empty() ? usual : parse_precision(r.precision);

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -17,6 +18,14 @@ double clip_limit(const TrainOptions& o) {
 
 Gradients gradient_life(const TrainOptions& o) {
   return o.single_micro_batch ? Gradients::in_step : Gradients::kept;
+}
+
+void say_where_the_state_is(const Queue& q) {
+  if (q.device() == Device::cpu)
+    log::info("optimizer: paged changes nothing here: on the CPU all state is in host memory");
+  if (q.device() == Device::cuda && q.host().pinned())
+    log::info("optimizer: its state ({}) is in host memory, where the GPU updates it over the bus",
+              format_bytes(static_cast<double>(at(q.host().highest(), Category::optimizer))));
 }
 
 std::string not_finite(const char* what, double value, int64_t step, const MicroBatches& data) {
@@ -49,19 +58,15 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
-  if (options.optimizer.paged && q.device() != Device::sim)
-    log::info("optimizer: paged changes nothing here: {}",
-              q.device() == Device::cpu
-                  ? "on the CPU all state is in host memory"
-                  : "its state has its place in the GPU's memory, by the plan");
+  if (options.optimizer.paged) say_where_the_state_is(q);
 }
 
-MemoryPlan Trainer::plan(const TrainOptions& options) {
-  Arena arena;
-  Queue q(Device::sim, arena, {.device = options.device});
+RunPlan Trainer::plan(const TrainOptions& options) {
+  Arena device, host;
+  Queue q(Device::sim, device, host, {.device = options.device});
   Trainer trainer(q, options);
   trainer.rehearse();
-  return arena.plan();
+  return {device.plan(), host.plan()};
 }
 
 void Trainer::rehearse() {

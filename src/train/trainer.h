@@ -27,7 +27,7 @@ struct TrainOptions {
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
   bool skip_not_finite = false;  // leave a step out whose loss or gradients are not finite
-  bool staging = false;          // room for a copy of the state, to save while training goes on
+  bool staging = false;  // room in host memory for a copy of the state, to save beside the training
   int64_t sample_positions = 0;  // room to generate samples during the run; 0: none
 };
 
@@ -43,13 +43,14 @@ struct StepResult {
 };
 
 // A model being trained on one device. All memory is taken in the constructor's requests and,
-// within the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan.
+// within the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan. In
+// the queue's host() are the state of a paged optimizer, and the copy of the state to save from.
 class Trainer {
  public:
   Trainer(Queue& q, const TrainOptions& options);
 
   // The program run on `sim`: what a Trainer with these options will ask for.
-  static MemoryPlan plan(const TrainOptions& options);
+  static RunPlan plan(const TrainOptions& options);
 
   // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
   // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,

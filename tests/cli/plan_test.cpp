@@ -1,5 +1,6 @@
 // capstan plan: what a run needs, with nothing on the disk but the recipe.
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "program.h"
@@ -78,6 +79,78 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   const auto chance = with("cuda", "bf16-true");
   words.pop_back();
   EXPECT_EQ(with("cuda", "bf16-true"), chance);
+}
+
+// No GPU is needed to know what a paged optimizer leaves of its memory.
+TEST_F(Plan, OfAGpuHasHostMemoryInASpaceOfItsOwn) {
+  const auto with = [&](const char* optimizer, const Words& more, int code) {
+    Words words = {"finetune_full",
+                   "Llama-3.2-1B",
+                   "--accelerator=cuda",
+                   "--precision=bf16-true",
+                   "--train.save_async=false",
+                   "--train.max_seq_length=512",
+                   "--memory=80GiB",
+                   std::string("--optimizer=") + optimizer};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words, code);
+  };
+  const auto peak = [](const json& p, const char* space) {
+    return p[space]["peak_bytes"].get<int64_t>();
+  };
+  const auto state = [](const json& p, const char* space) {
+    return p[space]["by_category"].value("optimizer", int64_t{0});
+  };
+  for (const std::string kind : {"AdamW", "AdamW8bit"}) {
+    const json usual = with(kind.c_str(), {}, 0), paged = with(("Paged" + kind).c_str(), {}, 0);
+    EXPECT_EQ(peak(usual, "host_memory"), 0);
+    EXPECT_EQ(peak(paged, "memory") + peak(paged, "host_memory"), peak(usual, "memory"));
+    EXPECT_EQ(state(paged, "memory"), 512) << "the gradients' norm and its factor";
+    EXPECT_EQ(state(paged, "host_memory"), peak(paged, "host_memory"));
+    EXPECT_FALSE(paged["host_memory"].contains("available_bytes")) << "nobody said";
+  }
+  const json little = with("PagedAdamW", {"--host-memory=2GiB"}, 3);
+  EXPECT_EQ(little["host_memory"]["available_bytes"], int64_t{2} << 30);
+  const json beside = with("AdamW", {"--train.save_async=true"}, 0);
+  EXPECT_EQ(beside["host_memory"]["by_category"]["staging"], peak(beside, "host_memory"));
+  EXPECT_EQ(peak(beside, "memory"), peak(with("AdamW", {}, 0), "memory"));
+  // Without room for the copy the run waits for its saves, and fits.
+  EXPECT_EQ(
+      peak(with("AdamW", {"--train.save_async=true", "--host-memory=1GiB"}, 0), "host_memory"), 0);
+}
+
+TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
+  Words words = {"finetune_full",
+                 "Llama-3.2-1B",
+                 "--accelerator=cuda",
+                 "--precision=bf16-true",
+                 "--train.max_seq_length=128",
+                 "--train.micro_batch_size=1",
+                 "--memory=7GiB"};
+  const json out = plan(words, 3);
+  const json& changes = out["fits_with"];
+  EXPECT_NE(std::find(changes.begin(), changes.end(), "optimizer: PagedAdamW"), changes.end())
+      << changes;
+  words.push_back("--optimizer=PagedAdamW");
+  plan(words, 0);
+  words.push_back("--host-memory=1GiB");
+  words.insert(words.begin(), "plan");
+  const Outcome refused = run(words);
+  EXPECT_EQ(refused.code, 3);
+  expect_holds(refused.out, {"PagedAdamW\n", "  host memory ", "does not fit: needs ",
+                             " of host memory, 1.00 GiB free"});
+}
+
+TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
+  if (cuda_present()) GTEST_SKIP() << "there is one here";
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},
+                 {"there is no GPU here to look at", "--memory 80GiB"});
+}
+
+TEST_F(Plan, HostMemoryIsBesideAGpuAlone) {
+  expect_refused(
+      2, {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--memory=80GiB", "--host-memory=80GiB"},
+      {"--host-memory is for a GPU"});
 }
 
 TEST_F(Plan, WhatItNamesWouldFit) {

@@ -21,9 +21,9 @@ RunSummary full_run() {
   r.tokens_with_prompt = r.tokens_with_padding = 6100;
   r.flops = 3.05e12;
   r.peak_flops_per_second = 1e11;
-  r.planned_bytes = r.measured_bytes = 10240;
-  at(r.planned, Category::weights) = 4096;
-  at(r.measured, Category::weights) = 2048;
+  r.memory.planned_bytes = r.memory.measured_bytes = 10240;
+  at(r.memory.planned, Category::weights) = 4096;
+  at(r.memory.measured, Category::weights) = 2048;
   r.first_loss = 3;
   r.last_loss = 2;
   r.ops = {{.op = "linear", .calls = 1200, .cost = {.flops = 4e9, .bytes = 2e9}, .seconds = 2},
@@ -67,6 +67,19 @@ TEST(Page, ShowsMemoryAsBarsOfTheAllocation) {
             std::string::npos)
       << page;
   EXPECT_EQ(page.find("<td>gradients</td>"), std::string::npos) << "there are none";
+}
+
+TEST(Page, HasATableOfHostMemoryWhereThereIsAny) {
+  RunSummary r = full_run();
+  EXPECT_EQ(report_html(r, {}).find("host memory"), std::string::npos);
+  r.host_memory.planned_bytes = r.host_memory.measured_bytes = 8192;
+  at(r.host_memory.planned, Category::optimizer) = 4096;
+  at(r.host_memory.measured, Category::optimizer) = 4096;
+  const std::string page = report_html(r, {});
+  EXPECT_EQ(fault_in_markup(without_style(page)), "");
+  for (const char* part : {"<th>in host memory</th>", "<td>optimizer</td>", "width:50.00%",
+                           "<span>host memory</span><strong>8.00 KiB</strong>"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
 TEST(Page, EscapesEveryText) {

@@ -34,7 +34,7 @@ bool has_row(const std::string& table, const std::string& name,
 }
 
 TEST(PlanTable, HasTheBytesOfEachCategoryAtThePeakAndWhereThatIs) {
-  const std::string table = plan_table(planned());
+  const std::string table = plan_table({planned(), {}});
   EXPECT_TRUE(has_row(table, "weights", {"3.00 KiB"})) << table;
   EXPECT_TRUE(has_row(table, "activations", {"6.00 KiB"})) << table;
   EXPECT_TRUE(has_row(table, "workspace", {"1.00 KiB"})) << table;
@@ -43,7 +43,7 @@ TEST(PlanTable, HasTheBytesOfEachCategoryAtThePeakAndWhereThatIs) {
 }
 
 TEST(PlanTable, LeavesOutWhatIsNotThere) {
-  const std::string table = plan_table(planned());
+  const std::string table = plan_table({planned(), {}});
   for (const char* name : {"gradients", "optimizer", "data", "cache", "packing"})
     EXPECT_EQ(table.find(name), std::string::npos) << table;
 }
@@ -51,7 +51,7 @@ TEST(PlanTable, LeavesOutWhatIsNotThere) {
 TEST(PlanTable, ItsRowsAddUpToTheTotal) {
   MemoryPlan plan = planned();
   plan.total_bytes += 2048;  // as if packing had left a hole
-  const std::string table = plan_table(plan);
+  const std::string table = plan_table({plan, {}});
   EXPECT_TRUE(has_row(table, "packing", {"2.00 KiB"})) << table;
   EXPECT_TRUE(has_row(table, "total", {"12.0 KiB"})) << table;
 }
@@ -61,7 +61,7 @@ int64_t columns_of(std::string_view line) {
 }
 
 TEST(PlanTable, HasABarForEachShare) {
-  const std::string table = plan_table(planned());
+  const std::string table = plan_table({planned(), {}});
   const auto bar = [](int full) {
     std::string s;
     for (int i = 0; i < 40; ++i) s += i < full ? "█" : " ";
@@ -76,20 +76,42 @@ TEST(PlanTable, FitsEightyColumnsWhateverTheNames) {
   for (const size_t n : {5, 20, 200}) {
     plan.peak_buffer = std::string(n, 'b');
     plan.peak_phase = std::string(n, 'p');
-    const std::string table = plan_table(plan);
+    const std::string table = plan_table({plan, {}});
     for (size_t at = 0, end = 0; (end = table.find('\n', at)) != std::string::npos; at = end + 1)
       EXPECT_LE(columns_of(std::string_view(table).substr(at, end - at)), 80) << table;
   }
+}
+
+TEST(PlanTable, HostMemoryHasAPartOfItsOwnWithItsOwnShares) {
+  Arena host;
+  const Buffer moments = host.make(Category::optimizer, DType::f32, {1024}, "moments");
+  const std::string table = plan_table({planned(), host.plan()});
+  EXPECT_EQ(table.find(plan_table({planned(), {}})), 0U) << table;
+  EXPECT_TRUE(has_row(table, "host memory", {"planned"})) << table;
+  EXPECT_TRUE(has_row(table, "optimizer", {"4.00 KiB"})) << table;
+  EXPECT_TRUE(has_row(table, "total", {"4.00 KiB"})) << table;
+  EXPECT_NE(table.find("100%"), std::string::npos) << table;
+}
+
+TEST(MemoryTable, HostMemoryHasAPartOfItsOwn) {
+  MemoryUse host{.planned_bytes = 4096, .measured_bytes = 4096};
+  at(host.planned, Category::staging) = 4096;
+  at(host.measured, Category::staging) = 2048;
+  const std::string table = memory_table({}, host);
+  EXPECT_TRUE(has_row(table, "host memory", {"planned", "measured"})) << table;
+  EXPECT_TRUE(has_row(table, "staging", {"4.00 KiB", "2.00 KiB"})) << table;
+  EXPECT_TRUE(has_row(table, "total", {"4.00 KiB", "4.00 KiB"})) << table;
+  EXPECT_EQ(memory_table({}).find("host memory"), std::string::npos);
 }
 
 TEST(MemoryTable, HasPlannedAndMeasuredBytesSideBySide) {
   const MemoryPlan plan = planned();
   Arena arena(plan);
   std::vector<Buffer> kept;
-  const std::string before = memory_table(plan, arena);
+  const std::string before = memory_table(memory_use(plan, arena));
   EXPECT_TRUE(has_row(before, "weights", {"3.00 KiB", "0 B"})) << before;
   work(arena, kept);
-  const std::string after = memory_table(plan, arena);
+  const std::string after = memory_table(memory_use(plan, arena));
   EXPECT_TRUE(has_row(after, "weights", {"3.00 KiB", "3.00 KiB"})) << after;
   EXPECT_TRUE(has_row(after, "activations", {"6.00 KiB", "6.00 KiB"})) << after;
   EXPECT_TRUE(has_row(after, "workspace", {"1.00 KiB", "1.00 KiB"})) << after;
@@ -138,8 +160,8 @@ RunSummary some_run() {
   r.input_tokens = 124985;
   r.tokens_with_prompt = 230000;
   r.tokens_with_padding = 250000;
-  r.measured_bytes = 6130000000;
-  r.planned_bytes = 6130000000;
+  r.memory.measured_bytes = 6130000000;
+  r.memory.planned_bytes = 6130000000;
   return r;
 }
 
@@ -169,6 +191,7 @@ TEST(ClosingBlock, ShowsWhatElseIsKnown) {
   r.flops = 4e12;
   r.peak_flops_per_second = 1e11;
   r.process_bytes = 7000000000;
+  r.host_memory.measured_bytes = r.host_memory.planned_bytes = 2500000000;
   r.first_loss = 2.5;
   r.last_loss = 1.25;
   r.val_loss = 0;
@@ -177,6 +200,7 @@ TEST(ClosingBlock, ShowsWhatElseIsKnown) {
   for (const char* line :
        {"| - Evaluation Time           :  3.00 s\n", "| - Saving Time               :  1.50 s\n",
         "| - GFLOP/s                   :  20.0\n", "| - MFU                       :  20.0 %\n",
+        "| - Host Memory Used          :  2.50 GB\n", "| - Host Memory Planned       :  2.50 GB\n",
         "| - Process, at most          :  7.00 GB\n", "| Result\n",
         "| - First Loss                :  2.5000\n", "| - Last Loss                 :  1.2500\n",
         "| - Val Loss                  :  0.0000 (ppl 1.000)\n",

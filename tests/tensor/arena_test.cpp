@@ -52,6 +52,34 @@ TEST(HeapArena, GivesAlignedMemoryAndCounts) {
   EXPECT_EQ(at(arena.highest(), Category::activations), 512);
 }
 
+TEST(PinnedArena, OfAnEmptyPlanPinsNothing) {
+  const Arena arena(Arena().plan(), Arena::Pinned{});
+  EXPECT_TRUE(arena.pinned());
+  EXPECT_EQ(arena.allocated_bytes(), 0);
+}
+
+TEST(ReplayingArena, HoldsWhatLiesInItsAllocation) {
+  Arena arena(small_plan());
+  const Buffer w = make(arena, 300, "w", Category::weights);
+  int32_t elsewhere = 0;
+  EXPECT_TRUE(arena.holds(w));
+  EXPECT_TRUE(arena.holds(w->rows(299, 1)));
+  EXPECT_FALSE(arena.holds(Tensor(&elsewhere, DType::i32, {1})));
+  EXPECT_FALSE(arena.holds(Tensor()));
+}
+
+TEST(GpuArena, RefusesToPinMoreThanAnyMachineHas) {
+  std::string_view why;
+  if (!cuda_present(&why)) GTEST_SKIP() << why;
+  try {
+    const Arena arena(small_plan(int64_t{1} << 50), Arena::Pinned{});
+    FAIL() << "pinned a pebibyte";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::does_not_fit) << e.what();
+    EXPECT_NE(std::string(e.what()).find("host memory"), std::string::npos) << e.what();
+  }
+}
+
 TEST(Buffers, MoveAndReleaseOnce) {
   Arena arena{Arena::Heap{}};
   Buffer a = make(arena, 100);

@@ -110,6 +110,57 @@ TEST(SimQueue, DownloadsZerosAndIgnoresUploads) {
   EXPECT_EQ(values, (std::array<int32_t, 3>{0, 0, 0}));
 }
 
+TEST(Queues, HostMemoryIsASecondArenaForAGpuAlone) {
+  Arena heap{Arena::Heap{}};
+  EXPECT_EQ(&Queue(Device::cpu, heap).host(), &heap);
+  Arena device, host;
+  EXPECT_EQ(&Queue(Device::sim, device, host).host(), &device);
+  EXPECT_EQ(&Queue(Device::sim, device, {.device = Device::cuda}).host(), &device);
+  Queue q(Device::sim, device, host, {.device = Device::cuda});
+  EXPECT_EQ(&q.arena(), &device);
+  EXPECT_EQ(&q.host(), &host);
+  const Buffer state = q.host().make(Category::optimizer, DType::f32, {100}, "state");
+  EXPECT_EQ(host.plan().total_bytes, 512);
+  EXPECT_EQ(device.plan().total_bytes, 0);
+  EXPECT_THROW(Queue(Device::sim, device, heap, {.device = Device::cuda}), Error);
+}
+
+TEST(Queues, OnACpuTheHostReachesEveryTensorInItsPlace) {
+  Arena arena{Arena::Heap{}};
+  const Queue q(Device::cpu, arena);
+  const Buffer x = arena.make(Category::data, DType::i32, {3}, "x");
+  EXPECT_TRUE(q.on_host(x));
+}
+
+// Work that is on the queue when a tensor in host memory is read or written comes before that.
+TEST(GpuQueue, CopiesToAndFromHostMemoryInTheirOrder) {
+  std::string_view why;
+  if (!cuda_present(&why)) GTEST_SKIP() << why;
+  constexpr int64_t kValues = 1 << 20;
+  const auto plan_of = [](Arena& arena) {
+    const Buffer x = arena.make(Category::data, DType::i32, {kValues}, "x");
+    return arena.plan();
+  };
+  Arena recording;
+  const MemoryPlan plan = plan_of(recording);
+  Arena device(plan, Device::cuda), host(plan, Arena::Pinned{});
+  Queue q(Device::cuda, device, host);
+  const Buffer near = device.make(Category::data, DType::i32, {kValues}, "x");
+  const Buffer far = host.make(Category::data, DType::i32, {kValues}, "x");
+  EXPECT_FALSE(q.on_host(near));
+  ASSERT_TRUE(q.on_host(far));
+  EXPECT_TRUE(q.on_host(far->rows(kValues - 1, 1)));
+  EXPECT_EQ(far->as<int32_t>()[kValues - 1], 0) << "a setup begins with zeros";
+  std::vector<int32_t> in(kValues), out(kValues);
+  for (int64_t i = 0; i < kValues; ++i) in[static_cast<size_t>(i)] = static_cast<int32_t>(3 * i);
+  q.upload(near, in.data());
+  q.upload(far, in.data());
+  q.download(out.data(), far);
+  EXPECT_EQ(out, in);
+  EXPECT_EQ(q.value<int32_t>(far->rows(5, 1)), 15);
+  EXPECT_EQ(host.allocated_bytes(), plan.total_bytes);
+}
+
 TEST(Queues, ScratchIsPlannedAsWorkspace) {
   Arena arena;
   Queue q(Device::sim, arena);

@@ -83,7 +83,7 @@ TEST(Allocation, NoneInsideAStep) {
         o.limits = limits_of(data, micro_batch, batches);
         o.single_micro_batch = micro_batch == 4;
         o.max_norm = 1;
-        Arena arena(Trainer::plan(o));
+        Arena arena(Trainer::plan(o).device);
         Queue q(Device::cpu, arena);
         Trainer trainer(q, o);
         trainer.params().initialize(q, 1);

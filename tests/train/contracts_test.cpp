@@ -130,7 +130,7 @@ struct RunResult {
 RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_t micro_batch,
               int steps) {
   RunResult result;
-  result.plan = Trainer::plan(o);
+  result.plan = Trainer::plan(o).device;
   Arena arena(result.plan);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o);
@@ -174,7 +174,7 @@ TEST(Determinism, GradientsThatLiveInTheStepChangeNothing) {
   auto in_step = kept;
   in_step.single_micro_batch = true;
   EXPECT_EQ(run(kept, data, 6, 6, 4), run(in_step, data, 6, 6, 4));
-  EXPECT_LT(Trainer::plan(in_step).total_bytes, Trainer::plan(kept).total_bytes);
+  EXPECT_LT(Trainer::plan(in_step).device.total_bytes, Trainer::plan(kept).device.total_bytes);
 }
 
 // Every kind of model that there are golden values for, and ours with several at once.
@@ -218,7 +218,7 @@ TEST(Plan, IsWhatIsAllocatedWithMomentsIn8Bits) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(precision), single));
       const int64_t micro = single ? 6 : 2;
       auto o = options_for(config, data, precision, Recompute::selective, micro, single);
-      const int64_t usual = at(Trainer::plan(o).highest, Category::optimizer);
+      const int64_t usual = at(Trainer::plan(o).device.highest, Category::optimizer);
       o.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
       o.staging = true;
       const RunResult r = run(o, data, 6, micro, 2);
@@ -237,7 +237,7 @@ TEST(Plan, RecomputationAndBf16NeedLess) {
   config.intermediate = 512;
   const Dataset data = ragged(20, config.vocab);
   const auto total = [&](Precision p, Recompute r) {
-    return Trainer::plan(options_for(config, data, p, r, 20, false)).total_bytes;
+    return Trainer::plan(options_for(config, data, p, r, 20, false)).device.total_bytes;
   };
   const auto f32 = Precision::f32_true;
   EXPECT_GT(total(f32, Recompute::none), total(f32, Recompute::selective));
@@ -257,7 +257,7 @@ TEST(Plan, Llama70BOnOneImaginaryDeviceInUnderASecond) {
   o.precision = Precision::bf16_mixed;
   o.limits = {.tokens = 4 * 4096, .documents = 4, .longest = 4096};
   const auto start = std::chrono::steady_clock::now();
-  const MemoryPlan plan = Trainer::plan(o);
+  const MemoryPlan plan = Trainer::plan(o).device;
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   EXPECT_LT(took.count(), 1.0);
 
@@ -279,7 +279,7 @@ TEST(Trainer, StopsBeforeANanReachesTheWeights) {
   const ModelConfig config = small_config();
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(config, data, Precision::f32_true, Recompute::none, 4, true);
-  Arena arena(Trainer::plan(o));
+  Arena arena(Trainer::plan(o).device);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
@@ -304,7 +304,7 @@ TEST(Trainer, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(config, data, Precision::f32_true, Recompute::none, 4, true);
   o.skip_not_finite = true;
-  Arena arena(Trainer::plan(o));
+  Arena arena(Trainer::plan(o).device);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
@@ -332,7 +332,7 @@ TEST(Trainer, ARehearsalLeavesNoTrace) {
                                micro_batch == 4);
     std::vector<double> losses[2];
     for (const bool rehearsed : {false, true}) {
-      Arena arena(Trainer::plan(o));
+      Arena arena(Trainer::plan(o).device);
       Queue q(Device::cpu, arena);
       Trainer trainer(q, o);
       trainer.params().initialize(q, 3);

@@ -54,7 +54,7 @@ TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
                 .warmup_steps = golden.at("warmup"),
                 .total_steps = std::ssize(steps)};
   o.max_norm = golden.at("max_norm");
-  Arena arena(Trainer::plan(o));
+  Arena arena(Trainer::plan(o).device);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o);
   load_parameters(q, trainer.params(), kFolder);

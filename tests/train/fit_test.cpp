@@ -41,13 +41,13 @@ class RequireFit : public testing::Test {
     return o;
   }
   std::string refusal(int64_t available) const {
-    return message_of(Fault::does_not_fit, [&] { require_fit(fit_of(options(), 8, available)); });
+    return message_of(Fault::does_not_fit, [&] { require_fit(fit_of(options(), 8, {available})); });
   }
-  const int64_t total = Trainer::plan(options()).total_bytes;
+  const int64_t total = Trainer::plan(options()).device.total_bytes;
 };
 
 TEST_F(RequireFit, IsSilentWhenAllIsThere) {
-  EXPECT_NO_THROW(require_fit(fit_of(options(), 8, total)));
+  EXPECT_NO_THROW(require_fit(fit_of(options(), 8, {total})));
 }
 
 TEST_F(RequireFit, NamesChangesThatFit) {
@@ -63,7 +63,7 @@ TEST_F(RequireFit, TheMicroBatchItNamesFitsAndDividesTheOneGiven) {
   TrainOptions of_two = options();
   of_two.limits = {.tokens = 128, .documents = 2, .longest = 64};
   of_two.single_micro_batch = false;
-  const int64_t enough_for_two = Trainer::plan(of_two).total_bytes;
+  const int64_t enough_for_two = Trainer::plan(of_two).device.total_bytes;
   ASSERT_LT(enough_for_two, total);
   EXPECT_NE(refusal(enough_for_two).find("train.micro_batch_size: 2"), std::string::npos)
       << refusal(enough_for_two);
@@ -77,7 +77,7 @@ TEST_F(RequireFit, NamesSeveralChangesWhereOneIsNotEnough) {
   TrainOptions least = options();
   least.recompute = Recompute::block;
   least.precision = Precision::bf16_true;
-  const std::string message = refusal(Trainer::plan(least).total_bytes);
+  const std::string message = refusal(Trainer::plan(least).device.total_bytes);
   EXPECT_NE(message.find("Fits with: activations: block with precision: bf16-true"),
             std::string::npos)
       << message;
@@ -86,14 +86,14 @@ TEST_F(RequireFit, NamesSeveralChangesWhereOneIsNotEnough) {
 TEST_F(RequireFit, NamesMomentsIn8BitsBeforeNone) {
   TrainOptions few = options();
   few.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
-  const int64_t enough = Trainer::plan(few).total_bytes;
+  const int64_t enough = Trainer::plan(few).device.total_bytes;
   ASSERT_LT(enough, total);
   const std::string message = refusal(enough);
   const size_t eight = message.find("optimizer: AdamW8bit"), sgd = message.find("optimizer: SGD");
   EXPECT_LT(eight, sgd) << message;
   EXPECT_NE(sgd, std::string::npos) << message;
   EXPECT_EQ(refusal(enough - 1).find("AdamW8bit"), std::string::npos) << refusal(enough - 1);
-  const Fit fit = fit_of(few, 8, enough - 1);
+  const Fit fit = fit_of(few, 8, {enough - 1});
   for (const std::string& change : fit.changes) EXPECT_NE(change, "optimizer: AdamW8bit");
 }
 
@@ -109,30 +109,30 @@ TEST_F(RequireFit, TakesMomentsIn8BitsAsTheLastButOne) {
   const auto needs = [&](OptimizerOptions::Kind kind) {
     TrainOptions with = o;
     with.optimizer.kind = kind;
-    return Trainer::plan(with).total_bytes;
+    return Trainer::plan(with).device.total_bytes;
   };
   using Kind = OptimizerOptions::Kind;
   const int64_t few = needs(Kind::adamw8bit), none = needs(Kind::sgd);
   ASSERT_LT(few, needs(Kind::adamw));
   ASSERT_LT(none, few);
   o.precision = Precision::f32_true;
-  EXPECT_EQ(fit_of(o, 1, few).changes,
+  EXPECT_EQ(fit_of(o, 1, {few}).changes,
             std::vector<std::string>{"precision: bf16-true with optimizer: AdamW8bit"});
-  EXPECT_EQ(fit_of(o, 1, none).changes,
+  EXPECT_EQ(fit_of(o, 1, {none}).changes,
             std::vector<std::string>{"precision: bf16-true with optimizer: SGD"});
 }
 
 TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {
   TrainOptions o = options();
   o.staging = true;
-  const int64_t with_copy = Trainer::plan(o).total_bytes;
+  const int64_t with_copy = Trainer::plan(o).device.total_bytes;
   EXPECT_GT(with_copy, total);
-  EXPECT_EQ(fit_of(o, 8, with_copy).dropped_staging, 0);
-  const Fit fit = fit_of(o, 8, total);
+  EXPECT_EQ(fit_of(o, 8, {with_copy}).dropped_staging, 0);
+  const Fit fit = fit_of(o, 8, {total});
   EXPECT_TRUE(fit.fits());
   EXPECT_FALSE(fit.options.staging);
   EXPECT_EQ(fit.dropped_staging, with_copy - total);
-  EXPECT_EQ(fit.plan.total_bytes, total);
+  EXPECT_EQ(fit.plan.device.total_bytes, total);
 }
 
 // The largest that is named fits, and one more does not.
@@ -141,15 +141,15 @@ TEST_F(RequireFit, FindsTheLargestBatchAndSequence) {
   const auto needs = [&](int64_t documents, int64_t longest) {
     TrainOptions o = options();
     o.limits = {.tokens = documents * longest, .documents = documents, .longest = longest};
-    return Trainer::plan(o).total_bytes;
+    return Trainer::plan(o).device.total_bytes;
   };
-  const int64_t batch = largest_micro_batch(options(), available);
+  const int64_t batch = largest_micro_batch(options(), {available});
   EXPECT_LE(needs(batch, 64), available);
   EXPECT_GT(needs(batch + 1, 64), available);
-  const int64_t sequence = largest_sequence(options(), available);
+  const int64_t sequence = largest_sequence(options(), {available});
   EXPECT_LE(needs(7, sequence), available);
   EXPECT_GT(needs(7, sequence + 1), available);
-  EXPECT_EQ(largest_micro_batch(options(), 1000), 0);
+  EXPECT_EQ(largest_micro_batch(options(), {1000}), 0);
 }
 
 TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
@@ -165,7 +165,7 @@ TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
     return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
   };
   const double start = seconds();
-  message_of(Fault::does_not_fit, [&] { require_fit(fit_of(o, 8, int64_t{64} << 30)); });
+  message_of(Fault::does_not_fit, [&] { require_fit(fit_of(o, 8, {int64_t{64} << 30})); });
   EXPECT_LT(seconds() - start, 1.0);
 }
 

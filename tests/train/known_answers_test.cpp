@@ -30,7 +30,7 @@ TrainOptions options(const std::string& model, Task task, const Recipe& r) {
 MemoryPlan plan(const std::string& model, Task task, const std::string& quantize = "") {
   Recipe r = one_sample(task);
   r.quantize = quantize;
-  return Trainer::plan(options(model, task, r));
+  return Trainer::plan(options(model, task, r)).device;
 }
 
 int64_t weights(const MemoryPlan& plan) {
@@ -65,9 +65,11 @@ TEST(KnownAnswers, SixtyFiveBillionParametersFitFortyEightGigabytes) {
   r.activations = "block";
   r.lora_r = 64;
   r.lora_key = r.lora_projection = r.lora_mlp = true;
-  EXPECT_LE(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).total_bytes, 48 * kGB);
+  EXPECT_LE(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).device.total_bytes,
+            48 * kGB);
   r.quantize = "";
-  EXPECT_GT(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).total_bytes, 48 * kGB);
+  EXPECT_GT(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).device.total_bytes,
+            48 * kGB);
 }
 
 TEST(KnownAnswers, AdaptersOfThirteenBillionFitFortyGigabytes) {

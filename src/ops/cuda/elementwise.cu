@@ -121,7 +121,7 @@ void cast(Queue& q, const Tensor& y, const Tensor& x) {
 
 void copy(Queue& q, const Tensor& y, const Tensor& x) {
   if (x.nbytes() == 0) return;
-  check(cudaMemcpyAsync(y.raw(), x.raw(), static_cast<size_t>(x.nbytes()), cudaMemcpyDeviceToDevice,
+  check(cudaMemcpyAsync(y.raw(), x.raw(), static_cast<size_t>(x.nbytes()), cudaMemcpyDefault,
                         stream_of(q)),
         "copy");
 }

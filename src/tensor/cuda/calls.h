@@ -19,6 +19,11 @@ int64_t free_memory();
 std::byte* allocate(int64_t bytes);
 void release(std::byte* memory);
 
+// Host memory as zeros that stays in its place and has one address for the host and every GPU.
+// Throws Fault::does_not_fit where the system pins no more.
+std::byte* allocate_pinned(int64_t bytes);
+void release_pinned(std::byte* memory);
+
 std::shared_ptr<Context> make_context();
 void wait(Context& context);
 void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
