@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "report/gpu_monitor.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -49,6 +50,7 @@ struct RunSummary {
   int64_t planned_bytes = 0, measured_bytes = 0;  // the one allocation
   ByCategory planned{}, measured{};               // MemoryPlan::highest, Arena::highest
   int64_t process_bytes = 0;                      // peak_resident_bytes
+  std::optional<GpuUse> gpu = {};                 // GpuMonitor::use
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
   std::string checkpoint = {};  // folder

@@ -100,6 +100,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
       options_(options_of(recipe, task, inputs_, example_)),
+      gpu_(options_.device),
       plan_(plan_of(options_, recipe.micro_batch_size)),
       arena_(plan_, options_.device),
       queue_(options_.device, arena_),
@@ -144,6 +145,7 @@ void TrainingRun::rehearse() {
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   rehearse_save();
+  gpu_.setup_done();
 }
 
 std::optional<double> TrainingRun::validate() {
@@ -228,6 +230,7 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
   const int64_t iterations = length_.iterations(step_);
   const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
   if (is_logged(iterations, r.micro_batches) || evaluated) {
+    gpu_.sample();
     MetricsRow row{.epoch = length_.epoch_after(step_ - 1),
                    .iter = iterations,
                    .step = step_,
@@ -350,6 +353,7 @@ RunSummary TrainingRun::summary() const {
   s.planned = plan_.highest;
   s.measured = arena_.highest();
   s.process_bytes = peak_resident_bytes();
+  s.gpu = gpu_.use(context_bytes_);
   s.first_loss = first_loss_;
   s.last_loss = last_loss_;
   s.val_loss = val_loss_;
@@ -362,7 +366,9 @@ RunSummary TrainingRun::summary() const {
 }
 
 std::string TrainingRun::report() const {
-  return closing_block(summary()) + "\n" + memory_table(plan_, arena_) + "\n" + op_table_;
+  const RunSummary s = summary();
+  const std::string gpu = s.gpu ? "\n" + gpu_table(*s.gpu, s.planned_bytes, s.measured_bytes) : "";
+  return closing_block(s) + "\n" + memory_table(plan_, arena_) + gpu + "\n" + op_table_;
 }
 
 }  // namespace capstan
