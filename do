@@ -31,7 +31,7 @@ usage: ./do COMMAND
                    under AddressSanitizer and UBSan
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
-  gpu-test         build with CUDA and test every op, and whole runs, on this machine's GPU
+  gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
   gpu-bench        build with CUDA and time training steps on this machine's GPU
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
@@ -156,11 +156,13 @@ need_gpu() {
 do_gpu-test() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
   need_gpu
-  build cuda test_ops test_tensor test_train
+  local program
+  build cuda test_ops test_tensor test_model test_checkpoint test_train
   export CAPSTAN_CACHE=$PWD/build/cuda/tests/cache
   build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
-  build/cuda/tests/test_tensor --gtest_brief=1 --gtest_filter='*Gpu*'
-  build/cuda/tests/test_train --gtest_brief=1 --gtest_filter='*Gpu*'
+  for program in test_tensor test_model test_checkpoint test_train; do
+    "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:Nvml.*:Doctor.*:Accelerators.*'
+  done
 }
 do_gpu-bench() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"

@@ -74,7 +74,13 @@ void add_sampling(CLI::App& app, GenerateOptions& g) {
 void add_precision(CLI::App& app, std::string& precision) {
   app.add_option(
       "--precision", precision,
-      "32-true or bf16-true; else bf16-true for a checkpoint in bf16, 32-true for others");
+      "32-true or bf16-true; else bf16-true on a GPU and for a checkpoint in bf16, or 32-true");
+}
+
+void add_accelerator(CLI::App& app, std::string& accelerator) {
+  app.add_option("--accelerator", accelerator, "what computes; auto is a GPU where there is one")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "gpu"}));
 }
 
 }  // namespace capstan::cli

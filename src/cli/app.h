@@ -20,5 +20,7 @@ CLI::Validator number(double least, double most = INFINITY);
 void add_sampling(CLI::App& app, GenerateOptions& options);
 // --precision, for a model that is used and not trained.
 void add_precision(CLI::App& app, std::string& precision);
+// --accelerator, for parse_accelerator.
+void add_accelerator(CLI::App& app, std::string& accelerator);
 
 }  // namespace capstan::cli

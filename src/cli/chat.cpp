@@ -16,6 +16,7 @@ namespace {
 struct Options {
   std::string folder, base, prompt_style, system, precision, quantize;
   int64_t context = 4096;
+  std::string accelerator = "auto";
   GenerateOptions generate;
 };
 
@@ -118,13 +119,14 @@ int chat(const Arguments& arguments) {
   add_sampling(app, o.generate);
   add_precision(app, o.precision);
   add_quantize(app, o.quantize);
+  add_accelerator(app, o.accelerator);
   if (!parse(app, arguments)) return 0;
   TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const int64_t positions = std::min(o.context, text.config().max_positions);
   o.generate.max_new_tokens =
       std::min(o.generate.max_new_tokens, std::max<int64_t>(1, positions / 2));
   text.set_stops(o.generate);
-  text.load(o.precision, positions);
+  text.load(parse_accelerator(o.accelerator), o.precision, positions);
   talk(text, o);
   return 0;
 }

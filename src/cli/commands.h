@@ -19,6 +19,7 @@ int evaluate(const Arguments& arguments);
 int merge_lora(const Arguments& arguments);
 int convert(const Arguments& arguments);
 int demo(const Arguments& arguments);
+int doctor(const Arguments& arguments);
 
 struct Command {
   const char* name;

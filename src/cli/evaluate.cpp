@@ -19,6 +19,7 @@ namespace {
 
 struct Options {
   std::string folder, base, data, precision, quantize;
+  std::string accelerator = "auto";
   Recipe recipe = defaults_of(Task::finetune_full);
   int64_t max_seq_length = 0;  // 0: what the model can
   bool json = false;
@@ -134,6 +135,7 @@ int evaluate(const Arguments& arguments) {
       ->check(number(1));
   add_precision(app, o.precision);
   add_quantize(app, o.quantize);
+  add_accelerator(app, o.accelerator);
   app.add_flag("--json", o.json, "print JSON");
   if (!parse(app, arguments)) return 0;
   name_data(o);
@@ -141,7 +143,8 @@ int evaluate(const Arguments& arguments) {
   const RunInputs in = inputs_of(o, files);
   const int64_t batch = std::min(r.micro_batch_size, in.data.train.size());
   InferenceOptions options;
-  options.precision = inference_precision(o.precision, files.config);
+  options.device = parse_accelerator(o.accelerator);
+  options.precision = inference_precision(o.precision, files.config, options.device);
   options.limits = limits_of(in.data.train, batch, batch_options(r, in));
   tell_quantize(files);
   LoadedModel loaded(files, options);

@@ -18,6 +18,7 @@ struct Options {
   std::string prompt_style;
   int64_t num_samples = 1;
   std::string precision;
+  std::string accelerator = "auto";
   GenerateOptions generate;
 };
 
@@ -32,7 +33,8 @@ void run(Options o) {
   const bool cut = o.generate.max_new_tokens > room;
   if (cut) o.generate.max_new_tokens = room;
   text.set_stops(o.generate);
-  text.load(o.precision, std::ssize(prompt) + o.generate.max_new_tokens);
+  text.load(parse_accelerator(o.accelerator), o.precision,
+            std::ssize(prompt) + o.generate.max_new_tokens);
 
   for (int64_t i = 0; i < o.num_samples; ++i) {
     o.generate.sample = static_cast<uint64_t>(i);
@@ -68,6 +70,7 @@ int generate(const Arguments& arguments) {
   add_sampling(app, o.generate);
   add_precision(app, o.precision);
   add_quantize(app, o.quantize);
+  add_accelerator(app, o.accelerator);
   if (!parse(app, arguments)) return 0;
   run(o);
   return 0;

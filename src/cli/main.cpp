@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/version.h"
+#include "tensor/device.h"
 
 namespace capstan::cli {
 namespace {
@@ -26,6 +27,7 @@ constexpr std::array kCommands = {
     Command{"chat", "talk with a model", chat},
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
     Command{"merge_lora", "fold an adapter into its model", merge_lora},
+    Command{"doctor", "what this machine can do for a run, and what is wrong with it", doctor},
     Command{"convert", "write a model in another type, or in other files", convert},
 };
 
@@ -60,7 +62,8 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (words[0] == "--version") {
-    fmt::print("capstan {} ({}), devices: cpu, sim\n", CAPSTAN_VERSION, CAPSTAN_COMMIT);
+    fmt::print("capstan {} ({}), devices: cpu, {}sim\n", CAPSTAN_VERSION, CAPSTAN_COMMIT,
+               kWithCuda ? "cuda, " : "");
     return 0;
   }
   std::string names;

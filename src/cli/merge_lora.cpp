@@ -8,6 +8,7 @@
 #include "cli/text_model.h"
 #include "data/tokenizer_folder.h"
 #include "train/certificate.h"
+#include "train/fit.h"
 
 namespace capstan::cli {
 namespace {
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string name, base, out, quantize, prompts_file;
+  std::string accelerator = "auto";
   std::vector<std::string> prompts;
 };
 
@@ -115,25 +117,42 @@ MergeRecord record_of(const ModelFiles& files, size_t random_prompts) {
           .random_prompts = static_cast<int64_t>(random_prompts)};
 }
 
+// Merging computes little, and in f32 a model may be larger than a GPU: auto takes the GPU only
+// where both fit there, the model with its adapter and the merged one.
+Device device_for(const Options& o, const ModelFiles& files, const std::vector<Prompt>& prompts) {
+  const Device device = parse_accelerator(o.accelerator);
+  if (o.accelerator != "auto" || device == Device::cpu) return device;
+  InferenceOptions merged = options_for(prompts, files.config, device);
+  merged.model = files.config;
+  InferenceOptions merging = options_of(files, merged);
+  merging.merge = true;
+  const int64_t needed =
+      std::max(Inference::plan(merged).total_bytes, Inference::plan(merging).total_bytes);
+  if (needed <= available_memory(device)) return device;
+  log::info("in f32 the model does not fit on the GPU: it is merged and compared on the CPU");
+  return Device::cpu;
+}
+
 // Writes, reads back and compares under another name; the folder has its own once that holds.
 void merge(const Options& o, const ModelFiles& files) {
   const std::vector<Prompt> prompts = prompts_of(o, files);
   const auto given = static_cast<size_t>(std::count_if(
       prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.text.empty(); }));
   tell_what_into(files);
+  const Device device = device_for(o, files, prompts);
   NewFolder folder(o.out);
   Logits expected;
   Manifest sums;
   {
-    InferenceOptions options = options_for(prompts, files.config);
+    InferenceOptions options = options_for(prompts, files.config, device);
     options.merge = true;
     LoadedModel loaded(files, options);
     expected = logits_of(loaded.model(), prompts);
     sums = write_files(files, loaded.model(), folder.path());
   }
   const DType dtype = files.config.dtype;
-  const Certificate certificate =
-      certify(find_model(folder.path().string()), prompts, expected, allowed_difference(dtype));
+  const Certificate certificate = certify(find_model(folder.path().string()), prompts, expected,
+                                          allowed_difference(dtype), device);
   report(certificate, prompts);
   require(certificate.holds(), Fault::file,
           "{}: is not written: the merged model's logits differ by {:.2g} from those of model and "
@@ -163,6 +182,11 @@ int merge_lora(const Arguments& arguments) {
   app.add_option("--base_model", o.base, "folder of its model; else as the adapter says");
   app.add_option("--out_dir", o.out, "folder to write; else the adapter's own with -merged");
   add_quantize(app, o.quantize);
+  app.add_option("--accelerator", o.accelerator,
+                 "what merges and compares, both in f32; auto is a GPU where the model fits on it "
+                 "in f32, else the CPU")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "gpu"}));
   app.add_option("--prompt", o.prompts, "to compare on, besides random ones; may be given again")
       ->allow_extra_args(false);
   app.add_option("--prompts", o.prompts_file, "a file of such prompts, one per line");

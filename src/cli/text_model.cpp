@@ -75,9 +75,10 @@ void TextModel::set_stops(GenerateOptions& options) const {
       if (const auto id = tokenizer_->id_of(piece.text)) options.stop_ids.push_back(*id);
 }
 
-void TextModel::load(const std::string& precision, int64_t positions) {
+void TextModel::load(Device device, const std::string& precision, int64_t positions) {
   InferenceOptions options;
-  options.precision = inference_precision(precision, config());
+  options.device = device;
+  options.precision = inference_precision(precision, config(), device);
   options.positions = positions;
   tell_quantize(files_);
   loaded_ = std::make_unique<LoadedModel>(files_, options);

@@ -36,8 +36,8 @@ class TextModel {
   // What ends an answer.
   void set_stops(GenerateOptions& options) const;
 
-  // Loads the weights, with room for texts of so many tokens.
-  void load(const std::string& precision, int64_t positions);
+  // Loads the weights to the device, with room for texts of so many tokens.
+  void load(Device device, const std::string& precision, int64_t positions);
   int64_t capacity() { return loaded_->model().decoder().capacity(); }
   // Generates, and prints the text as it comes.
   std::vector<int32_t> stream(std::span<const int32_t> prompt, const GenerateOptions& options);

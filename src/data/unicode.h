@@ -16,6 +16,8 @@ namespace capstan::unicode {
 // is there. The functions below may be called after that only.
 void require_available(std::string_view what, std::string_view where);
 
+std::string version();  // of ICU: "72.1"; "" without it
+
 // Bits of a character's classes.
 inline constexpr uint8_t kLetter = 1;        // general category L
 inline constexpr uint8_t kNumber = 2;        // N

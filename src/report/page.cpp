@@ -198,6 +198,9 @@ std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows
     s += "<section>\n<figure>" + chart_svg(loss_chart(rows, "Loss")) + "</figure>\n</section>\n";
   s += section("The run", numbers(r));
   if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
+  if (r.gpu)
+    s += section("The GPU, as the card counts",
+                 gpu_html(*r.gpu, r.memory.planned_bytes, r.memory.measured_bytes));
   if (!r.ops.empty()) s += section("Where the time went", ops(r));
   if (!r.samples.empty()) s += section("What it writes", samples(r));
   if (!r.recipe.empty())

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "report/gpu_monitor.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -57,6 +58,7 @@ struct RunSummary {
   MemoryUse memory = {};       // of the device
   MemoryUse host_memory = {};  // that a GPU uses
   int64_t process_bytes = 0;   // peak_resident_bytes
+  std::optional<GpuUse> gpu = {};  // GpuMonitor::use
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
   std::string checkpoint = {};  // folder

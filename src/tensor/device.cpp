@@ -1,5 +1,6 @@
 #include "tensor/device.h"
 
+#include "base/error.h"
 #include "tensor/cuda/calls.h"
 
 namespace capstan {
@@ -21,6 +22,20 @@ bool cuda_present(std::string_view* why_not) {
   return present;
 }
 
+Device parse_accelerator(std::string_view name) {
+  if (name == "auto") return cuda_present() ? Device::cuda : Device::cpu;
+  if (name == "cpu") return Device::cpu;
+  require(name == "cuda" || name == "gpu", Fault::usage,
+          "accelerator: '{}' is not one of auto, cpu, cuda, gpu", name);
+  return Device::cuda;
+}
+
+void require_present(Device device) {
+  std::string_view why;
+  require(device != Device::cuda || cuda_present(&why), Fault::device,
+          "accelerator: cuda was asked for, and cannot be used: {}; use --accelerator cpu", why);
+}
+
 std::string device_name(Device device) {
   if constexpr (kWithCuda)
     if (device == Device::cuda) return cuda::device_name();
@@ -30,6 +45,12 @@ std::string device_name(Device device) {
 int64_t free_device_memory() {
   if constexpr (kWithCuda) return cuda::free_memory();
   return 0;
+}
+
+std::optional<CudaFacts> cuda_facts() {
+  if constexpr (kWithCuda)
+    if (cuda_present()) return cuda::facts();
+  return std::nullopt;
 }
 
 }  // namespace capstan

@@ -53,7 +53,8 @@ std::vector<Prompt> random_prompts(const ModelConfig& config) {
   return prompts;
 }
 
-InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConfig& config) {
+InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConfig& config,
+                             Device device) {
   int64_t longest = 0, tokens = 0;
   for (const Prompt& p : prompts) {
     longest = std::max(longest, std::ssize(p.tokens));
@@ -67,6 +68,7 @@ InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConf
           "fewer or shorter prompts",
           tokens, prompts.size(), format_bytes(bytes), format_bytes(available));
   InferenceOptions options;
+  options.device = device;
   options.precision = Precision::f32_true;
   options.limits = {.tokens = longest, .documents = 1, .longest = longest};
   options.logits = true;
@@ -109,8 +111,8 @@ Certificate compare(const Logits& found, const Logits& expected, int64_t vocab, 
 }
 
 Certificate certify(const ModelFiles& model, const std::vector<Prompt>& prompts,
-                    const Logits& expected, double allowed) {
-  LoadedModel loaded(model, options_for(prompts, model.config));
+                    const Logits& expected, double allowed, Device device) {
+  LoadedModel loaded(model, options_for(prompts, model.config, device));
   return compare(logits_of(loaded.model(), prompts), expected, model.config.vocab, allowed);
 }
 

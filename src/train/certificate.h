@@ -19,9 +19,11 @@ struct Prompt {
 // Four prompts of 24 tokens, or of what the model can; the same for the same vocabulary.
 std::vector<Prompt> random_prompts(const ModelConfig& config);
 
-// What a model must be loaded with for the logits of these prompts: in f32, with room for the
-// longest. Throws Fault::does_not_fit where the logits, which are kept, would not fit in memory.
-InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConfig& config);
+// What a model must be loaded with for the logits of these prompts: in f32 (which is f32 on a GPU,
+// too), with room for the longest. Throws Fault::does_not_fit where the logits, which are kept on
+// the host, would not fit in memory.
+InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConfig& config,
+                             Device device = Device::cpu);
 
 using Logits = std::vector<std::vector<float>>;  // of each prompt: [tokens, vocab]
 Logits logits_of(Inference& model, const std::vector<Prompt>& prompts);
@@ -45,9 +47,10 @@ struct Certificate {
 
 Certificate compare(const Logits& found, const Logits& expected, int64_t vocab, double allowed);
 
-// Loads the model, checking its files where Capstan wrote them, and compares.
+// Loads the model, checking its files where Capstan wrote them, and compares. On the device that
+// the expected logits are of, the difference is that of the weights alone.
 Certificate certify(const ModelFiles& model, const std::vector<Prompt>& prompts,
-                    const Logits& expected, double allowed);
+                    const Logits& expected, double allowed, Device device = Device::cpu);
 
 // What rounding explains: of merged weights once more to the type that they are stored in, and of
 // sums in f32 that are taken in another order.

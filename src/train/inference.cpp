@@ -1,5 +1,7 @@
 #include "train/inference.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -16,23 +18,43 @@ int64_t longest_of(const InferenceOptions& o) {
   return std::max({o.limits.longest, o.positions, int64_t{1}});
 }
 
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
+
+// The words for what would need less, or would not need this device.
+std::string way_out(const InferenceOptions& o) {
+  const bool narrower = !o.merge && o.precision != Precision::bf16_true;
+  if (o.device == Device::cpu)
+    return narrower ? "--precision bf16-true and a shorter text or batch need less"
+                    : "A shorter text or batch needs less";
+  std::vector<std::string_view> ways;
+  if (narrower) ways.push_back("--precision bf16-true");
+  if (!o.merge && o.quantize == Quantize::none) ways.push_back("--quantize bnb.nf4");
+  ways.push_back("a shorter text or batch");
+  return fmt::format(
+      "Less is needed with: {}; --accelerator cpu uses this machine's memory, {} free",
+      fmt::join(ways, " · "), bytes(available_memory(Device::cpu)));
+}
+
 MemoryPlan fitting_plan(const InferenceOptions& options) {
+  require_present(options.device);
   MemoryPlan plan = Inference::plan(options);
-  const int64_t available = available_memory();
-  require(plan.total_bytes <= available, Fault::does_not_fit,
-          "does not fit: needs {}, {} free. {} less",
-          format_bytes(static_cast<double>(plan.total_bytes)),
-          format_bytes(static_cast<double>(available)),
-          options.merge || options.precision == Precision::bf16_true
-              ? "A shorter text or batch needs"
-              : "--precision bf16-true and a shorter text or batch need");
+  require_fit(options, plan.total_bytes, available_memory(options.device));
   return plan;
 }
 
 }  // namespace
 
-Precision inference_precision(const std::string& asked, const ModelConfig& model) {
-  if (asked.empty()) return model.dtype == DType::bf16 ? Precision::bf16_true : Precision::f32_true;
+void require_fit(const InferenceOptions& options, int64_t needed, int64_t available) {
+  require(needed <= available, Fault::does_not_fit, "does not fit: needs {}{}, {} free. {}",
+          bytes(needed), options.device == Device::cuda ? " on the GPU" : "", bytes(available),
+          way_out(options));
+}
+
+Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device) {
+  const bool narrow = device == Device::cuda || model.dtype == DType::bf16;
+  if (asked.empty()) return narrow ? Precision::bf16_true : Precision::f32_true;
   const Precision precision = parse_precision(asked);
   require(precision != Precision::bf16_mixed, Fault::usage,
           "precision: bf16-mixed is for training; use bf16-true or 32-true");
@@ -57,7 +79,7 @@ Inference::Inference(Queue& q, const InferenceOptions& o)
 
 MemoryPlan Inference::plan(const InferenceOptions& options) {
   Arena arena;
-  Queue q(Device::sim, arena);
+  Queue q(Device::sim, arena, {.device = options.device});
   Inference inference(q, options);
   inference.rehearse();
   return arena.plan();
@@ -118,16 +140,18 @@ Evaluation Inference::evaluate(MicroBatches& data) {
   return {q_.value<double>(loss_), data.targets()};
 }
 
-LoadedModel::LoadedModel(const ModelFiles& files, InferenceOptions options)
-    : plan_([&] {
-        options.model = files.config;
-        if (files.adapter) options.lora = files.adapter->lora;
-        options.quantize = files.quantize;
-        return fitting_plan(options);
-      }()),
-      arena_(plan_),
-      queue_(Device::cpu, arena_),
-      model_(queue_, options) {
+InferenceOptions options_of(const ModelFiles& files, InferenceOptions options) {
+  options.model = files.config;
+  if (files.adapter) options.lora = files.adapter->lora;
+  options.quantize = files.quantize;
+  return options;
+}
+
+LoadedModel::LoadedModel(const ModelFiles& files, const InferenceOptions& options)
+    : plan_(fitting_plan(options_of(files, options))),
+      arena_(plan_, options.device),
+      queue_(options.device, arena_),
+      model_(queue_, options_of(files, options)) {
   verify_if_ours(files.base);
   if (files.adapter) verify_if_ours(files.folder);
   load_parameters(queue_, model_.params(), files.base);

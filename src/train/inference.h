@@ -23,6 +23,7 @@ struct Evaluation {
 };
 
 struct InferenceOptions {
+  Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
   BatchLimits limits;     // of batches to evaluate; without tokens: none
@@ -33,16 +34,17 @@ struct InferenceOptions {
   bool merge = false;                  // the adapter will be merged
 };
 
-// What a checkpoint is used in when nobody says: bf16 for one in bf16, else f32 (bf16 would drop
-// three bits of an f16). Throws Fault::usage for precisions that are for training.
-Precision inference_precision(const std::string& asked, const ModelConfig& model);
+// What a checkpoint is used in when nobody says: on a GPU bf16, as LitGPT has it and as training
+// computes there; on a CPU bf16 for one in bf16, else f32 (bf16 would drop three bits of an f16).
+// Throws Fault::usage for precisions that are for training.
+Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device);
 
 // A model that is used and not trained, on one device. All memory is taken by the constructor and
 // within the phases "evaluate", "logits", "decode" and "merge", from the plan.
 class Inference {
  public:
   Inference(Queue& q, const InferenceOptions& options);
-  // The program run on `sim`.
+  // The program run on `sim`, as on options.device.
   static MemoryPlan plan(const InferenceOptions& options);
 
   Parameters& params() { return params_; }
@@ -68,11 +70,19 @@ class Inference {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// A model loaded for use, with its adapter where it has one: plans, refuses what does not fit,
-// loads. The options' model, lora and quantize are taken from the files.
+// Throws Fault::does_not_fit unless so many bytes are available, naming the space and what would
+// need less of it.
+void require_fit(const InferenceOptions& options, int64_t needed, int64_t available);
+
+// options with the model, lora and quantize that the files have.
+InferenceOptions options_of(const ModelFiles& files, InferenceOptions options);
+
+// A model loaded for use, with its adapter where it has one: plans, refuses what does not fit on
+// options.device (Fault::does_not_fit) or a device that is not there (Fault::device), and loads,
+// tensor by tensor. The options' model, lora and quantize are taken from the files.
 class LoadedModel {
  public:
-  LoadedModel(const ModelFiles& files, InferenceOptions options);
+  LoadedModel(const ModelFiles& files, const InferenceOptions& options);
 
   Queue& queue() { return queue_; }
   Inference& model() { return model_; }

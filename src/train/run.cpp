@@ -102,6 +102,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
       options_(options_of(recipe, task, inputs_, example_)),
+      gpu_(options_.device),
       plan_(plan_of(options_, recipe.micro_batch_size)),
       arena_(plan_.device, options_.device),
       host_(plan_.host, Arena::Pinned{}),
@@ -148,6 +149,7 @@ void TrainingRun::rehearse() {
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
   rehearse_save();
+  gpu_.setup_done();
 }
 
 std::optional<double> TrainingRun::validate() {
@@ -232,6 +234,7 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
   const int64_t iterations = length_.iterations(step_);
   const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
   if (is_logged(iterations, r.micro_batches) || evaluated) {
+    gpu_.sample();
     MetricsRow row{.epoch = length_.epoch_after(step_ - 1),
                    .iter = iterations,
                    .step = step_,
@@ -352,6 +355,7 @@ RunSummary TrainingRun::summary() const {
   s.memory = memory_use(plan_.device, arena_);
   s.host_memory = memory_use(plan_.host, host_);
   s.process_bytes = peak_resident_bytes();
+  s.gpu = gpu_.use(context_bytes_);
   s.first_loss = first_loss_;
   s.last_loss = last_loss_;
   s.val_loss = val_loss_;
@@ -365,7 +369,9 @@ RunSummary TrainingRun::summary() const {
 
 std::string TrainingRun::report() const {
   const RunSummary s = summary();
-  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + "\n" + op_table_;
+  const std::string gpu =
+      s.gpu ? "\n" + gpu_table(*s.gpu, s.memory.planned_bytes, s.memory.measured_bytes) : "";
+  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" + op_table_;
 }
 
 }  // namespace capstan

@@ -107,7 +107,9 @@ class TrainingRun {
   RunLength length_;
   std::optional<ExamplePrompt> example_;  // what samples are made from
   TrainOptions options_;
+  GpuMonitor gpu_;  // before the GPU is first used
   RunPlan plan_;
+  int64_t context_bytes_ = gpu_.process_bytes();  // before the plan is allocated
   Arena arena_, host_;
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;

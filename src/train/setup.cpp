@@ -119,11 +119,6 @@ const PromptStyle* style_to_record(const RunInputs& in) {
   return nullptr;
 }
 
-Device device_of(const Recipe& r) {
-  const bool named = r.accelerator == "cuda" || r.accelerator == "gpu";
-  return named || (r.accelerator == "auto" && cuda_present()) ? Device::cuda : Device::cpu;
-}
-
 }  // namespace
 
 ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
@@ -217,7 +212,7 @@ RunInputs find_inputs(const Recipe& r, Task task) {
 TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o;
   o.model = model;
-  o.device = device_of(r);
+  o.device = parse_accelerator(r.accelerator);
   o.staging = r.save_async;
   // As LitGPT: bf16-mixed where the device is made for it.
   const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;

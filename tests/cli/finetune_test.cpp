@@ -150,20 +150,22 @@ TEST_F(Finetune, LoggersThatAreServicesAreRefusedWithThoseThatAreThere) {
 }
 
 TEST_F(Finetune, AnEvaluationCountsEveryTokenOnce) {
-  const Outcome o = run({"evaluate", "tiny/final", "--data=data.jsonl", "--json"});
+  const auto evaluate = [&](const std::string& data, const char* batch) {
+    return run(
+        {"evaluate", "tiny/final", "--data=" + data, "--json", "--precision=32-true", batch});
+  };
+  const Outcome o = evaluate("data.jsonl", "--batch_size=8");
   ASSERT_EQ(o.code, 0) << o.err;
   const auto all = nlohmann::json::parse(o.out);
   EXPECT_EQ(all["samples"], 30);
   EXPECT_NEAR(all["perplexity"].get<double>(), std::exp(all["loss"].get<double>()), 1e-9);
   // However it is cut into batches.
   for (const char* batch : {"--batch_size=1", "--batch_size=7", "--batch_size=100"}) {
-    const auto other = nlohmann::json::parse(
-        run({"evaluate", "tiny/final", "--data=data.jsonl", "--json", batch}).out);
+    const auto other = nlohmann::json::parse(evaluate("data.jsonl", batch).out);
     EXPECT_EQ(other["tokens"], all["tokens"]);
     EXPECT_NEAR(other["loss"].get<double>(), all["loss"].get<double>(), 1e-5);
   }
-  const auto text =
-      nlohmann::json::parse(run({"evaluate", "tiny/final", "--data=text.txt", "--json"}).out);
+  const auto text = nlohmann::json::parse(evaluate("text.txt", "--batch_size=8").out);
   EXPECT_EQ(text["tokens"], fs::file_size(at("text.txt")) + 1) << "all bytes and the end";
   expect_refused(4, {"evaluate", "tiny/final", "--data=none.txt"}, {"none.txt"});
 }

@@ -36,7 +36,9 @@ class Lora : public Cli {
     return words;
   }
   double loss_of(const std::string& model, const Words& more = {}) const {
-    Words words = {"evaluate", model, "--data=data.jsonl", "--data.prompt_style=alpaca", "--json"};
+    Words words = {
+        "evaluate", model, "--data=data.jsonl", "--data.prompt_style=alpaca", "--precision=32-true",
+        "--json"};
     words.insert(words.end(), more.begin(), more.end());
     const Outcome o = run(words);
     EXPECT_EQ(o.code, 0) << o.err;

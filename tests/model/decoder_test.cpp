@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "ops/reference.h"
 #include "support/message_of.h"
 
 namespace capstan {
@@ -115,7 +116,7 @@ ModelConfig small_config() {
   return c;
 }
 
-class Generate : public testing::Test {
+class Generate : public test::OnEveryDevice {
  protected:
   static constexpr int64_t kCapacity = 24;
 
@@ -130,15 +131,16 @@ class Generate : public testing::Test {
             .stop_sequences = {}};
   }
 
-  Arena arena_{Arena::Heap{}};
-  Queue q_{Device::cpu, arena_};
   Parameters params_{arena_, make_spec(small_config()), Precision::f32_true, Gradients::none};
   Transformer model_{q_, params_, Recompute::none, kCapacity};
   Decoder decoder{q_, model_, kCapacity, 4};
   std::vector<int32_t> prompt = {3, 1, 4, 1, 5};
 };
 
-TEST_F(Generate, MakesAsManyTokensAsAsked) {
+INSTANTIATE_TEST_SUITE_P(Model, Generate, testing::ValuesIn(test::devices_present()),
+                         test::device_name);
+
+TEST_P(Generate, MakesAsManyTokensAsAsked) {
   for (const int64_t n : {0, 1, 7}) {
     GenerateOptions o = sampled(1, 0);
     o.max_new_tokens = n;
@@ -146,21 +148,21 @@ TEST_F(Generate, MakesAsManyTokensAsAsked) {
   }
 }
 
-TEST_F(Generate, DependsOnSeedAndSampleAlone) {
+TEST_P(Generate, DependsOnSeedAndSampleAlone) {
   const auto first = run(sampled(1, 0));
   EXPECT_NE(run(sampled(2, 0)), first);
   EXPECT_NE(run(sampled(1, 1)), first);
   EXPECT_EQ(run(sampled(1, 0)), first);  // though the cache held another text
 }
 
-TEST_F(Generate, AShorterRunIsTheBeginningOfALongerOne) {
+TEST_P(Generate, AShorterRunIsTheBeginningOfALongerOne) {
   const auto all = run(sampled(1, 0));
   GenerateOptions o = sampled(1, 0);
   o.max_new_tokens = 5;
   EXPECT_EQ(run(o), std::vector<int32_t>(all.begin(), all.begin() + 5));
 }
 
-TEST_F(Generate, EndsBeforeTheFirstStopId) {
+TEST_P(Generate, EndsBeforeTheFirstStopId) {
   const auto all = run(sampled(1, 0));
   for (const int32_t stop : all) {
     GenerateOptions o = sampled(1, 0);
@@ -170,7 +172,7 @@ TEST_F(Generate, EndsBeforeTheFirstStopId) {
   }
 }
 
-TEST_F(Generate, EndsWhenTheCacheIsFull) {
+TEST_P(Generate, EndsWhenTheCacheIsFull) {
   GenerateOptions o = sampled(1, 0);
   o.max_new_tokens = 1000;
   // The last token is chosen from a full cache and need not be put into it.
@@ -178,7 +180,7 @@ TEST_F(Generate, EndsWhenTheCacheIsFull) {
   EXPECT_EQ(decoder.length(), kCapacity);
 }
 
-TEST_F(Generate, ShowsEachTokenAsItComes) {
+TEST_P(Generate, ShowsEachTokenAsItComes) {
   std::vector<int32_t> seen;
   const auto all = generate(q_, decoder, prompt, sampled(1, 0), [&](int32_t t) {
     // It has not been fed yet: the cache holds the prompt and the tokens before.
@@ -188,13 +190,13 @@ TEST_F(Generate, ShowsEachTokenAsItComes) {
   EXPECT_EQ(seen, all);
 }
 
-TEST_F(Generate, DoesNotShowTheStopId) {
+TEST_P(Generate, DoesNotShowTheStopId) {
   GenerateOptions o = sampled(1, 0);
   o.stop_ids = {run(o).front()};
   generate(q_, decoder, prompt, o, [](int32_t t) { ADD_FAILURE() << "saw " << t; });
 }
 
-TEST_F(Generate, AtZeroTemperatureFollowsTheLargestLogit) {
+TEST_P(Generate, AtZeroTemperatureFollowsTheLargestLogit) {
   GenerateOptions o = sampled(1, 0);
   o.sampling.temperature = 0;
   std::vector<int32_t> text = prompt;
@@ -206,13 +208,13 @@ TEST_F(Generate, AtZeroTemperatureFollowsTheLargestLogit) {
   }
 }
 
-TEST_F(Generate, APromptLongerThanTheCacheIsAnErrorOfTheUser) {
+TEST_P(Generate, APromptLongerThanTheCacheIsAnErrorOfTheUser) {
   prompt.assign(kCapacity + 1, 2);
   EXPECT_EQ(message_of(Fault::usage, [&] { run(sampled(1, 0)); }),
             "25 tokens do not fit: the cache holds 24 positions and has 0");
 }
 
-TEST_F(Generate, ATokenOutsideTheVocabularyIsAnErrorOfTheUser) {
+TEST_P(Generate, ATokenOutsideTheVocabularyIsAnErrorOfTheUser) {
   for (const int32_t id : {-1, 29}) {
     prompt[2] = id;
     EXPECT_NE(message_of(Fault::usage, [&] { run(sampled(1, 0)); }).find("vocabulary of 29"),

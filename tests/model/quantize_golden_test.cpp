@@ -8,17 +8,25 @@
 #include "checkpoint/safetensors.h"
 #include "model/parameters.h"
 #include "ops/quantize.h"
+#include "ops/reference.h"
 
 namespace capstan {
 namespace {
 
-class QuantizeGolden : public testing::TestWithParam<std::tuple<std::string, Quantize>> {
+class QuantizeGolden : public testing::TestWithParam<std::tuple<std::string, Quantize, Device>> {
  protected:
   SafetensorsFile file_{std::filesystem::path(CAPSTAN_SOURCE_DIR) /
                         "tests/golden_lora/quantize.safetensors"};
-  Arena arena_{Arena::Heap{}};
-  Queue q_{Device::cpu, arena_};
+  Arena arena_{Arena::Heap{}, std::get<2>(GetParam())};
+  Queue q_{std::get<2>(GetParam()), arena_};
 
+  template <class T>
+  std::vector<T> all(const Tensor& t) {
+    std::vector<T> v(static_cast<size_t>(t.numel()));
+    t.as<T>();  // checks the type
+    q_.download(v.data(), t);
+    return v;
+  }
   template <class T>
   std::vector<T> raw(const std::string& name) const {
     const StoredTensor* t = file_.header().find(name);
@@ -28,11 +36,6 @@ class QuantizeGolden : public testing::TestWithParam<std::tuple<std::string, Qua
     return v;
   }
 };
-
-template <class T>
-std::vector<T> all(const Tensor& t) {
-  return {t.as<T>(), t.as<T>() + t.numel()};
-}
 
 // FP4 has two zeros, 0 and 8, of which bitsandbytes may take either.
 std::vector<uint8_t> one_zero(std::vector<uint8_t> packed, bool fp4) {
@@ -45,7 +48,7 @@ std::vector<uint8_t> one_zero(std::vector<uint8_t> packed, bool fp4) {
 }
 
 TEST_P(QuantizeGolden, BitForBit) {
-  const auto& [name, kind] = GetParam();
+  const auto& [name, kind, device] = GetParam();
   const std::string prefix = name + std::string(name_of(kind)).replace(0, 4, ".") + ".";
   auto x = raw<bf16>(name + ".x");
   const int64_t rows = name == "large" ? 131 : 7, cols = name == "large" ? 127 : 100;
@@ -70,15 +73,16 @@ TEST_P(QuantizeGolden, BitForBit) {
   } else {
     // The offset is a mean, which torch sums in f32 and in an order of its own.
     const auto offset = raw<float>(prefix + "offset");
-    float& ours = scale->as<float>()[s.scale - 1];
-    EXPECT_NEAR(ours, offset[0], 4e-7 * offset[0]);
+    auto ours = all<float>(scale);
+    EXPECT_NEAR(ours.back(), offset[0], 4e-7 * offset[0]);
     EXPECT_EQ(all<uint8_t>(absmax), raw<uint8_t>(prefix + "absmax"));
     const auto scales = raw<float>(prefix + "scale");
     for (size_t i = 0; i < scales.size(); ++i) {
-      EXPECT_NEAR(scale->as<float>()[i], scales[i], 4e-7 * offset[0]);
-      scale->as<float>()[i] = scales[i];
+      EXPECT_NEAR(ours[i], scales[i], 4e-7 * offset[0]);
+      ours[i] = scales[i];
     }
-    ours = offset[0];  // from the same scales the same values
+    ours.back() = offset[0];  // from the same scales the same values
+    q_.upload(scale, ours.data());
   }
   const auto values = raw<float>(prefix + "values");
   const auto n = static_cast<int64_t>(values.size()) / cols;
@@ -113,7 +117,14 @@ INSTANTIATE_TEST_SUITE_P(Bitsandbytes, QuantizeGolden,
                          testing::Combine(testing::Values("large", "small"),
                                           testing::Values(Quantize::nf4, Quantize::nf4_dq,
                                                           Quantize::fp4, Quantize::fp4_dq,
-                                                          Quantize::int8)));
+                                                          Quantize::int8),
+                                          testing::ValuesIn(test::devices_present())),
+                         [](const auto& suite) {
+                           std::string kind(name_of(std::get<1>(suite.param)).substr(4));
+                           std::replace(kind.begin(), kind.end(), '-', '_');
+                           return fmt::format("{}_{}_{}", std::get<0>(suite.param), kind,
+                                              name_of(std::get<2>(suite.param)));
+                         });
 
 ModelConfig small_config() {
   ModelConfig c;

@@ -58,7 +58,10 @@ struct Adapted {
   Inference model;
 
   Adapted(const fs::path& base, const InferenceOptions& options)
-      : plan(Inference::plan(options)), arena(plan), q(Device::cpu, arena), model(q, options) {
+      : plan(Inference::plan(options)),
+        arena(plan, options.device),
+        q(options.device, arena),
+        model(q, options) {
     load_parameters(q, model.params(), base);
     model.params().initialize_adapters(q, 3);
     for (int i = 0; i < model.params().count(); ++i)
@@ -70,14 +73,16 @@ struct Adapted {
 };
 
 InferenceOptions adapted_options(const std::vector<Prompt>& prompts, const ModelConfig& config,
-                                 Quantize quantize) {
-  InferenceOptions o = options_for(prompts, config);
+                                 Quantize quantize, Device device = Device::cpu) {
+  InferenceOptions o = options_for(prompts, config, device);
   o.model = config;
   o.lora = every_map();
   o.quantize = quantize;
   o.merge = true;
   return o;
 }
+
+CAPSTAN_ON_EVERY_DEVICE(CertificateOn);
 
 TEST(Certificate, RandomPromptsAreTheModels) {
   ModelConfig config = small_config();
@@ -91,11 +96,11 @@ TEST(Certificate, RandomPromptsAreTheModels) {
   EXPECT_NE(prompts[0].tokens, prompts[1].tokens);
 }
 
-TEST(Certificate, LogitsAreThoseOfDecodingAtEveryPosition) {
+TEST_P(CertificateOn, LogitsAreThoseOfDecodingAtEveryPosition) {
   const TempFolder folder;
   write_base(folder.path() / "base", small_config());
   const Prompt prompt{"", {1, 2, 3, 4, 5, 6, 66}};
-  InferenceOptions options = options_for({prompt}, small_config());
+  InferenceOptions options = options_for({prompt}, small_config(), GetParam());
   options.positions = 8;
   LoadedModel loaded(find_model((folder.path() / "base").string()), options);
   const std::vector<float> all = loaded.model().logits(prompt.tokens);
@@ -109,7 +114,7 @@ TEST(Certificate, LogitsAreThoseOfDecodingAtEveryPosition) {
       std::string::npos);
 }
 
-TEST(Certificate, AChangedWeightFails) {
+TEST_P(CertificateOn, AChangedWeightFails) {
   const TempFolder folder;
   const ModelConfig config = small_config();
   const auto at = [&](const char* name) { return (folder.path() / name).string(); };
@@ -122,15 +127,16 @@ TEST(Certificate, AChangedWeightFails) {
   const auto prompts = random_prompts(config);
   Logits expected;
   {
-    LoadedModel loaded(find_model(at("base")), options_for(prompts, config));
+    LoadedModel loaded(find_model(at("base")), options_for(prompts, config, GetParam()));
     expected = logits_of(loaded.model(), prompts);
   }
   const double allowed = allowed_difference(DType::f32);
-  const Certificate same = certify(find_model(at("base")), prompts, expected, allowed);
+  const Certificate same = certify(find_model(at("base")), prompts, expected, allowed, GetParam());
   EXPECT_TRUE(same.holds());
   EXPECT_EQ(same.largest(), 0);
   EXPECT_EQ(same.same_next(), 4);
-  const Certificate changed = certify(find_model(at("changed")), prompts, expected, allowed);
+  const Certificate changed =
+      certify(find_model(at("changed")), prompts, expected, allowed, GetParam());
   EXPECT_FALSE(changed.holds()) << changed.largest();
 }
 
@@ -159,7 +165,7 @@ TEST(Certificate, WhatIsNotANumberFails) {
   }
 }
 
-TEST(Certificate, MergesIntoTheValuesThatAQuantizedBaseStandsFor) {
+TEST_P(CertificateOn, MergesIntoTheValuesThatAQuantizedBaseStandsFor) {
   const TempFolder folder;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const ModelConfig config = small_config(dtype);
@@ -171,7 +177,7 @@ TEST(Certificate, MergesIntoTheValuesThatAQuantizedBaseStandsFor) {
     for (const Quantize kind : {Quantize::none, Quantize::nf4, Quantize::nf4_dq, Quantize::fp4,
                                 Quantize::fp4_dq, Quantize::int8}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(kind), name_of(dtype)));
-      Adapted adapted(folder.path() / "base", adapted_options(prompts, config, kind));
+      Adapted adapted(folder.path() / "base", adapted_options(prompts, config, kind, GetParam()));
       const Logits expected = logits_of(adapted.model, prompts);
       fs::remove_all(merged);
       fs::create_directories(merged);
@@ -179,13 +185,13 @@ TEST(Certificate, MergesIntoTheValuesThatAQuantizedBaseStandsFor) {
       EXPECT_EQ(logits_of(adapted.model, prompts), expected) << "merging leaves it as it is";
       EXPECT_EQ(adapted.arena.allocated_bytes(), adapted.plan.total_bytes);
       const ModelFiles files = find_model(merged.string());
-      const Certificate c = certify(files, prompts, expected, allowed);
+      const Certificate c = certify(files, prompts, expected, allowed, GetParam());
       EXPECT_TRUE(c.holds()) << c.largest();
       EXPECT_EQ(c.same_next(), dtype == DType::f32 ? 4 : c.same_next());
       if (!plain) plain = expected;
       // Eight bits may be as near to the original as bf16 is.
       const bool near = kind == Quantize::none || (kind == Quantize::int8 && dtype == DType::bf16);
-      EXPECT_TRUE(near || !certify(files, prompts, *plain, allowed).holds());
+      EXPECT_TRUE(near || !certify(files, prompts, *plain, allowed, GetParam()).holds());
     }
   }
 }

@@ -46,14 +46,19 @@ Dataset ragged(int64_t samples, int64_t vocab) {
   return data;
 }
 
+CAPSTAN_ON_EVERY_DEVICE(Equivalence);
+CAPSTAN_ON_EVERY_DEVICE(Determinism);
+CAPSTAN_ON_EVERY_DEVICE(PlanOn);
+CAPSTAN_ON_EVERY_DEVICE(TrainerOn);
+
 struct LossAndGradients {
   double loss = 0;
   std::map<std::string, Values> gradients;
 };
 
-LossAndGradients compute(const ModelConfig& config, const Dataset& data, int64_t micro_batch,
-                         bool packed, Recompute policy, Precision precision) {
-  Engine e(config, precision, policy);
+LossAndGradients compute(Device device, const ModelConfig& config, const Dataset& data,
+                         int64_t micro_batch, bool packed, Recompute policy, Precision precision) {
+  Engine e(device, config, precision, policy);
   e.params.initialize(e.q, 7);
   MicroBatches micro(data, micro_batch,
                      {.max_seq_length = 32, .vocab = config.vocab, .packed = packed});
@@ -64,22 +69,23 @@ LossAndGradients compute(const ModelConfig& config, const Dataset& data, int64_t
   while (const HostBatch* host = micro.next()) {
     PlainBatch b(host->ids, host->labels, host->starts);
     EXPECT_EQ(b.positions, host->positions);
-    e.model.train(e.q, b.view(config.sliding_window), scale, e.loss);
+    e.model.train(e.q, b.on(e.q, config.sliding_window), scale, e.loss);
   }
   return {e.loss_sum() * scale, e.by_name(true)};
 }
 
-TEST(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
+TEST_P(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
   for (const ModelConfig& config : {small_config(), all_features()}) {
     const Dataset data = ragged(8, config.vocab);
     const LossAndGradients expected =
-        compute(config, data, 8, true, Recompute::none, Precision::f32_true);
+        compute(GetParam(), config, data, 8, true, Recompute::none, Precision::f32_true);
     for (const int64_t micro : {8, 4, 1})
       for (const bool packed : {true, false})
         for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
           SCOPED_TRACE(fmt::format("micro-batches of {}, {}, {}", micro,
                                    packed ? "packed" : "padded", name_of(policy)));
-          const auto found = compute(config, data, micro, packed, policy, Precision::f32_true);
+          const auto found =
+              compute(GetParam(), config, data, micro, packed, policy, Precision::f32_true);
           EXPECT_NEAR(found.loss, expected.loss, 1e-5 * expected.loss);
           for (const auto& [name, v] : expected.gradients)
             EXPECT_LT(error(found.gradients.at(name), v), 1e-5) << name;
@@ -88,22 +94,23 @@ TEST(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
 }
 
 // In bf16 the same values are recomputed bit for bit.
-TEST(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
+TEST_P(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
   const ModelConfig config = all_features();
   const Dataset data = ragged(5, config.vocab);
   for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
-    const auto expected = compute(config, data, 5, true, Recompute::none, precision);
+    const auto expected = compute(GetParam(), config, data, 5, true, Recompute::none, precision);
     for (const auto policy : {Recompute::selective, Recompute::block}) {
-      const auto found = compute(config, data, 5, true, policy, precision);
+      const auto found = compute(GetParam(), config, data, 5, true, policy, precision);
       EXPECT_EQ(found.loss, expected.loss);
       EXPECT_EQ(found.gradients, expected.gradients) << name_of(precision) << name_of(policy);
     }
   }
 }
 
-TrainOptions options_for(const ModelConfig& config, const Dataset& data, Precision precision,
-                         Recompute policy, int64_t micro_batch, bool single) {
+TrainOptions options_for(Device device, const ModelConfig& config, const Dataset& data,
+                         Precision precision, Recompute policy, int64_t micro_batch, bool single) {
   TrainOptions o;
+  o.device = device;
   o.model = config;
   o.precision = precision;
   o.recompute = policy;
@@ -131,8 +138,8 @@ RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_
               int steps) {
   RunResult result;
   result.plan = Trainer::plan(o).device;
-  Arena arena(result.plan);
-  Queue q(Device::cpu, arena);
+  Arena arena(result.plan, o.device);
+  Queue q(o.device, arena);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   Sampler sampler(data.size(), global, 11);
@@ -150,27 +157,27 @@ RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_
     result.losses.push_back(t);
   for (int i = 0; i < trainer.params().count(); ++i) {
     const Tensor w = trainer.params().stored(i);
-    const auto* bytes = static_cast<const std::byte*>(w.raw());
-    result.weights.emplace_back(bytes, bytes + w.nbytes());
+    q.download(result.weights.emplace_back(static_cast<size_t>(w.nbytes())).data(), w);
   }
   result.highest = arena.highest();
   result.allocated = arena.allocated_bytes();
   return result;
 }
 
-TEST(Determinism, TwoRunsAreBitwiseEqual) {
+TEST_P(Determinism, TwoRunsAreBitwiseEqual) {
   const ModelConfig config = all_features();
   const Dataset data = ragged(12, config.vocab);
   for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
-    const auto o = options_for(config, data, precision, Recompute::selective, 2, false);
+    const auto o = options_for(GetParam(), config, data, precision, Recompute::selective, 2, false);
     EXPECT_EQ(run(o, data, 6, 2, 4), run(o, data, 6, 2, 4)) << name_of(precision);
   }
 }
 
-TEST(Determinism, GradientsThatLiveInTheStepChangeNothing) {
+TEST_P(Determinism, GradientsThatLiveInTheStepChangeNothing) {
   const ModelConfig config = all_features();
   const Dataset data = ragged(12, config.vocab);
-  const auto kept = options_for(config, data, Precision::f32_true, Recompute::none, 6, false);
+  const auto kept =
+      options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 6, false);
   auto in_step = kept;
   in_step.single_micro_batch = true;
   EXPECT_EQ(run(kept, data, 6, 6, 4), run(in_step, data, 6, 6, 4));
@@ -187,7 +194,7 @@ std::vector<ModelConfig> every_config() {
   return configs;
 }
 
-TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
+TEST_P(PlanOn, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
   EXPECT_GE(every_config().size(), 8U);
   for (const ModelConfig& config : every_config()) {
     const Dataset data = ragged(6, config.vocab);
@@ -198,7 +205,7 @@ TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
           const int64_t micro = single ? 6 : 2;
           // Every request of the run is matched with the plan's as it is made: one that is larger,
           // of another category, or in another place throws.
-          const auto o = options_for(config, data, precision, policy, micro, single);
+          const auto o = options_for(GetParam(), config, data, precision, policy, micro, single);
           const RunResult r = run(o, data, 6, micro, 2);
           EXPECT_EQ(r.allocated, r.plan.total_bytes);
           EXPECT_EQ(r.highest, r.plan.highest);
@@ -207,7 +214,7 @@ TEST(Plan, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
 }
 
 // Some tensors with moments in 8 bits, some without; and a copy of all to save from.
-TEST(Plan, IsWhatIsAllocatedWithMomentsIn8Bits) {
+TEST_P(PlanOn, IsWhatIsAllocatedWithMomentsIn8Bits) {
   ModelConfig config = all_features();
   config.hidden = 72;
   config.intermediate = 70;
@@ -217,10 +224,11 @@ TEST(Plan, IsWhatIsAllocatedWithMomentsIn8Bits) {
     for (const bool single : {true, false}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(precision), single));
       const int64_t micro = single ? 6 : 2;
-      auto o = options_for(config, data, precision, Recompute::selective, micro, single);
+      auto o =
+          options_for(GetParam(), config, data, precision, Recompute::selective, micro, single);
       const int64_t usual = at(Trainer::plan(o).device.highest, Category::optimizer);
       o.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
-      o.staging = true;
+      o.staging = o.device == Device::cpu;
       const RunResult r = run(o, data, 6, micro, 2);
       EXPECT_EQ(r.allocated, r.plan.total_bytes);
       EXPECT_EQ(r.highest, r.plan.highest);
@@ -237,7 +245,7 @@ TEST(Plan, RecomputationAndBf16NeedLess) {
   config.intermediate = 512;
   const Dataset data = ragged(20, config.vocab);
   const auto total = [&](Precision p, Recompute r) {
-    return Trainer::plan(options_for(config, data, p, r, 20, false)).device.total_bytes;
+    return Trainer::plan(options_for(Device::cpu, config, data, p, r, 20, false)).device.total_bytes;
   };
   const auto f32 = Precision::f32_true;
   EXPECT_GT(total(f32, Recompute::none), total(f32, Recompute::selective));
@@ -275,17 +283,18 @@ TEST(Plan, Llama70BOnOneImaginaryDeviceInUnderASecond) {
   EXPECT_NEAR(activations / (4.0 * 4096 * 80 * per_layer), 1, 0.03);
 }
 
-TEST(Trainer, StopsBeforeANanReachesTheWeights) {
+TEST_P(TrainerOn, StopsBeforeANanReachesTheWeights) {
   const ModelConfig config = small_config();
   const Dataset data = ragged(4, config.vocab);
-  auto o = options_for(config, data, Precision::f32_true, Recompute::none, 4, true);
-  Arena arena(Trainer::plan(o).device);
-  Queue q(Device::cpu, arena);
+  auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
+  Arena arena(Trainer::plan(o).device, o.device);
+  Queue q(o.device, arena);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   const Tensor norm = trainer.params().weight(trainer.params().spec().final_norm);
-  norm.as<float>()[0] = NAN;
-  const Values before = values(trainer.params().weight(0));
+  const float nan = NAN;
+  q.upload(norm.rows(0, 1), &nan);
+  const Values before = values_of(q, trainer.params().weight(0));
   Sampler sampler(data.size(), 4, 11);
   MicroBatches micro(data, 4, {.max_seq_length = 32, .vocab = config.vocab});
   micro.start(sampler.ids(0));
@@ -296,44 +305,45 @@ TEST(Trainer, StopsBeforeANanReachesTheWeights) {
     EXPECT_NE(std::string(e.what()).find("the loss is nan"), std::string::npos) << e.what();
     EXPECT_NE(std::string(e.what()).find("sample 0"), std::string::npos) << e.what();
   }
-  EXPECT_EQ(values(trainer.params().weight(0)), before);
+  EXPECT_EQ(values_of(q, trainer.params().weight(0)), before);
 }
 
-TEST(Trainer, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
+TEST_P(TrainerOn, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
   const ModelConfig config = small_config();
   const Dataset data = ragged(4, config.vocab);
-  auto o = options_for(config, data, Precision::f32_true, Recompute::none, 4, true);
+  auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
   o.skip_not_finite = true;
-  Arena arena(Trainer::plan(o).device);
-  Queue q(Device::cpu, arena);
+  Arena arena(Trainer::plan(o).device, o.device);
+  Queue q(o.device, arena);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   const Tensor norm = trainer.params().weight(trainer.params().spec().final_norm);
-  const float good = std::exchange(norm.as<float>()[0], NAN);
-  const Values before = values(trainer.params().weight(0));
+  const float good = q.value<float>(norm.rows(0, 1)), nan = NAN;
+  q.upload(norm.rows(0, 1), &nan);
+  const Values before = values_of(q, trainer.params().weight(0));
   Sampler sampler(data.size(), 4, 11);
   MicroBatches micro(data, 4, {.max_seq_length = 32, .vocab = config.vocab});
   micro.start(sampler.ids(0));
   EXPECT_TRUE(trainer.step(micro, 0).skipped);
-  EXPECT_EQ(values(trainer.params().weight(0)), before);
+  EXPECT_EQ(values_of(q, trainer.params().weight(0)), before);
   EXPECT_EQ(trainer.optimizer().steps(), 0);
-  norm.as<float>()[0] = good;
+  q.upload(norm.rows(0, 1), &good);
   micro.start(sampler.ids(1));
   EXPECT_FALSE(trainer.step(micro, 1).skipped);
-  EXPECT_NE(values(trainer.params().weight(0)), before);
+  EXPECT_NE(values_of(q, trainer.params().weight(0)), before);
 }
 
 // What minute zero does must not change what the run computes.
-TEST(Trainer, ARehearsalLeavesNoTrace) {
+TEST_P(TrainerOn, ARehearsalLeavesNoTrace) {
   const ModelConfig config = small_config();
   const Dataset data = ragged(4, config.vocab);
   for (const int64_t micro_batch : {2, 4}) {
-    const auto o = options_for(config, data, Precision::f32_true, Recompute::none, micro_batch,
-                               micro_batch == 4);
+    const auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none,
+                               micro_batch, micro_batch == 4);
     std::vector<double> losses[2];
     for (const bool rehearsed : {false, true}) {
-      Arena arena(Trainer::plan(o).device);
-      Queue q(Device::cpu, arena);
+      Arena arena(Trainer::plan(o).device, o.device);
+      Queue q(o.device, arena);
       Trainer trainer(q, o);
       trainer.params().initialize(q, 3);
       Sampler sampler(data.size(), 4, 11);

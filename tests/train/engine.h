@@ -10,32 +10,20 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
 #include "model/transformer.h"
+#include "ops/reference.h"
 
 // What the tests of whole models share.
 namespace capstan::test {
 
-using Values = std::vector<double>;
-
-// ‖found - expected‖ / ‖expected‖; NaN when either holds one, infinite when lengths differ.
-inline double error(const Values& found, const Values& expected) {
-  if (found.size() != expected.size()) return INFINITY;
-  double difference = 0, size = 0;
-  for (size_t i = 0; i < found.size(); ++i) {
-    difference += (found[i] - expected[i]) * (found[i] - expected[i]);
-    size += expected[i] * expected[i];
-  }
-  return size > 0 ? std::sqrt(difference / size) : std::sqrt(difference);
+// Puts f32 values into a contiguous tensor of the queue's device, rounded to its type.
+inline void put(Queue& q, const Tensor& to, const std::vector<float>& v) {
+  if (to.dtype() == DType::f32) return q.upload(to, v.data());
+  std::vector<bf16> narrow;
+  for (const float x : v) narrow.emplace_back(x);
+  q.upload(to, narrow.data());
 }
 
-inline Values values(const Tensor& t) {
-  Values v(static_cast<size_t>(t.numel()));
-  for (size_t i = 0; i < v.size(); ++i)
-    v[i] = t.dtype() == DType::f32 ? static_cast<double>(t.as<float>()[i])
-                                   : static_cast<double>(static_cast<float>(t.as<bf16>()[i]));
-  return v;
-}
-
-// A batch in host memory, used where it lies.
+// A batch in host memory, with room for it on a device that needs its own.
 struct PlainBatch {
   std::vector<int32_t> ids, labels, positions, starts;
 
@@ -52,6 +40,7 @@ struct PlainBatch {
   int64_t targets() const {
     return static_cast<int64_t>(labels.size()) - std::count(labels.begin(), labels.end(), -100);
   }
+  // Used where it lies: for the CPU and sim.
   Batch view(int64_t window) {
     const auto tensor = [](std::vector<int32_t>& v) {
       return Tensor(v.data(), DType::i32, {static_cast<int64_t>(v.size())});
@@ -62,37 +51,62 @@ struct PlainBatch {
             {tensor(starts), static_cast<int64_t>(starts.size()) - 1, longest(), window, 0},
             targets()};
   }
+  // A copy in memory of the queue's device, as long as this batch lives; its arena must live
+  // longer.
+  Batch on(Queue& q, int64_t window) {
+    Batch b = view(window);
+    for (Tensor* t : {&b.ids_T, &b.labels_T, &b.positions_T, &b.mask.starts}) {
+      copies_.push_back(q.arena().make(Category::data, DType::i32, t->shape(), "test batch"));
+      q.upload(copies_.back(), t->raw());
+      *t = copies_.back();
+    }
+    return b;
+  }
+
+ private:
+  std::vector<Buffer> copies_;
 };
 
-// A model on the CPU with memory from the heap.
+// A model with memory from the heap of its device.
 struct Engine {
-  Arena arena{Arena::Heap{}};
-  Queue q{Device::cpu, arena};
+  Arena arena;
+  Queue q;
   Parameters params;
   Transformer model;
   Buffer loss;
 
   explicit Engine(const ModelConfig& config, Precision precision = Precision::f32_true,
                   Recompute recompute = Recompute::none, int64_t positions = 64,
-                  const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none)
-      : params(arena, make_spec(config, Decay::all, lora, quantize), precision, Gradients::kept),
+                  const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none,
+                  Device device = Device::cpu)
+      : arena(Arena::Heap{}, device),
+        q(device, arena),
+        params(arena, make_spec(config, Decay::all, lora, quantize), precision, Gradients::kept),
         model(q, params, recompute, positions),
         loss(arena.make(Category::data, DType::f64, {1}, "loss")) {
     params.zero_grads(q);
     clear_loss();
   }
+  // The same, on a device, in f32 and whole unless said.
+  Engine(Device device, const ModelConfig& config, Precision precision = Precision::f32_true,
+         Recompute recompute = Recompute::none, const std::optional<LoraOptions>& lora = {},
+         Quantize quantize = Quantize::none)
+      : Engine(config, precision, recompute, 64, lora, quantize, device) {}
 
-  void clear_loss() { *loss->as<double>() = 0; }
-  double loss_sum() const { return *loss->as<double>(); }
+  void clear_loss() {
+    const double zero = 0;
+    q.upload(loss, &zero);
+  }
+  double loss_sum() { return q.value<double>(loss); }
 
   // Gradients (or weights) of what is trained, by the names that checkpoints have.
-  std::map<std::string, Values> by_name(bool gradients) const {
+  std::map<std::string, Values> by_name(bool gradients) {
     std::map<std::string, Values> result;
     for (int i = 0; i < params.count(); ++i) {
       if (!params.spec().trainable(i)) continue;
       for (const Part& part : params.spec().params[static_cast<size_t>(i)].parts)
-        result[part.name] =
-            values((gradients ? params.grad(i) : params.stored(i)).rows(part.first_row, part.rows));
+        result[part.name] = values_of(
+            q, (gradients ? params.grad(i) : params.stored(i)).rows(part.first_row, part.rows));
     }
     return result;
   }

@@ -7,6 +7,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "data/data_source.h"
+#include "engine.h"
 #include "train/trainer.h"
 
 namespace capstan {
@@ -21,7 +22,11 @@ struct Case {
   Recompute recompute;
 };
 
-class FinetuneGolden : public testing::TestWithParam<Case> {};
+class FinetuneGolden : public testing::TestWithParam<std::tuple<Case, Device>> {
+ protected:
+  Case case_ = std::get<0>(GetParam());
+  Device device_ = std::get<1>(GetParam());
+};
 
 TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
   const nlohmann::json golden = nlohmann::json::parse(std::ifstream(kFolder / "golden.json"));
@@ -39,12 +44,13 @@ TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
   const LoadedData data = load_data(data_options, tokenizer);
   const BatchOptions batches{.max_seq_length = data_options.max_seq_length,
                              .vocab = tokenizer.vocab_size(),
-                             .packed = GetParam().packed};
+                             .packed = case_.packed};
   TrainOptions o;
+  o.device = device_;
   o.model = read_config(kFolder);
-  o.recompute = GetParam().recompute;
-  o.limits = limits_of(data.train, GetParam().micro_batch, batches);
-  o.single_micro_batch = GetParam().micro_batch == 8;
+  o.recompute = case_.recompute;
+  o.limits = limits_of(data.train, case_.micro_batch, batches);
+  o.single_micro_batch = case_.micro_batch == 8;
   o.optimizer = {.beta1 = golden.at("betas")[0],
                  .beta2 = golden.at("betas")[1],
                  .eps = golden.at("eps"),
@@ -54,11 +60,11 @@ TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
                 .warmup_steps = golden.at("warmup"),
                 .total_steps = std::ssize(steps)};
   o.max_norm = golden.at("max_norm");
-  Arena arena(Trainer::plan(o).device);
-  Queue q(Device::cpu, arena);
+  Arena arena(Trainer::plan(o).device, device_);
+  Queue q(device_, arena);
   Trainer trainer(q, o);
   load_parameters(q, trainer.params(), kFolder);
-  MicroBatches micro(data.train, GetParam().micro_batch, batches);
+  MicroBatches micro(data.train, case_.micro_batch, batches);
   for (size_t s = 0; s < steps.size(); ++s) {
     micro.start(steps[s]);
     const StepResult r = trainer.step(micro, static_cast<int64_t>(s));
@@ -69,11 +75,18 @@ TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(MicroBatches, FinetuneGolden,
-                         testing::Values(Case{1, true, Recompute::none},
-                                         Case{2, true, Recompute::selective},
-                                         Case{2, false, Recompute::none},
-                                         Case{8, true, Recompute::block},
-                                         Case{8, false, Recompute::none}));
+                         testing::Combine(testing::Values(Case{1, true, Recompute::none},
+                                                          Case{2, true, Recompute::selective},
+                                                          Case{2, false, Recompute::none},
+                                                          Case{8, true, Recompute::block},
+                                                          Case{8, false, Recompute::none}),
+                                          testing::ValuesIn(test::devices_present())),
+                         [](const auto& suite) {
+                           const Case& c = std::get<0>(suite.param);
+                           return fmt::format("{}_{}_{}_{}", c.micro_batch,
+                                              c.packed ? "packed" : "padded", name_of(c.recompute),
+                                              name_of(std::get<1>(suite.param)));
+                         });
 
 }  // namespace
 }  // namespace capstan

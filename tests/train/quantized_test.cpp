@@ -40,6 +40,8 @@ LoraOptions every_map() {
   return o;
 }
 
+CAPSTAN_ON_EVERY_DEVICE(QuantizedModelOn);
+
 PlainBatch some_batch() {
   const Rng rng({.seed = 5});
   std::vector<int32_t> ids, labels;
@@ -57,30 +59,32 @@ void share_weights(Engine& packed, Engine& plain) {
   for (int i = 0; i < plain.params.count(); ++i) {
     const Param& p = spec.params[static_cast<size_t>(i)];
     const Tensor from = plain.params.stored(i);
+    if (p.adapter && p.init == Init::zeros)
+      fill_normal(plain.q, from, 0.2f, {.seed = 8, .site = static_cast<uint32_t>(i)});
+    plain.q.synchronize();  // the other queue reads it
     if (p.adapter) {
-      if (p.init == Init::zeros)
-        fill_normal(plain.q, from, 0.2f, {.seed = 8, .site = static_cast<uint32_t>(i)});
       cast(packed.q, packed.params.stored(i), from);
       continue;
     }
     for (size_t part = 0; part < p.parts.size(); ++part)
       packed.params.store_frozen(packed.q, i, static_cast<int>(part),
                                  from.rows(p.parts[part].first_row, p.parts[part].rows));
+    packed.q.synchronize();
     if (const QuantizedMatrix* m = packed.params.quantized(i)) dequantize(plain.q, from, *m, 0);
   }
   for (Engine* e : {&packed, &plain}) e->params.refresh_weights(e->q);
 }
 
-TEST(QuantizedModel, MatchesTheDequantizedOne) {
+TEST_P(QuantizedModelOn, MatchesTheDequantizedOne) {
   for (const Quantize kind : kKinds)
     for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(kind), name_of(policy)));
-      Engine packed(small_config(), Precision::f32_true, policy, 64, every_map(), kind);
-      Engine plain(small_config(), Precision::f32_true, policy, 64, every_map());
+      Engine packed(GetParam(), small_config(), Precision::f32_true, policy, every_map(), kind);
+      Engine plain(GetParam(), small_config(), Precision::f32_true, policy, every_map());
       share_weights(packed, plain);
       PlainBatch b = some_batch();
       for (Engine* e : {&packed, &plain})
-        e->model.train(e->q, b.view(0), 1, e->loss, StepKey{.seed = 3});
+        e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
       EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
       const auto expected = plain.by_name(true);
       for (const auto& [name, v] : packed.by_name(true))
@@ -88,7 +92,7 @@ TEST(QuantizedModel, MatchesTheDequantizedOne) {
 
       for (Engine* e : {&packed, &plain}) {
         e->clear_loss();
-        e->model.evaluate(e->q, b.view(0), e->loss);
+        e->model.evaluate(e->q, b.on(e->q, 0), e->loss);
       }
       EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
       Decoder packed_decoder(packed.q, packed.model, 12, 12);
@@ -101,26 +105,27 @@ TEST(QuantizedModel, MatchesTheDequantizedOne) {
     }
 }
 
-TEST(QuantizedModel, Bf16StaysNear) {
-  Engine packed(small_config(), Precision::bf16_mixed, Recompute::none, 64, every_map(),
+TEST_P(QuantizedModelOn, Bf16StaysNear) {
+  Engine packed(GetParam(), small_config(), Precision::bf16_mixed, Recompute::none, every_map(),
                 Quantize::nf4_dq);
-  Engine plain(small_config(), Precision::f32_true, Recompute::none, 64, every_map());
+  Engine plain(GetParam(), small_config(), Precision::f32_true, Recompute::none, every_map());
   share_weights(packed, plain);
   PlainBatch b = some_batch();
   for (Engine* e : {&packed, &plain})
-    e->model.train(e->q, b.view(0), 1, e->loss, StepKey{.seed = 3});
+    e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
   EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 0.01 * plain.loss_sum());
   const auto expected = plain.by_name(true);
   for (const auto& [name, v] : packed.by_name(true))
     EXPECT_LT(error(v, expected.at(name)), 0.08) << name;
 }
 
-TEST(QuantizedModel, ThePlanIsWhatIsAllocated) {
-  PlainBatch host = some_batch();
+TEST_P(QuantizedModelOn, ThePlanIsWhatIsAllocated) {
   for (const Quantize kind : kKinds)
     for (const auto precision : {Precision::f32_true, Precision::bf16_mixed}) {
       const auto program = [&](Arena& arena, Device device) {
-        Queue q(device, arena);
+        Queue q(device, arena, {.device = GetParam()});
+        PlainBatch host = some_batch();
+        const Batch batch = host.on(q, 0);
         Parameters params(arena, make_spec(small_config(), Decay::all, every_map(), kind),
                           precision, Gradients::in_step);
         Transformer model(q, params, Recompute::selective, 64);
@@ -130,7 +135,7 @@ TEST(QuantizedModel, ThePlanIsWhatIsAllocated) {
         const Buffer one = arena.make(Category::data, DType::f32, {1}, "one");
         {
           const auto phase = arena.phase("step");
-          model.train(q, host.view(0), 1, loss, StepKey{});
+          model.train(q, batch, 1, loss, StepKey{});
           optimizer.update(q, 1e-3, one);
           params.drop_grads();
         }
@@ -139,8 +144,8 @@ TEST(QuantizedModel, ThePlanIsWhatIsAllocated) {
       Arena recording;
       program(recording, Device::sim);
       const MemoryPlan plan = recording.plan();
-      Arena arena(plan);
-      program(arena, Device::cpu);
+      Arena arena(plan, GetParam());
+      program(arena, GetParam());
       EXPECT_EQ(arena.allocated_bytes(), plan.total_bytes);
       EXPECT_EQ(arena.highest(), plan.highest);
     }

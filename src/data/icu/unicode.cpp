@@ -89,6 +89,10 @@ class ByteOf {
 
 }  // namespace
 
+std::string version() {
+  return U_ICU_VERSION;
+}
+
 void require_available(std::string_view, std::string_view) {}
 
 const uint8_t* classes() {

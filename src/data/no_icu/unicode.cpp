@@ -21,6 +21,10 @@ void require_available(std::string_view what, std::string_view where) {
        where, what);
 }
 
+std::string version() {
+  return "";
+}
+
 const uint8_t* classes() {
   missing();
 }

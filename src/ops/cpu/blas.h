@@ -3,6 +3,7 @@
 #include <cblas.h>
 
 #include <cstdint>
+#include <string>
 
 namespace capstan::cpu {
 
@@ -29,5 +30,7 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
 
 // OpenBLAS must not start threads of its own beside ours. Call before the first product; cheap.
 void use_one_blas_thread();
+
+std::string blas_name();  // "OpenBLAS 0.3.21 … neoversen1 …", as it calls itself
 
 }  // namespace capstan::cpu

@@ -7,6 +7,9 @@
 
 // What the rest of the tensor layer asks of a GPU, without CUDA's own headers. Defined only where
 // kWithCuda.
+namespace capstan {
+struct CudaFacts;
+}
 namespace capstan::cuda {
 
 class Context;
@@ -14,6 +17,7 @@ class Context;
 bool present(const char** why_not);
 std::string device_name();
 int64_t free_memory();
+CudaFacts facts();  // makes no context
 
 // Memory of the current GPU, as zeros. Throws Fault::does_not_fit where there is not enough.
 std::byte* allocate(int64_t bytes);

@@ -1,0 +1,63 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/app.h"
+#include "cli/version.h"
+#include "train/doctor.h"
+
+namespace capstan::cli {
+namespace {
+
+constexpr int kSomeProblem = 1;
+
+void print_text(const std::vector<Finding>& findings) {
+  for (const Finding& f : findings)
+    fmt::print("{:<8}{}: {}{}\n", name_of(f.severity), f.about, f.text,
+               f.advice.empty() ? "" : fmt::format("; {}", f.advice));
+}
+
+void print_json(const std::vector<Finding>& findings, int64_t problems) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Finding& f : findings)
+    list.push_back({{"severity", name_of(f.severity)},
+                    {"about", f.about},
+                    {"found", f.text},
+                    {"advice", f.advice}});
+  const nlohmann::ordered_json out = {{"problems", problems}, {"findings", list}};
+  // A folder's name need not be UTF-8.
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace
+
+int doctor(const Arguments& arguments) {
+  CLI::App app(
+      "Says what this machine can do for a run and what is wrong with it, one line for each "
+      "finding: ok, note or problem, and what to do. Exit code 0: no problem; 1: some.",
+      "capstan doctor");
+  std::string out_dir = "out";
+  bool json = false;
+  app.add_option("--out_dir", out_dir,
+                 "where a run would write: 64 MiB are written there, or in the nearest folder "
+                 "above that exists, and removed")
+      ->capture_default_str();
+  app.add_flag("--json", json, "print JSON");
+  if (!parse(app, arguments)) return 0;
+  MachineFacts facts = look_at_machine(out_dir);
+  facts.program.version = CAPSTAN_VERSION;
+  facts.program.commit = CAPSTAN_COMMIT;
+  facts.program.architectures = CAPSTAN_CUDA_ARCHITECTURES;
+  const std::vector<Finding> findings = judge(facts);
+  const int64_t problems = std::count_if(findings.begin(), findings.end(), [](const Finding& f) {
+    return f.severity == Severity::problem;
+  });
+  if (json)
+    print_json(findings, problems);
+  else
+    print_text(findings);
+  return problems == 0 ? 0 : kSomeProblem;
+}
+
+}  // namespace capstan::cli
