@@ -201,9 +201,9 @@ class RunsOnGpu : public testing::Test {
     in.tokenizer = std::make_shared<ByteTokenizer>();
     in.model.config = small_model();
     in.model.name = "a small model";
-    for (int64_t s = 0; s < 13; ++s)
-      in.data.train.add(
-          std::vector<int32_t>(static_cast<size_t>(3 + s % 9), static_cast<int32_t>(s % 31)), 1);
+    for (int64_t s = 0; s < 16; ++s)
+      (s < 13 ? in.data.train : in.data.validation)
+          .add(std::vector<int32_t>(static_cast<size_t>(3 + s % 9), static_cast<int32_t>(s)), 1);
     in.max_seq_length = 16;
     in.is_text = true;
     return in;
