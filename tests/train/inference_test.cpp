@@ -137,6 +137,13 @@ TEST(InferencePlan, ForAGpuCanBeMadeWithoutOne) {
   const int64_t here = Inference::plan(o).total_bytes;
   o.device = Device::cuda;
   EXPECT_GE(Inference::plan(o).total_bytes, here + (int64_t{30} << 20));
+  o.lora = LoraOptions{};
+  o.limits = {.tokens = 8, .documents = 1, .longest = 8};
+  o.logits = o.merge = true;
+  for (const Quantize kind : {Quantize::none, Quantize::nf4_dq, Quantize::int8}) {
+    o.quantize = kind;
+    EXPECT_GT(at(Inference::plan(o).highest, Category::workspace), int64_t{32} << 20);
+  }
 }
 
 TEST(InferencePlan, WhatDoesNotFitIsRefusedByTheSpaceAndWithWhatHelps) {
