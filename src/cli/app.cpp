@@ -72,9 +72,9 @@ void add_sampling(CLI::App& app, GenerateOptions& g) {
 }
 
 void add_precision(CLI::App& app, std::string& precision) {
-  app.add_option(
-      "--precision", precision,
-      "32-true or bf16-true; else bf16-true on a GPU and for a checkpoint in bf16, or 32-true");
+  app.add_option("--precision", precision,
+                 "32-true or bf16-true; else bf16-true on a GPU or for a checkpoint in bf16, "
+                 "32-true otherwise");
 }
 
 void add_accelerator(CLI::App& app, std::string& accelerator) {

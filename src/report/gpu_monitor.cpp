@@ -122,7 +122,7 @@ std::optional<GpuUse> GpuMonitor::use(int64_t context_bytes) const {
 std::string gpu_table(const GpuUse& use, int64_t planned, int64_t allocated) {
   std::string s = "  GPU\n";
   for (const Row& r : rows(use, planned, allocated))
-    s += fmt::format("  {:<16}{:>11}{}\n", r.name, r.value,
+    s += fmt::format("  {:<16}{:>10}{}\n", r.name, r.value,
                      r.note.empty() ? "" : fmt::format("   ({})", r.note));
   return s;
 }

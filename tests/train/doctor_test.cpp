@@ -105,7 +105,7 @@ TEST(Doctor, ReportsWhatIsWrongWithTheHost) {
   m = healthy();
   m.cpu.memory_limit = kGiB;
   m.cpu.available = kGiB / 2;
-  expect_only(m, Severity::problem, "memory", "512 MiB available of 128.0 GiB, limited to 1.00 GiB",
+  expect_only(m, Severity::problem, "memory", "512 MiB available of 128 GiB, limited to 1.00 GiB",
               "raise the limit");
   m = healthy();
   m.disk.why_not = "Permission denied";
@@ -184,7 +184,7 @@ TEST(Doctor, ReportsWhatIsWrongWithACard) {
               "built for architecture 90a: build with -DCMAKE_CUDA_ARCHITECTURES=80");
   m = healthy();
   card(m).memory->free = 20 * kGiB;
-  expect_only(m, Severity::note, "GPU memory", "20.0 GiB free of 140.0 GiB", "cannot be seen");
+  expect_only(m, Severity::note, "GPU memory", "20.0 GiB free of 140 GiB", "cannot be seen");
   m = healthy();
   card(m).processes = {{1, 30 * kGiB}, {2, std::nullopt}, {static_cast<uint32_t>(getpid()), kGiB}};
   expect_only(m, Severity::note, "GPU memory", "; process 1 has 30.0 GiB, process 2",

@@ -25,7 +25,7 @@ ModelConfig small_config() {
   c.head_dim = 16;
   c.max_positions = 64;
   c.init_std = 0.2;
-  c.qkv_bias = true;
+  c.qkv_bias = c.o_bias = true;
   return c;
 }
 
@@ -103,12 +103,13 @@ TEST_P(InferenceOn, EvaluatesToTheLossThatTheCpuFinds) {
     data.add(tokens, s);
   }
   const BatchOptions batches{.max_seq_length = 32, .vocab = 67};
+  const std::vector<int64_t> all = {0, 1, 2, 3, 4};
   const auto loss = [&](Device device) {
     InferenceOptions o = options(device, Precision::f32_true);
     o.limits = limits_of(data, 2, batches);
     LoadedModel loaded(find_model(adapter.string()), o);
     MicroBatches micro(data, 2, batches);
-    micro.start(std::vector<int64_t>{0, 1, 2, 3, 4});
+    micro.start(all);
     return loaded.model().evaluate(micro).mean();
   };
   EXPECT_NEAR(loss(GetParam()), loss(Device::cpu), 2e-5 * loss(Device::cpu));
@@ -136,6 +137,13 @@ TEST(InferencePlan, ForAGpuCanBeMadeWithoutOne) {
   const int64_t here = Inference::plan(o).total_bytes;
   o.device = Device::cuda;
   EXPECT_GE(Inference::plan(o).total_bytes, here + (int64_t{30} << 20));
+  o.lora = LoraOptions{};
+  o.limits = {.tokens = 8, .documents = 1, .longest = 8};
+  o.logits = o.merge = true;
+  for (const Quantize kind : {Quantize::none, Quantize::nf4_dq, Quantize::int8}) {
+    o.quantize = kind;
+    EXPECT_GT(at(Inference::plan(o).highest, Category::workspace), int64_t{32} << 20);
+  }
 }
 
 TEST(InferencePlan, WhatDoesNotFitIsRefusedByTheSpaceAndWithWhatHelps) {

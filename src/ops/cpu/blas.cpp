@@ -3,7 +3,6 @@
 extern "C" {
 void openblas_set_num_threads(int threads);
 char* openblas_get_config();
-char* openblas_get_corename();
 }
 
 namespace capstan::cpu {
@@ -14,7 +13,7 @@ void use_one_blas_thread() {
 }
 
 std::string blas_name() {
-  return std::string(openblas_get_config()) + ", for " + openblas_get_corename();
+  return openblas_get_config();
 }
 
 }  // namespace capstan::cpu

@@ -31,6 +31,6 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
 // OpenBLAS must not start threads of its own beside ours. Call before the first product; cheap.
 void use_one_blas_thread();
 
-std::string blas_name();  // "OpenBLAS 0.3.21 … neoversen1 …", as it calls itself
+std::string blas_name();  // as it calls itself: "OpenBLAS 0.3.21 … neoversen1 …"
 
 }  // namespace capstan::cpu
