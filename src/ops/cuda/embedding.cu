@@ -78,8 +78,8 @@ void embedding(Queue& q, const Tensor& y, const Tensor& w, const Tensor& ids) {
   const bool wide = packs(8, y, w);
   with_pointers(
       [&]<class P>(P to, P from) {
-        const auto kernel = wide ? embedding_kernel<8, P> : embedding_kernel<1, P>;
-        kernel<<<grid_for(T * D / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+        const auto kernel = wide ? embedding_kernel<kWide<P>, P> : embedding_kernel<1, P>;
+        kernel<<<grid_for(T * D / (wide ? kWide<P> : 1), kThreads), kThreads, 0, stream_of(q)>>>(
             to, from, data<int32_t>(ids), T, D);
       },
       y, w);
