@@ -105,6 +105,24 @@ TEST_P(HeadLoss, GradientsMatchFiniteDifferences) {
         }
 }
 
+// Rows around what a GPU's shared memory holds, of whole packs of 16 bytes and not.
+TEST_P(HeadLoss, TakesLargeVocabularies) {
+  const int64_t T = 3, D = 8;
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t V : {1000, 32000, 40000, 40001, 120000}) {
+      const Buffer x = random(dtype, {T, D}), w = head(dtype, V, D), labels = some_labels(T, V);
+      const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {V, D}), loss = loss_of(0);
+      head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
+      const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+      const double logits = logit_error(GetParam(), dtype, dtype);
+      EXPECT_NEAR(values(loss)[0], r.loss, (1e-5 + logits) * r.loss) << "V=" << V;
+      EXPECT_LT(error(values(dx), r.dx), tolerance(dtype, V + D) + logits)
+          << name_of(dtype) << " V=" << V;
+      EXPECT_LT(error(values(dw), r.dw), tolerance(DType::f32, T + V + D) + logits)
+          << name_of(dtype) << " V=" << V;
+    }
+}
+
 TEST_P(HeadLoss, BothFormsGiveTheSameLoss) {
   const Buffer x = random(DType::bf16, {33, 16}), w = head(DType::f32, 100, 16);
   const Buffer labels = some_labels(33, 100), dx = empty(DType::f32, {33, 16});

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/linear.h"
 #include "tensor/cuda/check.h"
@@ -93,6 +94,11 @@ __device__ inline void store(T* to, const float (&from)[N]) {
 // 16 bytes of values, held in registers as they lie in memory: half the registers of their floats.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
+
+// Values that a thread moves at a time through a pointer: 16 bytes, so that neighbours stand next
+// to each other; eight where the type is known only when the kernel runs.
+template <class P>
+inline constexpr int kWide = std::is_same_v<P, float*> ? 4 : 8;
 
 __device__ inline void unpack(float (&to)[4], const uint4& from) {
   to[0] = __uint_as_float(from.x);

@@ -18,6 +18,24 @@ __global__ void embedding_kernel(P y, P w, const int32_t* ids, int64_t T, int64_
   }
 }
 
+// sum += rows `tokens` of x, in their order; kBatch of them are asked for at a time, as some tokens
+// stand everywhere (spaces, padding).
+template <int N, class P>
+__device__ void add_rows(float (&sum)[N], P x, const int* tokens, int count, int64_t D) {
+  constexpr int kBatch = 8;
+  for (int i = 0; i < count; i += kBatch) {
+    float rows[kBatch][N];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      if (i + b < count) load(rows[b], x + tokens[i + b] * D);
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      if (i + b < count)
+#pragma unroll
+        for (int k = 0; k < N; ++k) sum[k] += rows[b][k];
+  }
+}
+
 // Block (t, c) owns row ids[t] if t is the first token with that id, and adds the gradients of all
 // its tokens in their order, to the c-th stretch of columns. Looking for the others costs T reads
 // from cache per token: far less than the sums themselves up to tens of thousands of tokens.
@@ -32,22 +50,22 @@ __global__ void embedding_backward_kernel(P dw, P dy, const int32_t* ids, int T,
   const int64_t d = (blockIdx.y * int64_t{kThreads} + threadIdx.x) * N;
   float sum[N] = {};
   if (d < D) load(sum, dw + id * D + d);
+  __shared__ int found[kThreads], counts[kThreads / 32];
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int begin = t; begin < T; begin += kThreads) {
-    // One bit for each of the next kThreads tokens, from all warps.
-    __shared__ unsigned found[kThreads / 32];
     const int s = begin + static_cast<int>(threadIdx.x);
-    const unsigned bits = __ballot_sync(0xffffffff, s < T && ids[s] == id);
+    const bool is_here = s < T && ids[s] == id;
+    const int count = __syncthreads_count(is_here);
+    if (count == 0) continue;
+    // The tokens of this stretch, in their order.
+    const unsigned bits = __ballot_sync(0xffffffff, is_here);
+    if (lane == 0) counts[warp] = __popc(bits);
     __syncthreads();
-    if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = bits;
+    int before = __popc(bits & ((1u << lane) - 1));
+    for (int w = 0; w < warp; ++w) before += counts[w];
+    if (is_here) found[before] = s;
     __syncthreads();
-    if (d >= D) continue;
-    for (int w = 0; w < kThreads / 32; ++w)
-      for (unsigned rest = found[w]; rest != 0; rest &= rest - 1) {
-        float v[N];
-        load(v, dy + (begin + 32 * w + __ffs(static_cast<int>(rest)) - 1) * D + d);
-#pragma unroll
-        for (int k = 0; k < N; ++k) sum[k] += v[k];
-      }
+    if (d < D) add_rows<N>(sum, dy + d, found, count, D);
   }
   if (d < D) store(dw + id * D + d, sum);
 }
@@ -60,8 +78,8 @@ void embedding(Queue& q, const Tensor& y, const Tensor& w, const Tensor& ids) {
   const bool wide = packs(8, y, w);
   with_pointers(
       [&]<class P>(P to, P from) {
-        const auto kernel = wide ? embedding_kernel<8, P> : embedding_kernel<1, P>;
-        kernel<<<grid_for(T * D / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+        const auto kernel = wide ? embedding_kernel<kWide<P>, P> : embedding_kernel<1, P>;
+        kernel<<<grid_for(T * D / (wide ? kWide<P> : 1), kThreads), kThreads, 0, stream_of(q)>>>(
             to, from, data<int32_t>(ids), T, D);
       },
       y, w);
@@ -71,12 +89,12 @@ void embedding(Queue& q, const Tensor& y, const Tensor& w, const Tensor& ids) {
 void embedding_backward(Queue& q, const Tensor& dw, const Tensor& dy, const Tensor& ids) {
   const int64_t T = dy.dim(0), D = dy.dim(1);
   if (T == 0) return;
-  const int n = packs(4, dw, dy) ? 4 : 1;
+  const int n = packs(8, dw, dy) ? 8 : 1;
   const dim3 grid(static_cast<unsigned>(T), static_cast<unsigned>(blocks_for(D, kThreads * n)));
   with_pointers(
       [&]<class P>(P to, P from) {
         const auto kernel =
-            n == 4 ? embedding_backward_kernel<4, P> : embedding_backward_kernel<1, P>;
+            n == 8 ? embedding_backward_kernel<8, P> : embedding_backward_kernel<1, P>;
         kernel<<<grid, kThreads, 0, stream_of(q)>>>(to, from, data<int32_t>(ids),
                                                     static_cast<int>(T), D);
       },

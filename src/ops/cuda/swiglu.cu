@@ -58,9 +58,9 @@ void swiglu(Queue& q, const Tensor& y, const Tensor& gu) {
   const bool wide = packs(8, y) && packs(8, gu.cols(0, F));
   with_pointers(
       [&]<class P>(P to, P from) {
-        const auto kernel = wide ? swiglu_kernel<8, P> : swiglu_kernel<1, P>;
-        kernel<<<grid_for(T * F / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(to, from,
-                                                                                          T, F);
+        const auto kernel = wide ? swiglu_kernel<kWide<P>, P> : swiglu_kernel<1, P>;
+        kernel<<<grid_for(T * F / (wide ? kWide<P> : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+            to, from, T, F);
       },
       y, gu);
   launched("swiglu");
@@ -72,8 +72,9 @@ void swiglu_backward(Queue& q, const Tensor& dgu, const Tensor& dy, const Tensor
   const bool wide = packs(8, dy) && packs(8, gu.cols(0, F));
   with_pointers(
       [&]<class P>(P d_gate_up, P d, P gate_up) {
-        const auto kernel = wide ? swiglu_backward_kernel<8, P> : swiglu_backward_kernel<1, P>;
-        kernel<<<grid_for(T * F / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
+        const auto kernel =
+            wide ? swiglu_backward_kernel<kWide<P>, P> : swiglu_backward_kernel<1, P>;
+        kernel<<<grid_for(T * F / (wide ? kWide<P> : 1), kThreads), kThreads, 0, stream_of(q)>>>(
             d_gate_up, d, gate_up, T, F);
       },
       dgu, dy, gu);
