@@ -103,7 +103,7 @@ TEST(GpuTable, ShowsPlanAllocationProcessAndContext) {
   EXPECT_EQ(brief.find("busy"), std::string::npos);
   EXPECT_EQ(brief.find("libraries"), std::string::npos);
   RunSummary run;
-  run.planned_bytes = run.measured_bytes = 10 * GiB;
+  run.memory.planned_bytes = run.memory.measured_bytes = 10 * GiB;
   EXPECT_EQ(report_html(run, {}).find("CUDA context"), std::string::npos);
   run.gpu = use;
   EXPECT_NE(report_html(run, {}).find("<td>CUDA context</td><td>512 MiB</td>"), std::string::npos);

@@ -60,11 +60,11 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
   const auto [summary, report] = run_on("cuda", folder);
   ASSERT_TRUE(summary.gpu);
   const GpuUse& use = *summary.gpu;
-  EXPECT_GT(use.card_bytes, summary.measured_bytes);
+  EXPECT_GT(use.card_bytes, summary.memory.measured_bytes);
   EXPECT_GE(use.peak_bytes, use.setup_bytes);
   EXPECT_GE(use.peak_bytes, use.context_bytes);
   if (use.by_process) {
-    EXPECT_GE(use.setup_bytes, summary.measured_bytes);
+    EXPECT_GE(use.setup_bytes, summary.memory.measured_bytes);
     EXPECT_GT(use.context_bytes, 0);
   }
   EXPECT_GE(use.readings, 1);

@@ -35,9 +35,9 @@ struct AdamWEntry {
 
 // How many values are read in one access, of 16 bytes.
 template <class P>
-constexpr int kWide = 4;
+constexpr int kEach = 4;
 template <>
-constexpr int kWide<bf16_t*> = 8;
+constexpr int kEach<bf16_t*> = 8;
 
 template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
@@ -64,7 +64,7 @@ __global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> 
   const AdamWEntry<P>& e = entry_of_block(table);
   const int64_t begin = tile_of_block(e) * kTile, end = min(begin + kTile, e.n);
   if (e.wide)
-    adamw_tile<kWide<P>>(e, begin, end);
+    adamw_tile<kEach<P>>(e, begin, end);
   else
     adamw_tile<1>(e, begin, end);
 }
@@ -129,7 +129,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all) {
               .rounding = p.rounding,
               .first_block = 0,
               .has_master = bool{p.master},
-              .wide = walks_in_packs(kWide<P>, p.weight, p.master, p.grad, p.m, p.v)};
+              .wide = walks_in_packs(kEach<P>, p.weight, p.master, p.grad, p.m, p.v)};
           std::get<TensorBatch<AdamWEntry<P>, Launch>&>(batches).add(entry, blocks_for(n, kTile));
         },
         p.weight, p.master, p.grad, p.m, p.v);
