@@ -15,7 +15,8 @@ void LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKe
 void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x,
                          const std::optional<StepKey>& key) const {
   if (params_.spec().trainable(weight_))
-    linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x);
+    linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
+                           params_.write_grad(weight_));
   Buffer d_inner;
   if (adapter_) d_inner = adapter_.backward_weights(q, dy, x, key);
   if (!dx) return;

@@ -38,6 +38,8 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   masters_.resize(n);
   grads_.resize(n);
   quantized_.resize(n);
+  written_whole_.resize(n);
+  unwritten_.resize(n);
   for (size_t i = 0; i < n; ++i) {
     const Shape& shape = spec_.params[i].shape;
     if (spec_.params[i].quantize != Quantize::none) {
@@ -123,8 +125,22 @@ void Parameters::zero_grads(Queue& q) {
   if (gradients_ != Gradients::kept) return;
   fresh_.clear();
   for (int i = 0; i < count(); ++i)
-    if (grad(i)) fresh_.push_back(grad(i));
+    if (grad(i)) begin_grad(i);
   fill_zeros(q, fresh_);
+}
+
+void Parameters::begin_grad(int i) {
+  if (written_whole_[static_cast<size_t>(i)])
+    unwritten_[static_cast<size_t>(i)] = true;
+  else
+    fresh_.push_back(grad(i));
+}
+
+Write Parameters::write_grad(int i) {
+  const bool first = unwritten_[static_cast<size_t>(i)];
+  unwritten_[static_cast<size_t>(i)] = false;
+  written_whole_[static_cast<size_t>(i)] = true;
+  return first ? Write::replace : Write::add;
 }
 
 void Parameters::need_grads(Queue& q, int unit) {
@@ -138,7 +154,7 @@ void Parameters::need_grads(Queue& q, int unit) {
         p.unit == unit || (static_cast<int>(i) == spec_.head && unit == spec_.units() - 1);
     if (!here || !p.trainable || grads_[i]) continue;
     grads_[i] = arena_.make(Category::gradients, types().grad, p.shape, "gradient");
-    fresh_.push_back(grads_[i]);
+    begin_grad(static_cast<int>(i));
   }
   fill_zeros(q, fresh_);
 }

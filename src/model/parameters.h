@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "model/spec.h"
+#include "ops/linear.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -72,6 +73,10 @@ class Parameters {
   void zero_grads(Queue& q);
   void need_grads(Queue& q, int unit);
   void drop_grads();
+  // How its writer, the only one, who writes all of it in every backward pass, is to write a
+  // gradient: once it has asked here, the gradient is no longer zeroed, and is replaced by the first
+  // pass of a step.
+  Write write_grad(int i);
 
  private:
   struct QuantizedRow {
@@ -80,6 +85,7 @@ class Parameters {
   };
   static QuantizedRow make_quantized(Arena& arena, const Param& param);
   void initialize_row(Queue& q, uint64_t seed, int i);
+  void begin_grad(int i);
 
   ModelSpec spec_;
   Precision precision_;
@@ -88,6 +94,7 @@ class Parameters {
   std::vector<Buffer> weights_, masters_, grads_;
   std::vector<QuantizedRow> quantized_;
   std::vector<Tensor> fresh_;  // to be zeroed; kept, so that a step stays off the heap
+  std::vector<bool> written_whole_, unwritten_;
 };
 
 }  // namespace capstan

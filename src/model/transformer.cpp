@@ -72,7 +72,7 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
   return top;
 }
 
-Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, float scale,
+Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, const Scalar& scale,
                                   Tensor loss, const std::optional<StepKey>& key) {
   const ModelSpec& spec = params_.spec();
   const int last = spec.units() - 1;
@@ -101,7 +101,7 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, 
   return d_residual;
 }
 
-void Transformer::train(Queue& q, const Batch& batch, float scale, Tensor loss,
+void Transformer::train(Queue& q, const Batch& batch, const Scalar& scale, Tensor loss,
                         const std::optional<StepKey>& key) {
   const ModelSpec& spec = params_.spec();
   require(lowest_unit_ < spec.units(), Fault::bug, "a training pass with nothing to train");

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "model/block.h"
+#include "ops/scalar.h"
 
 namespace capstan {
 
@@ -22,7 +23,7 @@ class Transformer {
   // Forward and backward of one micro-batch: adds the sum of its losses to `loss` (one f64) and the
   // gradients of scale * loss to the parameters' gradients. `key` is that of the adapters' dropout;
   // a model that has some needs one.
-  void train(Queue& q, const Batch& batch, float scale, Tensor loss,
+  void train(Queue& q, const Batch& batch, const Scalar& scale, Tensor loss,
              const std::optional<StepKey>& key = {});
 
   // The loss alone; keeps nothing.
@@ -46,8 +47,8 @@ class Transformer {
   Top forward(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches, bool keep,
               const std::optional<StepKey>& key = {});
   // From the loss down to the residual stream; absent where nothing below the head is trained.
-  Buffer head_backward(Queue& q, const Batch& batch, const Top& top, float scale, Tensor loss,
-                       const std::optional<StepKey>& key);
+  Buffer head_backward(Queue& q, const Batch& batch, const Top& top, const Scalar& scale,
+                       Tensor loss, const std::optional<StepKey>& key);
   // Whether the backward pass comes to the block.
   bool reached(size_t block) const { return static_cast<int>(block) + 1 >= lowest_unit_; }
   void embed(Queue& q, const Batch& batch, BlockActivations& first);

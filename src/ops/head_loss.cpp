@@ -34,8 +34,12 @@ void check_term(const char* op, const char* name, const HeadTerm& term, const Te
 struct Gradients {
   Tensor dx, dw;
   HeadTerm d_term;
-  float scale = 0;
+  Scalar scale = 0;
 };
+
+float value_of(const Scalar& scalar) {
+  return scalar.at ? *scalar.at.as<float>() : scalar.value;
+}
 
 void run_on_cuda(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor labels,
                  int64_t targets, const HeadTerm& term, bool backward) {
@@ -76,7 +80,7 @@ void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor l
   const Buffer space = q.scratch(DType::u8, {panels}, "gemm panels");
   switch (q.device()) {
     case Device::cpu:
-      return cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, g.scale,
+      return cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, value_of(g.scale),
                             {rows, logits, x_rows, dx_rows, term_rows, tokens, losses, space});
     case Device::cuda:
     case Device::sim: return;
@@ -111,9 +115,10 @@ void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t
 }
 
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, Tensor w,
-                        Tensor labels, float scale, int64_t targets, const HeadTerm& term,
+                        Tensor labels, const Scalar& scale, int64_t targets, const HeadTerm& term,
                         const HeadTerm& d_term) {
   check_operands("head_loss_backward", loss, x, w, labels);
+  if (scale.at) check::exact("head_loss_backward", "scale", scale.at, DType::f32, {1});
   if (dx) check::dense("head_loss_backward", "dx", dx, x.shape());
   if (dw) check::dense("head_loss_backward", "dw", dw, w.shape());
   double flops = (1 + (dx ? 1 : 0) + (dw ? 1 : 0)) * product_flops(x, w, targets);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/scalar.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -24,7 +25,7 @@ void head_loss(Queue& q, Tensor loss, Tensor x_TD, Tensor w_VD, Tensor labels_T,
 // dx and dw may be absent: where nothing below is trained, and for a frozen head. d_term.x is
 // written and d_term.w added to; they are there with the term.
 void head_loss_backward(Queue& q, Tensor loss, Tensor dx_TD, Tensor dw_VD, Tensor x_TD, Tensor w_VD,
-                        Tensor labels_T, float scale, int64_t targets = -1,
+                        Tensor labels_T, const Scalar& scale, int64_t targets = -1,
                         const HeadTerm& term = {}, const HeadTerm& d_term = {});
 
 }  // namespace capstan

@@ -65,14 +65,14 @@ void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode) 
   }
 }
 
-void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x) {
+void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode) {
   check("linear_backward_weight", dy, x, dw, db);
   const auto span = q.account("linear_backward_weight", cost(dy, x, dw));
   const Buffer scratch = product_scratch(q, {dy, true}, {x, false}, dw);
   switch (q.device()) {
-    case Device::cpu: return cpu::linear_backward_weight(dw, db, dy, x, scratch);
+    case Device::cpu: return cpu::linear_backward_weight(dw, db, dy, x, mode, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_backward_weight(q, dw, db, dy, x, scratch);
+      if constexpr (kWithCuda) cuda::linear_backward_weight(q, dw, db, dy, x, mode, scratch);
       return;
     case Device::sim: return;
   }

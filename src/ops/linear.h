@@ -15,7 +15,8 @@ void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O,
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI,
                           Write mode = Write::replace);
 
-// dw += dyᵀ x, and db += Σ_t dy[t,:] where db is present.
-void linear_backward_weight(Queue& q, Tensor dw_OI, Tensor db_O, Tensor dy_TO, Tensor x_TI);
+// dw += dyᵀ x, or dw = dyᵀ x, and db += Σ_t dy[t,:] where db is present.
+void linear_backward_weight(Queue& q, Tensor dw_OI, Tensor db_O, Tensor dy_TO, Tensor x_TI,
+                            Write mode = Write::add);
 
 }  // namespace capstan

@@ -120,16 +120,17 @@ void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
   }
 }
 
-void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm) {
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss) {
   check::exact("clip_scale", "scale", scale, DType::f32, {1});
   check::exact("clip_scale", "sum", sum, DType::f64, {1});
+  if (loss) check::exact("clip_scale", "loss", loss, DType::f64, {1});
   require(max_norm >= 0, Fault::bug, "clip_scale: max_norm must not be negative, but is {}",
           max_norm);
   const auto span = q.account("clip_scale", {.flops = 3, .bytes = 12});
   switch (q.device()) {
-    case Device::cpu: return cpu::clip_scale(scale, sum, max_norm);
+    case Device::cpu: return cpu::clip_scale(scale, sum, max_norm, loss);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::clip_scale(q, scale, sum, max_norm);
+      if constexpr (kWithCuda) cuda::clip_scale(q, scale, sum, max_norm, loss);
       return;
     case Device::sim: return;
   }

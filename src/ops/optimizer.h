@@ -11,11 +11,13 @@ namespace capstan {
 // One parameter's tensors. Types may differ: bf16-true has all of them bf16, bf16-mixed has an f32
 // master, gradient and moments beside a bf16 weight. Arithmetic is f32.
 struct OptimizerOperands {
-  Tensor weight;      // what the model computes with; rewritten
-  Tensor master;      // the weight in full precision, or absent: then `weight` is all there is
-  Tensor grad;        // read
-  Tensor m, v;        // moments; v is absent for SGD, m too without momentum
-  Tensor grad_scale;  // one f32 that every gradient is multiplied by (clipping)
+  Tensor weight;  // what the model computes with; rewritten
+  Tensor master;  // the weight in full precision, or absent: then `weight` is all there is
+  Tensor grad;    // read
+  Tensor m, v;    // moments; v is absent for SGD, m too without momentum
+  // One f32 that every gradient is multiplied by (clipping). NaN leaves all of it as it is: the
+  // step was not finite, which the host need not know before it asks for the update.
+  Tensor grad_scale;
   // How a bf16 weight without a master is rounded: to the nearest, or, with these draws, to the
   // bf16 below or above, the nearer the more often, so that the mean is what was computed. Value i
   // takes 16 bits, (rounding.word(i / 2) >> 16 * (i % 2)) % 2^16: they are added to the f32, whose
@@ -76,7 +78,7 @@ void sum_squares(Queue& q, Tensor sum, Tensor x);
 void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all);
 
 // scale[0] (f32) = min(1, max_norm / (sqrt(sum[0]) + 1e-6)), as torch's clip_grad_norm_; 1 when
-// max_norm is infinite. NaN or infinity in the sum gives NaN.
-void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm);
+// max_norm is infinite. NaN if the sum is not finite, or the loss (one f64; may be absent).
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss = {});
 
 }  // namespace capstan

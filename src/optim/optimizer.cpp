@@ -181,14 +181,14 @@ GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<fl
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");
 }
 
-void GradientClip::measure(Queue& q, const Parameters& params) {
+void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss) {
   const double zero = 0;
   q.upload(sum_, &zero);
   gradients_.clear();
   for (int i = 0; i < params.count(); ++i)
     if (params.spec().trainable(i)) gradients_.push_back(params.grad(i));
   sum_squares(q, sum_, gradients_);
-  clip_scale(q, scale_, sum_, max_norm_);
+  clip_scale(q, scale_, sum_, max_norm_, loss);
 }
 
 double GradientClip::norm(Queue& q) const {

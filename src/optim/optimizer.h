@@ -48,7 +48,8 @@ class Optimizer {
   void update(Queue& q, double lr, Tensor grad_scale);
 
   int64_t steps() const { return steps_; }  // done so far
-  // Goes on after that many steps, with a state that was written from outside.
+  // Goes on after that many steps, with a state that was written from outside, or was left alone
+  // by an update whose scale was NaN.
   void restore(int64_t steps);
 
   // All that a step changes beside the weights, in the order of the spec; for each part NAME of a
@@ -88,8 +89,9 @@ class GradientClip {
  public:
   GradientClip(Queue& q, double max_norm);  // infinity: no clipping
 
-  // Measures; call when all gradients of the step are there.
-  void measure(Queue& q, const Parameters& params);
+  // Measures; call when all gradients of the step are there. If they, or the loss (one f64, or
+  // absent), are not finite, the scale is NaN, which no update applies.
+  void measure(Queue& q, const Parameters& params, Tensor loss = {});
   Tensor scale() const { return *scale_; }  // one f32
   double norm(Queue& q) const;              // before clipping; waits for the device
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "tensor/cuda/calls.h"
 
@@ -60,6 +61,21 @@ Queue::Span::~Span() {
 void Queue::synchronize() {
   if constexpr (kWithCuda)
     if (device_ == Device::cuda) cuda::wait(*cuda_);
+}
+
+bool Queue::begins_graph(const GraphKey& key) {
+  if constexpr (kWithCuda)
+    if (device_ == Device::cuda && !timed_) {
+      const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
+      replaying_ = use == cuda::GraphUse::replayed;
+      return use != cuda::GraphUse::none;
+    }
+  return false;
+}
+
+void Queue::end_graph(const GraphKey& key, bool complete) {
+  if (std::exchange(replaying_, false)) return;
+  if constexpr (kWithCuda) cuda::end_graph(*cuda_, key, complete);
 }
 
 void Queue::tell_measured() {

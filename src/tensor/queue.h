@@ -17,6 +17,9 @@ namespace cuda {
 class Context;  // a stream and its libraries' handles: tensor/cuda/context.h
 }
 
+// What a graph's kernels depend on: numbers of the caller's choice.
+using GraphKey = std::array<int64_t, 6>;
+
 // What one call of an op does at the least: arithmetic, and bytes that must move to and from memory
 // when each operand is read once and each result written once.
 struct Cost {
@@ -57,7 +60,8 @@ class Queue {
   // `host` has no part in the work for a CPU.
   Queue(Device device, Arena& arena, Arena& host, CostModel model = {});
 
-  Device device() const { return device_; }
+  // Where ops compute; sim while a graph is replayed, which has been recorded.
+  Device device() const { return replaying_ ? Device::sim : device_; }
   // The device that ops plan for: its own, or the one that sim imitates.
   Device target() const { return device_ == Device::sim ? model_.device : device_; }
   Arena& arena() const { return arena_; }
@@ -109,6 +113,24 @@ class Queue {
   void allow_tf32(bool on) { tf32_ = on; }
   bool tf32() const { return tf32_; }
 
+  // The ops of `body` as one piece of work. On cuda they are recorded as a CUDA graph when the same
+  // key comes for the second time, and from the third on that graph is launched, and body is called
+  // only for the requests and the account that it makes. So everything that its kernels are given
+  // must follow from the key: the same buffers in the same places, and Scalars where a number
+  // changes. body must not copy to or from the host, or wait. A few graphs are kept, those that
+  // were used last.
+  template <class Body>
+  void graph(const GraphKey& key, const Body& body) {
+    if (!begins_graph(key)) return body();
+    try {
+      body();
+    } catch (...) {
+      end_graph(key, false);
+      throw;
+    }
+    end_graph(key, true);
+  }
+
   // Copies between host memory and a contiguous tensor of arena() or host(), after the work already
   // on the queue. A download is done on return; an upload has read its memory. On sim, upload does
   // nothing and download gives zeros.
@@ -133,6 +155,8 @@ class Queue {
 
  private:
   OpTotal& row(std::string_view op, const char* literal);
+  bool begins_graph(const GraphKey& key);  // false: nothing to end
+  void end_graph(const GraphKey& key, bool complete);
 
   Device device_;
   CostModel model_;
@@ -140,6 +164,7 @@ class Queue {
   Arena& host_;
   std::array<OpTotal, 48> totals_{};
   std::shared_ptr<cuda::Context> cuda_;
+  bool replaying_ = false;
   bool timed_ = false;
   bool tf32_ = false;
 };

@@ -16,6 +16,11 @@ double clip_limit(const TrainOptions& o) {
   return o.max_norm > 0 ? o.max_norm : std::numeric_limits<double>::infinity();
 }
 
+// Of the mean over all labels of a step that count.
+float scale_of(int64_t targets) {
+  return 1.0f / static_cast<float>(std::max<int64_t>(1, targets));
+}
+
 Gradients gradient_life(const TrainOptions& o) {
   return o.single_micro_batch ? Gradients::in_step : Gradients::kept;
 }
@@ -52,7 +57,8 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
       optimizer_(q, params_, options.optimizer),
       clip_(q, clip_limit(options)),
       batch_(q, options.limits, options.model),
-      loss_(q.arena().make(Category::data, DType::f64, {1}, "loss")) {
+      loss_(q.arena().make(Category::data, DType::f64, {1}, "loss")),
+      scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")) {
   q.allow_tf32(options.tf32);
   if (options.sample_positions > 0)
     decoder_ =
@@ -102,11 +108,16 @@ void Trainer::move_weights(double lr) {
   params_.drop_grads();
 }
 
+// The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
+// them alone: so the host learns of it afterwards, and the device does not wait.
 void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step) {
+  clip_.measure(q_, params_, loss_);
+  move_weights(result.lr);
   const double loss_sum = q_.value<double>(loss_);
-  clip_.measure(q_, params_);
+  result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
-  if (std::isfinite(loss_sum) && std::isfinite(result.grad_norm)) return move_weights(result.lr);
+  if (std::isfinite(loss_sum) && std::isfinite(result.grad_norm)) return;
+  optimizer_.restore(optimizer_.steps() - 1);
   const bool in_loss = !std::isfinite(loss_sum);
   const std::string what = not_finite(in_loss ? "loss" : "gradient's norm",
                                       in_loss ? loss_sum : result.grad_norm, step, data);
@@ -116,7 +127,23 @@ void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step)
           what);
   log::warn("{}: left out", what);
   result.skipped = true;
-  params_.drop_grads();
+}
+
+void Trainer::begin(int64_t targets) {
+  const double zero = 0;
+  const float scale = scale_of(targets);
+  q_.upload(loss_, &zero);
+  q_.upload(scale_, &scale);
+  params_.zero_grads(q_);
+}
+
+void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro) {
+  const auto train = [&] { model_.train(q_, batch, Scalar(*scale_), loss_, key(step, micro)); };
+  // Dropout takes other draws each time, and they are arguments of its kernels.
+  if (options_.lora && options_.lora->dropout > 0) return train();
+  // Of the micro-batches of a step the first begins the gradients, and the others add to them.
+  q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0, 0},
+           train);
 }
 
 StepResult Trainer::step(MicroBatches& data, int64_t step) {
@@ -124,17 +151,13 @@ StepResult Trainer::step(MicroBatches& data, int64_t step) {
   result.lr = options_.schedule.at(step);
   result.targets = data.targets();
   result.micro_batches = data.count();
-  const float scale = 1.0f / static_cast<float>(std::max<int64_t>(1, data.targets()));
-  const double zero = 0;
-  q_.upload(loss_, &zero);
-  params_.zero_grads(q_);
-
+  begin(data.targets());
   int64_t micro = 0;
   const auto train_on = [&](const HostBatch& host) {
     const Batch batch = batch_.upload(q_, host);
     result.tokens += batch.tokens();
     result.padding += host.padding;
-    model_.train(q_, batch, scale, loss_, key(step, micro++));
+    train_micro_batch(batch, step, micro++);
   };
   if (options_.single_micro_batch) {
     require(data.count() == 1, Fault::bug, "a step of {} micro-batches was planned as one",
@@ -150,20 +173,16 @@ StepResult Trainer::step(MicroBatches& data, int64_t step) {
     const auto phase = q_.arena().phase("update");
     update(result, data, step);
   }
-  result.loss = q_.value<double>(loss_) * scale;
   return result;
 }
 
 double Trainer::rehearse_step(MicroBatches& data) {
-  const double zero = 0;
-  q_.upload(loss_, &zero);
-  params_.zero_grads(q_);
-  const auto phase = q_.arena().phase(options_.single_micro_batch ? "step" : "micro");
   const HostBatch* host = data.next();
-  const float scale = 1.0f / static_cast<float>(std::max<int64_t>(1, host->targets));
-  model_.train(q_, batch_.upload(q_, *host), scale, loss_, key(0, 0));
+  begin(host->targets);
+  const auto phase = q_.arena().phase(options_.single_micro_batch ? "step" : "micro");
+  train_micro_batch(batch_.upload(q_, *host), 0, 0);
   params_.drop_grads();
-  return q_.value<double>(loss_) * scale;
+  return q_.value<double>(loss_) * double{scale_of(host->targets)};
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {

@@ -72,7 +72,9 @@ class Trainer {
   Queue& queue() { return q_; }
 
  private:
-  void rehearse();  // makes every request once, at its largest
+  void rehearse();              // makes every request once, at its largest
+  void begin(int64_t targets);  // a step with so many labels that count
+  void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
   // Moves the weights if loss and gradients are finite.
   void update(StepResult& result, const MicroBatches& data, int64_t step);
   void move_weights(double lr);
@@ -85,7 +87,7 @@ class Trainer {
   Optimizer optimizer_;
   GradientClip clip_;
   DeviceBatch batch_;
-  Buffer loss_;
+  Buffer loss_, scale_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Snapshot> snapshot_;
 };

@@ -66,6 +66,19 @@ TEST_P(Clip, ScaleBringsTheNormToTheLimit) {
   }
 }
 
+TEST_P(Clip, ALossThatIsNotFiniteGivesNan) {
+  const Buffer sum = of(DType::f64, {1}, {0.25});
+  for (const double loss : Values{NAN, INFINITY, -INFINITY, 3}) {
+    const Buffer scale = empty(DType::f32, {1});
+    clip_scale(q_, scale, sum, 1, of(DType::f64, {1}, {loss}));
+    const double found = values(scale)[0];
+    if (std::isfinite(loss))
+      EXPECT_EQ(found, 1);
+    else
+      EXPECT_TRUE(std::isnan(found)) << loss;
+  }
+}
+
 TEST_P(Clip, RefusesWrongOperands) {
   const Buffer x = random(DType::f32, {8}), one = zeros(DType::f32, {1});
   const Buffer sum = zeros(DType::f64, {1});

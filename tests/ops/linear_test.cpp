@@ -154,6 +154,19 @@ TEST_P(Linear, GradientsAreAdded) {
   }
 }
 
+TEST_P(Linear, TheGradientOfTheWeightMayBeReplaced) {
+  const int64_t T = 33, O = 100, I = 31;
+  for (const DType dtype : kComputeTypes) {
+    const Buffer x = random(dtype, {T, I}), dy = random(dtype, {T, O});
+    const Buffer dw = empty(dtype, {O, I}), db = random(dtype, {O});
+    const Buffer added = zeros(dtype, {O, I}), db_added = of(dtype, {O}, values(db));
+    linear_backward_weight(q_, dw, db, dy, x, Write::replace);
+    linear_backward_weight(q_, added, db_added, dy, x);
+    EXPECT_EQ(values(dw), values(added));
+    EXPECT_EQ(values(db), values(db_added)) << "the bias is added to";
+  }
+}
+
 // As for q, k and v: dy and x are columns of something wider, dx too.
 TEST_P(Linear, GradientsOfStridedRows) {
   const int64_t T = 33, O = 20, I = 31;

@@ -190,6 +190,25 @@ TEST_P(Optimizer, SgdKeepsAMaster) {
   EXPECT_EQ(values(w), values(of(DType::bf16, {50}, values(master))));
 }
 
+TEST_P(Optimizer, AScaleOfNanLeavesEverythingAsItIs) {
+  for (const DType dtype : kComputeTypes) {
+    const int64_t n = 5000;
+    const Buffer w = random(dtype, {n}), master = random(DType::f32, {n}), g = random(dtype, {n});
+    const Buffer m = random(DType::f32, {n}), v = random(DType::f32, {n});
+    const Buffer m8 = zeros(DType::u8, {n}), v8 = zeros(DType::u8, {n});
+    const Buffer m_max = random(DType::f32, {adamw8bit_blocks(n)});
+    const Buffer v_max = random(DType::f32, {adamw8bit_blocks(n)});
+    const Buffer scale = of(DType::f32, {1}, {NAN});
+    const std::vector<const Buffer*> all = {&w, &master, &m, &v, &m8, &v8, &m_max, &v_max};
+    std::vector<Values> before;
+    for (const Buffer* t : all) before.push_back(values(*t));
+    adamw(q_, {w, master, g, m, v, scale}, {.lr = 0.1f});
+    adamw8bit(q_, {w, master, g, m8, v8, scale}, {m_max, v_max}, {.lr = 0.1f});
+    sgd(q_, {w, master, g, m, {}, scale}, {.lr = 0.1f, .momentum = 0.9f, .weight_decay = 0.1f});
+    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(values(*all[i]), before[i]) << i;
+  }
+}
+
 TEST_P(Optimizer, DoesNotDependOnTheThreads) {
   const int64_t n = 50001;
   const Buffer g = random(DType::f32, {n}), scale = of(DType::f32, {1}, {0.3});

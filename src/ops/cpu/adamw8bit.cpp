@@ -48,6 +48,7 @@ float narrow(const DynamicMap& map, const float* x, uint8_t* codes, int64_t n) {
 void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const AdamWStep& s) {
   const AdamWFactors factors(s);
   const float scale = value_or_one(p.grad_scale);
+  if (std::isnan(scale)) return;
   const Tensor& full = p.master ? p.master : p.weight;
   const DynamicMap &m_map = DynamicMap::with_sign(), &v_map = DynamicMap::without_sign();
   uint8_t *const m_codes = p.m.as<uint8_t>(), *const v_codes = p.v.as<uint8_t>();

@@ -42,9 +42,9 @@ void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, Tensor scr
        mode == Write::add, scratch.raw());
 }
 
-void linear_backward_weight(Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor scratch) {
+void linear_backward_weight(Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode, Tensor scratch) {
   gemm(dy.dim(1), x.dim(1), dy.dim(0), matrix(dy, true), matrix(x), dw.raw(), dw.dtype(),
-       dw.stride(0), true, scratch.raw());
+       dw.stride(0), mode == Write::add, scratch.raw());
   if (db) add_column_sums(db, dy);
 }
 

@@ -57,6 +57,7 @@ void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, f
 void adamw(const OptimizerOperands& p, const AdamWStep& s) {
   const AdamWFactors factors(s);
   const float scale = value_or_one(p.grad_scale);
+  if (std::isnan(scale)) return;
   const Tensor& full = p.master ? p.master : p.weight;
   for_each_block(full.numel(), [&](int64_t begin, int64_t n) {
     OptimizerBlock w_block, g_block, m_block, v_block;
@@ -74,6 +75,7 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s) {
 
 void sgd(const OptimizerOperands& p, const SgdStep& s) {
   const float scale = value_or_one(p.grad_scale);
+  if (std::isnan(scale)) return;
   const Tensor& full = p.master ? p.master : p.weight;
   for_each_block(full.numel(), [&](int64_t begin, int64_t n) {
     OptimizerBlock w_block, g_block, m_block;

@@ -35,6 +35,7 @@ __global__ void adamw8bit_kernel(P weight, P master, bool has_master, P grad, ui
   shared.v[threadIdx.x] = maps.v[threadIdx.x];
   __syncthreads();
   const float scale = grad_scale == nullptr ? 1.0f : *grad_scale;
+  if (isnan(scale)) return;
   const P full = has_master ? master : weight;
   const int64_t blocks = adamw8bit_blocks(n);
   for (int64_t b = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32; b < blocks;

@@ -54,9 +54,10 @@ __global__ void add_partials_kernel(double* sum, const double* partials, int64_t
   if (threadIdx.x == 0) *sum += all;
 }
 
-__global__ void clip_scale_kernel(float* scale, const double* sum, float max_norm) {
+__global__ void clip_scale_kernel(float* scale, const double* sum, float max_norm,
+                                  const double* loss) {
   const double squares = *sum;
-  *scale = isfinite(squares)
+  *scale = isfinite(squares) && (loss == nullptr || isfinite(*loss))
                ? static_cast<float>(fmin(1.0, double{max_norm} / (sqrt(squares) + 1e-6)))
                : __int_as_float(0x7fc00000);
 }
@@ -81,8 +82,10 @@ void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const
   launched("sum_squares");
 }
 
-void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm) {
-  clip_scale_kernel<<<1, 1, 0, stream_of(q)>>>(data<float>(scale), data<double>(sum), max_norm);
+void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,
+                const Tensor& loss) {
+  clip_scale_kernel<<<1, 1, 0, stream_of(q)>>>(data<float>(scale), data<double>(sum), max_norm,
+                                               data<double>(loss));
   launched("clip_scale");
 }
 

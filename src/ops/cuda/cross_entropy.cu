@@ -42,8 +42,9 @@ __device__ Row row_of(const int32_t* labels, const int32_t* order, int64_t first
 template <class X>
 __global__ void cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
                                      const int32_t* order, int64_t first, int64_t T, int64_t V,
-                                     float scale, bool backward) {
+                                     ScalarArgument factor_of_loss, bool backward) {
   constexpr int kThreads = 512;
+  const float scale = factor_of_loss.read();
   X* const row = logits + blockIdx.x * V;
   const auto [index, label] = row_of(labels, order, first, T);
   if (label == kIgnore) {
@@ -122,8 +123,9 @@ template <int kThreads, class X>
 __global__ void __launch_bounds__(kThreads)
     packed_cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
                                 const int32_t* order, int64_t first, int64_t T, int64_t V,
-                                float scale, bool backward, int room) {
+                                ScalarArgument factor_of_loss, bool backward, int room) {
   constexpr int N = kPack<X>;
+  const float scale = factor_of_loss.read();
   extern __shared__ __align__(16) uint4 kept[];
   X* const values = logits + blockIdx.x * V;
   const RowOfPacks<kThreads, X> row{reinterpret_cast<uint4*>(values), kept, static_cast<int>(V / N),
@@ -165,7 +167,7 @@ constexpr int64_t kShortRow = 72 << 10, kMostKept = 216 << 10;
 
 template <int kThreads, class X>
 void launch_packed(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
-                   const int32_t* order, int64_t first, float scale, bool backward) {
+                   const int32_t* order, int64_t first, ScalarArgument scale, bool backward) {
   const int64_t V = logits.dim(1);
   const int64_t bytes = backward ? std::min<int64_t>(V * int64_t{sizeof(X)}, kMostKept) : 0;
   const auto kernel = packed_cross_entropy_kernel<kThreads, X>;
@@ -180,7 +182,9 @@ void launch_packed(Queue& q, const Tensor& logits, const Tensor& losses, const T
 }  // namespace
 
 void cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
-                   const Tensor& order, int64_t first, float scale, bool backward) {
+                   const Tensor& order, int64_t first, const Scalar& factor_of_loss,
+                   bool backward) {
+  const ScalarArgument scale(factor_of_loss);
   const int64_t rows = logits.dim(0), V = logits.dim(1);
   if (rows == 0) return;
   const int32_t* const places = order ? data<int32_t>(order) : nullptr;

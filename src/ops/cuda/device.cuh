@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "ops/linear.h"
+#include "ops/scalar.h"
 #include "tensor/cuda/check.h"
 #include "tensor/cuda/context.h"
 
@@ -213,6 +214,15 @@ template <class T>
 T* data(const Tensor& t) {
   return static_cast<T*>(t.raw());
 }
+
+// A Scalar as a kernel's argument.
+struct ScalarArgument {
+  float value;
+  const float* at;
+
+  explicit ScalarArgument(const Scalar& s) : value(s.value), at(data<float>(s.at)) {}
+  __device__ float read() const { return at != nullptr ? *at : value; }
+};
 
 inline AnyPointer any(const Tensor& t) {
   return {t.raw(), t.dtype() == DType::bf16};

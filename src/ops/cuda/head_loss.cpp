@@ -32,7 +32,7 @@ class Rows {
 }  // namespace
 
 void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor& labels,
-               int64_t targets, float scale, bool backward, const HeadScratch& s) {
+               int64_t targets, const Scalar& scale, bool backward, const HeadScratch& s) {
   const int64_t T = p.x_TD.dim(0), rows = s.logits.dim(0);
   const Tensor order = targets == T ? Tensor() : s.order;
   const int64_t count = targets < 0 ? T : targets;

@@ -53,13 +53,13 @@ inline int64_t head_gemm_scratch(const HeadOperands& p, int64_t rows) {
 
 // Adds the loss; writes the gradients of scale * loss where they are present.
 void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor& labels_T,
-               int64_t targets, float scale, bool backward, const HeadScratch& scratch);
+               int64_t targets, const Scalar& scale, bool backward, const HeadScratch& scratch);
 
 // For rows [first, first + logits.dim(0)) of the tokens that count: losses, and with `backward` the
 // logits turned into their gradients. Rows past the last token give zeros. Without an order it is
 // all tokens.
 void cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
-                   const Tensor& order, int64_t first, float scale, bool backward);
+                   const Tensor& order, int64_t first, const Scalar& scale, bool backward);
 void order_targets(Queue& q, const Tensor& order, const Tensor& labels);
 // to[r] = from[order[first + r]], zeros past the last token; and the way back, which leaves rows of
 // other tokens alone.

@@ -22,8 +22,8 @@ inline void linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, c
   gemm(q, dx, plain(dy), plain(w), {}, mode == Write::add, scratch);
 }
 inline void linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& db, const Tensor& dy,
-                                   const Tensor& x, const Tensor& scratch) {
-  gemm(q, dw, flipped(dy), plain(x), {}, true, scratch);
+                                   const Tensor& x, Write mode, const Tensor& scratch) {
+  gemm(q, dw, flipped(dy), plain(x), {}, mode == Write::add, scratch);
   if (db) bias_backward(q, db, dy);
 }
 

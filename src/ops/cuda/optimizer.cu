@@ -42,6 +42,7 @@ constexpr int kEach<bf16_t*> = 8;
 template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
   const float scale = value_or_one(e.grad_scale);
+  if (isnan(scale)) return;
   const P full = e.has_master ? e.master : e.weight;
   for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) {
     float w[N], g[N], first[N], second[N];
@@ -74,6 +75,7 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
                            const float* grad_scale, SgdStep s, std::optional<Rng> rounding,
                            int64_t n) {
   const float scale = value_or_one(grad_scale);
+  if (isnan(scale)) return;
   const P full = has_master ? master : weight;
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < n;
        i += gridDim.x * int64_t{kThreads}) {

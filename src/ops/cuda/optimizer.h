@@ -16,6 +16,7 @@ constexpr int64_t sum_partials(int64_t n) {
   return (n + kSumTile - 1) / kSumTile;
 }
 void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials);
-void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm);
+void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,
+                const Tensor& loss);
 
 }  // namespace capstan::cuda

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -32,6 +33,14 @@ std::shared_ptr<Context> make_context();
 void wait(Context& context);
 void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
 void upload(Context& context, void* to, const void* from, size_t bytes);
+
+// How a piece of work with that key begins: as any other, with the recording of its graph, or with
+// the launch of one that was recorded.
+enum class GraphUse : uint8_t { none, recording, replayed };
+GraphUse begin_graph(Context& context, const std::array<int64_t, 6>& key);
+// Of a recording: launches what was recorded, or forgets it. Throws Fault::device.
+void end_graph(Context& context, const std::array<int64_t, 6>& key, bool complete);
+
 void tell_measured(Context& context);  // of matrix products, since the last call
 void download(Context& context, void* to, const void* from, size_t bytes);
 

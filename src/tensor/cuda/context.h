@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "tensor/cuda/graphs.h"
 #include "tensor/product_cache.h"
 #include "tensor/queue.h"
 
@@ -22,6 +23,7 @@ class Context {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
+  Graphs& graphs() { return graphs_; }
   // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
   // program was compiled for them.
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
@@ -45,6 +47,7 @@ class Context {
 
  private:
   cudaStream_t stream_ = nullptr;
+  Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0;
   bool wgmma_ = false, avoids_wgmma_ = false;

@@ -1,0 +1,69 @@
+#include "tensor/cuda/graphs.h"
+
+#include <algorithm>
+
+#include "tensor/cuda/check.h"
+#include "tensor/cuda/context.h"
+
+namespace capstan::cuda {
+
+Graphs::~Graphs() {
+  for (auto& [key, entry] : entries_)
+    if (entry.graph != nullptr) cudaGraphExecDestroy(entry.graph);
+}
+
+GraphUse Graphs::begin(cudaStream_t stream, const Key& key) {
+  const auto it = entries_.find(key);
+  if (it == entries_.end()) {
+    if (entries_.size() < kMostSeen) entries_[key] = {};
+    return GraphUse::none;
+  }
+  it->second.used = ++clock_;
+  if (it->second.graph != nullptr) {
+    check(cudaGraphLaunch(it->second.graph, stream), "launch a graph");
+    return GraphUse::replayed;
+  }
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
+  return GraphUse::recording;
+}
+
+void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
+  cudaGraph_t recorded = nullptr;
+  const cudaError_t status = cudaStreamEndCapture(stream, &recorded);
+  if (!complete) {
+    // What went wrong while it was recorded is told by whoever saw it.
+    if (recorded != nullptr) cudaGraphDestroy(recorded);
+    return;
+  }
+  check(status, "record a graph");
+  make_room();
+  cudaGraphExec_t graph = nullptr;
+  const cudaError_t made = cudaGraphInstantiate(&graph, recorded, 0);
+  cudaGraphDestroy(recorded);
+  check(made, "make a graph");
+  entries_[key].graph = graph;
+  ++graphs_;
+  check(cudaGraphLaunch(graph, stream), "launch a graph");
+}
+
+void Graphs::make_room() {
+  if (graphs_ < kMost) return;
+  auto oldest = entries_.end();
+  for (auto it = entries_.begin(); it != entries_.end(); ++it)
+    if (it->second.graph != nullptr &&
+        (oldest == entries_.end() || it->second.used < oldest->second.used))
+      oldest = it;
+  // It may still be running; the driver keeps it for as long.
+  check(cudaGraphExecDestroy(oldest->second.graph), "forget a graph");
+  entries_.erase(oldest);
+  --graphs_;
+}
+
+GraphUse begin_graph(Context& context, const Graphs::Key& key) {
+  return context.graphs().begin(context.stream(), key);
+}
+void end_graph(Context& context, const Graphs::Key& key, bool complete) {
+  context.graphs().end(context.stream(), key, complete);
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "tensor/cuda/calls.h"
+
+namespace capstan::cuda {
+
+// The CUDA graphs of one stream, by key. The first time that a key comes, its work is launched as
+// any other, so that whatever libraries decide at their first call is decided; the second time it
+// is recorded.
+class Graphs {
+ public:
+  using Key = std::array<int64_t, 6>;
+
+  Graphs() = default;
+  ~Graphs();
+  Graphs(const Graphs&) = delete;
+  Graphs& operator=(const Graphs&) = delete;
+
+  GraphUse begin(cudaStream_t stream, const Key& key);
+  void end(cudaStream_t stream, const Key& key, bool complete);
+
+ private:
+  static constexpr size_t kMost = 16, kMostSeen = 4096;
+  struct Entry {
+    cudaGraphExec_t graph = nullptr;  // null: seen once
+    int64_t used = 0;
+  };
+  void make_room();  // for one more graph
+
+  std::map<Key, Entry> entries_;
+  size_t graphs_ = 0;
+  int64_t clock_ = 0;
+};
+
+}  // namespace capstan::cuda

@@ -1,0 +1,93 @@
+#include "ops/elementwise.h"
+#include "ops/head_loss.h"
+#include "ops/linear.h"
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(Graph);
+
+// A product, a loss and their gradients, in memory that is planned: recording allocates nothing.
+struct Work {
+  static constexpr int64_t kTokens = 40, kDim = 64, kVocab = 96;
+  Queue& q;
+  Buffer x, w, y, dx, dw, labels, loss, scale;
+
+  explicit Work(Queue& queue)
+      : q(queue),
+        x(make(DType::f32, {kTokens, kDim})),
+        w(make(DType::f32, {kVocab, kDim})),
+        y(make(DType::f32, {kTokens, kVocab})),
+        dx(make(DType::f32, {kTokens, kDim})),
+        dw(make(DType::f32, {kVocab, kDim})),
+        labels(make(DType::i32, {kTokens})),
+        loss(make(DType::f64, {1})),
+        scale(make(DType::f32, {1})) {}
+  Buffer make(DType type, const Shape& shape) const {
+    return q.arena().make(Category::data, type, shape, "test");
+  }
+  void compute(const Scalar& factor) const {
+    linear(q, y, x, w, {});
+    head_loss_backward(q, loss, dx, dw, x, w, labels, factor);
+  }
+  // What it computes from a random input, as a graph or op by op.
+  std::vector<Values> results(uint64_t seed, float factor, bool graph) const {
+    const Values input = normal_values(kTokens * kDim, seed, 1);
+    const std::vector<float> narrow(input.begin(), input.end());
+    q.upload(x, narrow.data());
+    q.upload(scale, &factor);
+    fill(q, dw, 0);
+    const auto phase = q.arena().phase("work");
+    if (graph)
+      q.graph({kTokens}, [&] { compute(Scalar(*scale)); });
+    else
+      compute(factor);
+    return {values_of(q, y), values_of(q, dx), values_of(q, dw)};
+  }
+};
+
+// The first time op by op, the second recorded, then replayed: each call computes with what is in
+// its buffers then, and asks for the same scratch.
+TEST_P(Graph, EveryCallComputesWithWhatIsThere) {
+  Arena notes;
+  Queue imagined(Device::sim, notes, {.device = GetParam()});
+  Work(imagined).results(0, 1, true);
+  Arena arena(notes.plan(), GetParam());
+  Queue q(GetParam(), arena);
+  const Work work(q);
+  fill_normal(q, work.w, 1, {.seed = 5});
+  for (uint64_t call = 0; call < 6; ++call) {
+    const float factor = 1.0f / static_cast<float>(call + 1);
+    const auto found = work.results(call, factor, true);
+    EXPECT_EQ(found, work.results(call, factor, false)) << call;
+    EXPECT_GT(norm(found[2]), 0);
+  }
+}
+
+TEST_P(Graph, AnErrorInsideEndsTheRecording) {
+  const Buffer x = random(DType::f32, {8}), y = empty(DType::f32, {8});
+  for (int call = 0; call < 3; ++call)
+    EXPECT_THROW(q_.graph({1},
+                          [&] {
+                            copy(q_, y, x);
+                            fail(Fault::usage, "stop");
+                          }),
+                 Error);
+  q_.graph({2}, [&] { copy(q_, y, x); });
+  EXPECT_EQ(values(y), values(x));
+}
+
+TEST_P(Graph, MoreKeysThanGraphsAreKept) {
+  const Buffer x = empty(DType::f32, {8}), y = empty(DType::f32, {8});
+  for (int round = 0; round < 4; ++round)
+    for (int64_t key = 0; key < 20; ++key) {
+      const Values expected(8, double(20 * round + key));
+      copy(q_, x, of(DType::f32, {8}, expected));
+      q_.graph({key}, [&] { copy(q_, y, x); });
+      EXPECT_EQ(values(y), expected) << round << ' ' << key;
+    }
+}
+
+}  // namespace
+}  // namespace capstan::test
