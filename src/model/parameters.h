@@ -73,9 +73,10 @@ class Parameters {
   void zero_grads(Queue& q);
   void need_grads(Queue& q, int unit);
   void drop_grads();
-  // How its writer, the only one, who writes all of it in every backward pass, is to write a
-  // gradient: once it has asked here, the gradient is no longer zeroed, and is replaced by the first
-  // pass of a step.
+  // A gradient that one call writes as a whole in every backward pass need not be zeroed: whoever
+  // makes that call says so before the first step, and then writes as write_grad says, which
+  // replaces in the first pass of a step.
+  void writes_grad_whole(int i) { written_whole_[static_cast<size_t>(i)] = true; }
   Write write_grad(int i);
 
  private:

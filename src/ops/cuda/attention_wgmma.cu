@@ -71,11 +71,13 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   Softmax softmax[2];
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
     walk.advance(step);
+    settled(out);
     float scores[kColumns][4];
     begin_products();
     multiply_rows(scores, tiles[0], walk.keys(step));
     end_products();
     finish_products<0>();
+    settled(scores);
     if (rows.cuts(key)) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j)
@@ -92,6 +94,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     end_products();
   }
   finish_products<0>();
+  settled(out);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     softmax[r].sum = row_sum(softmax[r].sum);

@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     multiply_rows(d, tiles[1], walk.values(step));
     end_products();
     finish_products<1>();
+    settled(p);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
           if (!rows.sees(i, key + column_of(j, i))) p[j][i] = 0;
     }
     finish_products<0>();
+    settled(d);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -66,9 +68,9 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     begin_products();
     multiply_columns<kDim>(sums, factors, walk.keys(step));
     end_products();
-    finish_products<0>();  // the compiler would move these sums before they are there
+    finish_products<0>();  // ptxas would serialize products whose sums go around the loop
+    settled(sums);
   }
-  finish_products<0>();
   store_rows<kDim>(dq, rows.begin, rows.end, h, s.D, wide, sums, s.scale, s.scale, tiles[0]);
 #endif
 }
@@ -185,6 +187,7 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     multiply_rows(d, values, gradients);
     end_products();
     finish_products<1>();
+    settled(p);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
       const auto log_sum = *reinterpret_cast<const float2*>(&walk.log_sums[stage][column_of(j, 0)]);
@@ -207,6 +210,7 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     multiply_columns<kDim>(value_sums, factors, gradients);
     end_products();
     finish_products<1>();
+    settled(d);
     // Probabilities are read back from their factors: there are no registers to keep both.
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
@@ -225,6 +229,8 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     end_products();
   }
   finish_products<0>();
+  settled(key_sums);
+  settled(value_sums);
   finish_groups<0>();
 
   // A group's sums, thread by thread, in its own stages.
