@@ -84,6 +84,7 @@ class TrainingRun {
   void move_earlier_run() const;
 
   MicroBatches micro_batches(const Dataset& dataset) const;
+  void predict();
   void take_step(Sampler& sampler, MicroBatches& data, Progress& progress);
   void after_step(const StepResult& result, double seconds, Progress& progress);
   bool is_logged(int64_t iterations, int64_t micro_batches) const;
@@ -124,6 +125,8 @@ class TrainingRun {
   int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
   double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
+  double predicted_seconds_ = 0;                           // of a step, where it can be told
+  std::string calibration_;                                // that tells it
   std::vector<OpTotal> ops_;
   std::string op_table_;
   std::optional<double> first_loss_, last_loss_, val_loss_;
