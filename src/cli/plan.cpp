@@ -164,11 +164,17 @@ std::string about(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
+std::string no_time_line(Device device) {
+  const char* way = "'capstan bench' measures this machine";
+  if (device == Device::cpu && cuda_present())
+    way = "'capstan bench --accelerator cpu' measures this machine";
+  if (device == Device::cuda && !cuda_present())
+    way = "run 'capstan bench --out FILE' there, and give --calibration FILE here";
+  return fmt::format("  how long a step takes is not known: {}\n", way);
+}
+
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (!time)
-    return fmt::format(
-        "  how long a step takes is not known: 'capstan bench{}' measures the machine\n",
-        p.options.device == Device::cuda ? "" : " --accelerator cpu");
+  if (!time) return no_time_line(p.options.device);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), by the calibration of {} of {}\n",
                   about(time->step.seconds), format_count(time->step.tokens_per_second()),

@@ -149,6 +149,7 @@ void TrainingRun::rehearse() {
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
+  if (task_ != Task::demo) predict();
   rehearse_save();
   gpu_.setup_done();
 }
@@ -296,7 +297,6 @@ void TrainingRun::train() {
   }
   progress.finish();
   here_seconds_ = progress.seconds();
-  if (task_ != Task::demo) predict();
   flops_ = static_cast<double>(queue_.total().flops);
   ops_seconds_ = queue_.seconds();
   // On a GPU ops are timed only where they are waited for, one by one.

@@ -51,7 +51,8 @@ class TrainingRun {
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
   // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
   // and removed again: all of a small one, of a large one the first 512 MiB of weights and moments,
-  // while the space for all of it is taken for a moment. Throws what fails.
+  // while the space for all of it is taken for a moment. Throws what fails. Where the device has a
+  // calibration, the time of a step is predicted, for the report.
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
