@@ -51,10 +51,17 @@ void print_json(const BenchResult& result, const fs::path& file) {
 
 // How the known steps compare with the sum of their ops: what predictions are corrected by.
 void print_steps(const Calibration& c) {
-  for (const auto& [type, rates] : c.types)
-    if (rates.step_seconds > 0)
-      fmt::print("  the step in {} took {:.2f} times the sum of its ops\n", type,
-                 rates.step_seconds / rates.step_predicted);
+  bool odd = false;
+  for (const auto& [type, rates] : c.types) {
+    if (rates.step_seconds == 0) continue;
+    const double ratio = rates.step_seconds / rates.step_predicted;
+    odd = odd || ratio < 0.8 || ratio > 1.25;
+    fmt::print("  the step in {} took {:.2f} times the sum of its ops\n", type, ratio);
+  }
+  if (odd)
+    fmt::print(
+        "  these should be near 1: something else may have used the machine meanwhile; measure "
+        "again when it is quiet\n");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -164,6 +165,16 @@ std::string about(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
+// "74,000", "67.4": what is not known better than by a few percent needs no more.
+std::string three_digits(double n) {
+  if (n < 1000) return fmt::format("{:.3g}", n);
+  std::string digits = fmt::format("{:.0f}", n);
+  const double unit = std::pow(10, static_cast<double>(digits.size()) - 3);
+  digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
+  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
 std::string no_time_line(Device device) {
   const char* way = "'capstan bench' measures this machine";
   if (device == Device::cpu && cuda_present())
@@ -177,7 +188,7 @@ std::string time_lines(const Planned& p, const std::optional<Time>& time) {
   if (!time) return no_time_line(p.options.device);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), by the calibration of {} of {}\n",
-                  about(time->step.seconds), format_count(time->step.tokens_per_second()),
+                  about(time->step.seconds), three_digits(time->step.tokens_per_second()),
                   time->calibration.name, time->calibration.date);
   if (time->run_seconds)
     s += fmt::format("  the {} steps take about {}, without validations and checkpoints\n",
