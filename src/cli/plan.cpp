@@ -291,9 +291,12 @@ int plan(const Arguments& arguments) {
   if (!recipe) return 0;
   const Planned planned = plan_for(*recipe, task);
   const Device device = planned.options.device;
-  // A file that was named must be right; one of the cache is warned of and left.
-  const auto calibration =
+  // A file that was named must be right; one of the cache that is not is left.
+  auto calibration =
       o.calibration.empty() ? find_calibration(device) : read_calibration(o.calibration);
+  if (o.calibration.empty() && calibration &&
+      !calibration->types.contains(type_of_products(planned.options)))
+    calibration.reset();
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here to look at; say what it has, as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
