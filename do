@@ -32,7 +32,8 @@ usage: ./do COMMAND
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
-  gpu-bench        build with CUDA and time training steps on this machine's GPU
+  gpu-bench [PEER] build with CUDA and time training steps on this machine's GPU, beside a program
+                   that bench/gpu_compare.py describes
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -169,6 +170,10 @@ do_gpu-bench() {
   need_gpu
   CONFIGURE=(-DCAPSTAN_BENCH=ON)
   build cuda bench_step
+  if [[ -n ${1:-} ]]; then
+    python3 bench/gpu_compare.py build/cuda/bench/bench_step "$@"
+    return
+  fi
   build/cuda/bench/bench_step tinyllama:bf16-true:8:512:4 tinyllama:bf16-true:8:2048:1 \
     openllama-7b:bf16-true:4:512:4:lora-all+qlora-all openllama-7b:bf16-true:4:512:1:block:qlora-all
 }
