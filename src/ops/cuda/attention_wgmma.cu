@@ -112,7 +112,7 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   const bool wide = packs(8, o, in.q, in.k, in.v);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
     allow(attention_kernel<kDim>, kBytes);
     attention_kernel<kDim>

@@ -267,7 +267,7 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
   const bool wide = packs(8, dq, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kQueryTiles);
     allow(query_gradient_kernel<kDim>, kBytes);
     query_gradient_kernel<kDim>
@@ -284,7 +284,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
   const bool wide = packs(8, dk, dv, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups<kDim>);
     allow(key_gradient_kernel<kDim>, kBytes);
     key_gradient_kernel<kDim><<<static_cast<unsigned>(order.tiles * order.heads),
