@@ -70,7 +70,7 @@ int bench(const Arguments& arguments) {
   CLI::App app(
       "Measures this machine: matrix products, memory, attention, the ops between, and a training "
       "step. What it finds is kept as a calibration, with which 'capstan plan' predicts the time "
-      "of a run. Takes 15 seconds on a GPU, a minute on two cores.",
+      "of a run. Takes up to a minute.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;

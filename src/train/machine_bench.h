@@ -25,7 +25,7 @@ struct BenchSizes {
   int64_t step_documents = 0, step_length = 0;
   double seconds = 0;  // for each measurement
 };
-// TinyLlama's shapes on a GPU, in about 15 s; smaller ones on a CPU, in a minute on two cores.
+// TinyLlama's shapes on a GPU; smaller ones on a CPU, in a minute on two cores.
 // `quick`: a quarter of that.
 BenchSizes bench_sizes(Device device, bool quick);
 
