@@ -190,6 +190,20 @@ make_python() {
     { rm -rf build/python; echo "skipped: could not install ${PEERS[*]}"; }
 }
 
+# While it comes, there is time to build: started before, and waited for after that.
+start_python() {
+  rm -f build/python.done
+  (make_python &>build/python.txt; touch build/python.done) &
+}
+finish_python() {
+  local second
+  for ((second = 0; second < 900; ++second)); do
+    [[ ! -e build/python.done ]] || break
+    sleep 1
+  done
+  cat build/python.txt
+}
+
 # The stages of `test`.
 check_layers() { python3 tools/check_layers.py --self-test && python3 tools/check_layers.py; }
 run_ctest() {
@@ -265,10 +279,12 @@ do_test() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}" "${FORMAT_PACKAGES[@]}" \
     "${CLANG_PACKAGES[@]}"
   rm -rf build/log
+  mkdir -p build
+  start_python
   stage format do_format --check
   stage layers check_layers
-  stage python make_python
   stage build build cpu
+  stage python finish_python
   stage tests run_ctest
   # The others that parse take minutes to build: `./do asan` has them, and the fuzzers their parsers.
   stage asan run_asan 'base|recipe'
