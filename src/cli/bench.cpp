@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "cli/app.h"
 #include "train/machine_bench.h"
@@ -85,6 +86,7 @@ int bench(const Arguments& arguments) {
   const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);
   require(!file.empty(), Fault::usage,
           "bench: neither CAPSTAN_CACHE nor HOME is set; say where to write, as --out FILE");
+  require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   end_progress();
   write_calibration(file, result.calibration);

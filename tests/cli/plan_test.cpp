@@ -280,6 +280,8 @@ TEST_F(Cli, BenchTellsItsOptionsAndRefusesOthers) {
   expect_holds(run({"help"}).out, {"bench"});
   expect_refused(2, {"bench", "--fast"}, {"no such option"});
   if (!cuda_present()) expect_refused(5, {"bench", "--accelerator=cuda"}, {"cannot be used"});
+  // Before it measures for a minute, not after.
+  expect_refused(4, {"bench", "--accelerator=cpu", "--out=/proc/none/here"}, {"/proc/none"});
 }
 
 // Recipes of a laboratory that uses LitGPT, with its overrides; no checkpoint is on the disk.
