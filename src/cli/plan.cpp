@@ -231,6 +231,12 @@ std::optional<Task> command_named(const std::string& word) {
   return std::nullopt;
 }
 
+std::string_view likely_meant(std::string_view word) {
+  std::vector<std::string_view> names = known_model_names();
+  for (const char* command : {"pretrain", "finetune", "finetune_full"}) names.emplace_back(command);
+  return nearest(word, names);
+}
+
 // Words that are no key and no key's value: a command, a model's folder or known name, a recipe.
 Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
   Arguments out;
@@ -245,8 +251,12 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
     } else if (const auto named = command_named(word)) {
       task = named;
     } else {
-      const bool model =
-          fs::is_directory(word, error) || (!fs::exists(word, error) && known_model(word));
+      const bool there = fs::exists(word, error);
+      const bool model = fs::is_directory(word, error) || (!there && known_model(word));
+      require(there || model, Fault::file,
+              "{}: cannot open: there is no such recipe or folder, and no model of that name is "
+              "known; did you mean {}?",
+              word, likely_meant(word));
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
     }

@@ -57,7 +57,8 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   fs::create_directory(at("Llama-3.2-1B"));
   const Outcome empty = run({"plan", "Llama-3.2-1B", "--memory=80GiB"});
   expect_holds(empty.err + empty.out, {"Llama-3.2-1B"});
-  expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open"});
+  expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open", "did you mean finetune?"});
+  expect_refused(4, {"plan", "finetune_full", "open_lama_7b"}, {"did you mean open_llama_7b?"});
 }
 
 TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
