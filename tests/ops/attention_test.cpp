@@ -216,8 +216,10 @@ TEST_P(Attention, GradientsMatchOverManyTiles) {
 // More tiles than the comparison with f64 could wait for: one way of computing against the other.
 TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
   if (q_.device() != Device::cuda || !q_.cuda().wgmma()) GTEST_SKIP() << "a Hopper GPU";
-  for (const Layout& l : {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
-                          Layout{4, 2, 100, {1000, 24}, 300}, Layout{2, 1, 64, {9000}}}) {
+  for (const Layout& l :
+       {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
+        Layout{4, 2, 100, {1000, 24}, 300}, Layout{2, 1, 64, {9000}},
+        Layout{32, 32, 128, {512, 1, 700, 63, 512}}, Layout{32, 32, 64, {512, 1, 700, 63, 512}}}) {
     Case c = make(l, DType::bf16);
     forward(c);
     backward(c, c.dqkv);

@@ -93,12 +93,12 @@ __device__ void copy_one(float* to, const float* from) {
 
 // Channels of 64 leave registers for three groups in a multiprocessor, 128 for two.
 template <int kDim>
-constexpr int kGroups = kDim == 64 ? 3 : 2;
+constexpr int kMostGroups = kDim == 64 ? 3 : 2;
 
 // A tile's worth of lse or delta for each step whose tiles are in shared memory.
 using Numbers = float[kStages][kTile];
 
-// A group's walk over tiles of queries that see a tile of keys: every kGroups-th of those of all
+// A group's walk over tiles of queries that see a tile of keys: every `groups`-th of those of all
 // heads that share it.
 template <int kDim>
 struct QueryWalk {
@@ -125,8 +125,8 @@ struct QueryWalk {
 
 // The groups of a block share a tile of keys and deal out the tiles of queries; group 0 adds up.
 // Scores are made transposed, so that rows are keys.
-template <int kDim>
-__global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
+template <int kDim, int kGroups>
+__global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv, Heads<bf16_t> d_o, const float* lse,
                         const float* delta, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
                         Visible visible, AttentionShape s, Order order, bool wide) {
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
   __shared__ int lasts[kTile];
-  __shared__ alignas(8) Numbers log_sums[kGroups<kDim>], shifts[kGroups<kDim>];
+  __shared__ alignas(8) Numbers log_sums[kGroups], shifts[kGroups];
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   Tile<kDim>&keys = tiles[0], &values = tiles[1];
   // The same in all lanes of a warp, as the compiler should know.
@@ -145,7 +145,8 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     return visible.last(min((tile + 1) * kTile, s.T) - 1) - tile * kTile;
   });
   const int end = min(begin + kTile, s.T);
-  if (group < 2) fill(tiles[group], group == 0 ? k : v, begin, end, head, s.D, wide, index);
+  for (int i = group; i < 2; i += kGroups)
+    fill(tiles[i], i == 0 ? k : v, begin, end, head, s.D, wide, index);
   if (threadIdx.x < kTile)
     lasts[threadIdx.x] = visible.last(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
   __syncthreads();
@@ -173,11 +174,11 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
   __syncthreads();  // keys and values, which others have filled
 
   float key_sums[kDim / 8][4] = {}, value_sums[kDim / 8][4] = {};
-  for (int item = group, stage = 0; item < walk.count; item += kGroups<kDim>, stage ^= 1) {
+  for (int item = group, stage = 0; item < walk.count; item += kGroups, stage ^= 1) {
     finish_products<0>();
     finish_groups<0>();
     meet_group(group);
-    walk.fill_item(item + kGroups<kDim>, stage ^ 1);
+    walk.fill_item(item + kGroups, stage ^ 1);
     const Tile<kDim>&queries = walk.stages[2 * stage], &gradients = walk.stages[2 * stage + 1];
     const int query = walk.query(item);
     float p[kColumns][4], d[kColumns][4];
@@ -245,9 +246,9 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
       room[(kValues + i) * kGroup] = value_sums[i / 4][i % 4];
     }
   }
-  __syncthreads();
+  if constexpr (kGroups > 1) __syncthreads();
   if (group > 0) return;
-  for (int g = 1; g < kGroups<kDim>; ++g) {
+  for (int g = 1; g < kGroups; ++g) {
     const auto* const room = reinterpret_cast<const float*>(walk.stages + g * 2 * kStages) + index;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
@@ -284,14 +285,23 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
   const bool wide = packs(8, dk, dv, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
+  const auto launch = [&]<int kDim, int kGroups>() {
+    constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups);
+    const auto kernel = key_gradient_kernel<kDim, kGroups>;
+    allow(kernel, kBytes);
+    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
+             stream_of(q)>>>(heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o),
+                             data<float>(lse), data<float>(delta), heads<bf16_t>(in.q),
+                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order,
+                             wide);
+  };
+  // Groups that need not add up their sums are faster, if there are enough of them to end together.
+  const bool many = order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
   with_width<64, 128>(s.D, [&]<int kDim>() {
-    constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups<kDim>);
-    allow(key_gradient_kernel<kDim>, kBytes);
-    key_gradient_kernel<kDim><<<static_cast<unsigned>(order.tiles * order.heads),
-                                kGroups<kDim> * kGroup, kBytes, stream_of(q)>>>(
-        heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o), data<float>(lse),
-        data<float>(delta), heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v),
-        Visible(in.mask), s, order, wide);
+    if (many)
+      launch.template operator()<kDim, 1>();
+    else
+      launch.template operator()<kDim, kMostGroups<kDim>>();
   });
   launched("attention's gradient of keys");
 }
