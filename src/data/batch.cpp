@@ -1,6 +1,7 @@
 #include "data/batch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <numeric>
 
@@ -75,6 +76,8 @@ void HostBatch::clear() {
   for (auto* values : {&ids, &labels, &positions, &starts}) values->clear();
   starts.push_back(0);
   targets = longest = padding = truncated = 0;
+  static std::atomic<int64_t> fillings = 0;
+  serial = ++fillings;
 }
 
 void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,

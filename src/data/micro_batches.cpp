@@ -42,6 +42,7 @@ MicroBatches::MicroBatches(const Dataset& dataset, int64_t micro_batch, const Ba
 void MicroBatches::start(std::span<const int64_t> samples) {
   all_ = rest_ = samples;
   current_ = {};
+  made_ = false;
   targets_ = count_targets(dataset_, samples, options_.max_seq_length);
 }
 
@@ -49,14 +50,35 @@ int64_t MicroBatches::count() const {
   return (static_cast<int64_t>(all_.size()) + micro_batch_ - 1) / micro_batch_;
 }
 
+std::span<const int64_t> MicroBatches::upcoming() const {
+  return rest_.first(std::min(static_cast<size_t>(micro_batch_), rest_.size()));
+}
+
+void MicroBatches::make_upcoming() {
+  if (made_) return;
+  if (options_.packed)
+    pack(batch_, dataset_, upcoming(), options_);
+  else
+    pad(batch_, dataset_, upcoming(), options_);
+  made_ = true;
+}
+
+const HostBatch* MicroBatches::peek() {
+  if (rest_.empty()) return nullptr;
+  try {
+    make_upcoming();
+  } catch (const Error&) {
+    return nullptr;
+  }
+  return &batch_;
+}
+
 const HostBatch* MicroBatches::next() {
   if (rest_.empty()) return nullptr;
-  current_ = rest_.first(std::min(static_cast<size_t>(micro_batch_), rest_.size()));
+  current_ = upcoming();
+  make_upcoming();
+  made_ = false;
   rest_ = rest_.subspan(current_.size());
-  if (options_.packed)
-    pack(batch_, dataset_, current_, options_);
-  else
-    pad(batch_, dataset_, current_, options_);
   return &batch_;
 }
 

@@ -27,8 +27,12 @@ class MicroBatches {
   int64_t count() const;                        // micro-batches of this step
   int64_t targets() const { return targets_; }  // of all of them together
 
-  // The next micro-batch, in one buffer that the following next() refills; null after the last.
+  // The next micro-batch, in one buffer that the following next() or peek() refills; null after the
+  // last.
   const HostBatch* next();
+  // What next() will return, made already, so that it can be on its way to the device before its
+  // turn. Null after the last, and where it cannot be made: next() says why.
+  const HostBatch* peek();
   // The samples of that micro-batch, and of all of the step: to be named when something is wrong.
   std::span<const int64_t> samples() const { return current_; }
   std::span<const int64_t> step_samples() const { return all_; }
@@ -38,12 +42,16 @@ class MicroBatches {
   int64_t max_documents() const { return std::min(micro_batch_, dataset_.size()); }
 
  private:
+  std::span<const int64_t> upcoming() const;
+  void make_upcoming();
+
   const Dataset& dataset_;
   int64_t micro_batch_;
   BatchOptions options_;
   int64_t max_tokens_;
   HostBatch batch_;
   std::span<const int64_t> all_, rest_, current_;
+  bool made_ = false;  // batch_ is what comes next
   int64_t targets_ = 0;
 };
 

@@ -63,10 +63,11 @@ StepTimes time_step(const NumberType& type, const BenchSizes& s, const Calibrati
   Queue q(o.device, arena, host);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 1);
+  StepBatches steps(samples, samples.size(), s.step_documents, 1, batches);
   int64_t step = 0;
   times.measured = median_seconds(s.seconds, [&] {
-    data.start(ids);
-    trainer.step(data, step++);
+    trainer.step(steps.of(step), step, &steps);
+    ++step;
     q.synchronize();
   });
   return times;

@@ -211,10 +211,11 @@ void TrainingRun::spend_on_saving(Progress& progress, const Body& body) {
   progress.exclude(seconds);
 }
 
-void TrainingRun::take_step(Sampler& sampler, MicroBatches& data, Progress& progress) {
-  data.start(sampler.ids(step_));
+void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
+  MicroBatches& data = batches.of(step_);
   const auto start = Clock::now();
-  const StepResult r = trainer_->step(data, step_);
+  const bool last = step_ + 1 >= length_.steps();
+  const StepResult r = trainer_->step(data, step_, last ? nullptr : &batches);
   const double seconds = since(start);
   // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
   // than save_interval steps after the last one that is.
@@ -269,10 +270,10 @@ void TrainingRun::predict() {
 }
 
 void TrainingRun::train() {
-  Sampler sampler(inputs_.data.train.size(),
-                  at_most_all(recipe_.global_batch_size, inputs_.data.train),
-                  static_cast<uint64_t>(recipe_.seed));
-  MicroBatches data = micro_batches(inputs_.data.train);
+  const Dataset& samples = inputs_.data.train;
+  StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
+                      at_most_all(recipe_.micro_batch_size, samples),
+                      static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
   if (first_step_ == 0 && task_ != Task::demo) move_earlier_run();
   metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_,
@@ -288,7 +289,7 @@ void TrainingRun::train() {
   }
   const auto stopped = [&] { return stop.caught() != 0 || step_ >= stop_after_; };
   while (step_ < length_.steps() && !stopped() && !out_of_time_) {
-    take_step(sampler, data, progress);
+    take_step(batches, progress);
     seconds_ = earlier + progress.seconds();
     out_of_time_ = recipe_.max_time && seconds_ >= *recipe_.max_time;
     const bool due = recipe_.save_interval && step_ % *recipe_.save_interval == 0;

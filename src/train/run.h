@@ -7,7 +7,7 @@
 #include <string>
 
 #include "checkpoint/find.h"
-#include "data/sampler.h"
+#include "data/step_batches.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/summary.h"
@@ -86,7 +86,7 @@ class TrainingRun {
 
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
-  void take_step(Sampler& sampler, MicroBatches& data, Progress& progress);
+  void take_step(StepBatches& batches, Progress& progress);
   void after_step(const StepResult& result, double seconds, Progress& progress);
   bool is_logged(int64_t iterations, int64_t micro_batches) const;
   void evaluate_and_show(Progress& progress);

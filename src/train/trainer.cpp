@@ -111,9 +111,11 @@ void Trainer::move_weights(double lr) {
 
 // The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
 // them alone: so the host learns of it afterwards, and the device does not wait.
-void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step) {
+void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step,
+                     StepBatches* following) {
   clip_.measure(q_, params_, loss_);
   move_weights(result.lr);
+  if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
   const double loss_sum = q_.value<double>(loss_);
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
@@ -128,6 +130,10 @@ void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step)
           what);
   log::warn("{}: left out", what);
   result.skipped = true;
+}
+
+void Trainer::copy_ahead(MicroBatches& data) {
+  if (const HostBatch* host = data.peek()) batch_.send(*host);
 }
 
 void Trainer::begin(int64_t targets) {
@@ -149,7 +155,7 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
            train);
 }
 
-StepResult Trainer::step(MicroBatches& data, int64_t step) {
+StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following) {
   StepResult result;
   result.lr = options_.schedule.at(step);
   result.targets = data.targets();
@@ -167,14 +173,14 @@ StepResult Trainer::step(MicroBatches& data, int64_t step) {
             data.count());
     const auto phase = q_.arena().phase("step");
     train_on(*data.next());
-    update(result, data, step);
+    update(result, data, step, following);
   } else {
     while (const HostBatch* host = data.next()) {
       const auto phase = q_.arena().phase("micro");
       train_on(*host);
     }
     const auto phase = q_.arena().phase("update");
-    update(result, data, step);
+    update(result, data, step, following);
   }
   return result;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "checkpoint/training_checkpoint.h"
+#include "data/step_batches.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/inference.h"
@@ -44,7 +45,8 @@ struct StepResult {
 
 // A model being trained on one device. All memory is taken in the constructor's requests and,
 // within the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan. In
-// the queue's host() are the state of a paged optimizer, and the copy of the state to save from.
+// the queue's host() are micro-batches on their way to a GPU, the state of a paged optimizer, and
+// the copy of the state to save from.
 class Trainer {
  public:
   Trainer(Queue& q, const TrainOptions& options);
@@ -58,7 +60,10 @@ class Trainer {
   // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
   // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
   // naming the samples, or the step is left out if the options say so.
-  StepResult step(MicroBatches& data, int64_t step);
+  //
+  // Of the step after it, the first micro-batch of `following` is copied ahead to a GPU, while this
+  // step's work is done. It stays the first that is trained then, and nothing of it is counted now.
+  StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr);
 
   // Forward and backward of the first micro-batch that was started, without an update: the mean
   // loss. To know before the first step that the largest batch works.
@@ -78,7 +83,8 @@ class Trainer {
   void begin(int64_t targets);  // a step with so many labels that count
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
   // Moves the weights if loss and gradients are finite.
-  void update(StepResult& result, const MicroBatches& data, int64_t step);
+  void update(StepResult& result, const MicroBatches& data, int64_t step, StepBatches* following);
+  void copy_ahead(MicroBatches& data);
   void move_weights(double lr);
   StepKey key(int64_t step, int64_t micro) const;
 

@@ -4,8 +4,7 @@
 #include <new>
 #include <vector>
 
-#include "data/micro_batches.h"
-#include "data/sampler.h"
+#include "data/step_batches.h"
 
 namespace {
 int64_t allocations = 0;  // since the program began; the tests use one thread
@@ -45,6 +44,21 @@ TEST(Allocation, AStepTakesNoMemory) {
     EXPECT_EQ(allocations, before);
     EXPECT_EQ(targets, 3 * count(data, 7).targets);
   }
+}
+
+TEST(Allocation, ALookAtTheNextStepTakesNoMemory) {
+  Dataset data;
+  for (int32_t i = 0; i < 50; ++i)
+    data.add(std::vector<int32_t>(static_cast<size_t>(i % 9 + 2), i), 1);
+  StepBatches batches(data, 8, 3, 1, {.max_seq_length = 7, .vocab = 50});
+  int64_t targets = 0;
+  const int64_t before = allocations;
+  for (int64_t step = 0; step < 3 * 7; ++step) {
+    while (const HostBatch* batch = batches.of(step).next()) targets += batch->targets;
+    EXPECT_NE(batches.of(step + 1).peek(), nullptr);
+  }
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(targets, 3 * count(data, 7).targets);
 }
 
 }  // namespace

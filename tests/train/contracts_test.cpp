@@ -4,8 +4,8 @@
 #include <cstring>
 #include <filesystem>
 
-#include "data/micro_batches.h"
 #include "data/sampler.h"
+#include "data/step_batches.h"
 #include "engine.h"
 #include "train/trainer.h"
 
@@ -109,32 +109,68 @@ TrainOptions options_for(Device device, const ModelConfig& config, const Dataset
   return o;
 }
 
+// A run without host memory beside a GPU's: every batch is copied when its turn comes.
+RunPlan plan_without_host(const TrainOptions& o) {
+  Arena device;
+  Queue q(Device::sim, device, {.device = o.device});
+  Trainer(q, o).rehearse();
+  return {device.plan(), Arena().plan()};
+}
+
+// The memory of a run, and its queue.
+struct Planned {
+  explicit Planned(const TrainOptions& o, bool with_host = true)
+      : plan(with_host ? Trainer::plan(o) : plan_without_host(o)),
+        arena(plan.device, o.device),
+        host(plan.host, Arena::Pinned{}),
+        q(o.device, arena, with_host ? host : arena) {}
+  RunPlan plan;
+  Arena arena, host;
+  Queue q;
+};
+
 struct RunResult {
   std::vector<double> losses;
   std::vector<std::vector<std::byte>> weights;
-  MemoryPlan plan;
-  ByCategory highest{};
-  int64_t allocated = 0;
+  RunPlan plan;
+  ByCategory highest{}, highest_on_host{};
+  int64_t allocated = 0, pinned = 0;
   bool operator==(const RunResult& other) const {
     return losses == other.losses && weights == other.weights;
   }
+  void expect_as_planned() const {
+    EXPECT_EQ(allocated, plan.device.total_bytes);
+    EXPECT_EQ(highest, plan.device.highest);
+    EXPECT_EQ(pinned, plan.host.total_bytes);
+    EXPECT_EQ(highest_on_host, plan.host.highest);
+  }
+};
+
+struct Way {
+  bool op_by_op = false;
+  bool ahead = true;        // batches are copied ahead, where the device can
+  int evaluate_every = 99;  // steps
 };
 
 // Plans, allocates once, trains `steps` steps, evaluates, generates.
 RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_t micro_batch,
-              int steps, bool op_by_op = false) {
+              int steps, const Way& way = {}) {
   RunResult result;
-  result.plan = Trainer::plan(o).device;
-  Arena arena(result.plan, o.device);
-  Queue q(o.device, arena);
-  q.time_each_op(op_by_op);
+  Planned memory(o, way.ahead);
+  Queue& q = memory.q;
+  q.time_each_op(way.op_by_op);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
+  const BatchOptions options{.max_seq_length = 32, .vocab = o.model.vocab};
   Sampler sampler(data.size(), global, 11);
-  MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = o.model.vocab});
+  MicroBatches micro(data, micro_batch, options);
+  StepBatches batches(data, global, micro_batch, 11, options);
   for (int step = 0; step < steps; ++step) {
     micro.start(sampler.ids(step));
-    result.losses.push_back(trainer.step(micro, step).loss);
+    result.losses.push_back(way.ahead ? trainer.step(batches.of(step), step, &batches).loss
+                                      : trainer.step(micro, step).loss);
+    micro.start(sampler.ids(0));
+    if ((step + 1) % way.evaluate_every == 0) trainer.evaluate(micro);
   }
   micro.start(sampler.ids(0));
   result.losses.push_back(trainer.evaluate(micro).mean());
@@ -147,9 +183,27 @@ RunResult run(const TrainOptions& o, const Dataset& data, int64_t global, int64_
     const Tensor w = trainer.params().stored(i);
     q.download(result.weights.emplace_back(static_cast<size_t>(w.nbytes())).data(), w);
   }
-  result.highest = arena.highest();
-  result.allocated = arena.allocated_bytes();
+  result.plan = memory.plan;
+  result.highest = memory.arena.highest();
+  result.allocated = memory.arena.allocated_bytes();
+  result.highest_on_host = memory.host.highest();
+  result.pinned = memory.host.allocated_bytes();
   return result;
+}
+
+// Steps of one, of a few and of many micro-batches, whose sizes differ; with and without
+// evaluations between, for which what was copied ahead has to give way.
+TEST_P(Determinism, BatchesThatAreCopiedAheadChangeNothing) {
+  const ModelConfig config = all_features();
+  const Dataset data = ragged(16, config.vocab);
+  for (const int64_t micro : {8, 3, 1}) {
+    const auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none,
+                               micro, micro == 8);
+    const RunResult expected = run(o, data, 8, micro, 7, {.ahead = false});
+    EXPECT_EQ(run(o, data, 8, micro, 7), expected) << micro;
+    EXPECT_EQ(run(o, data, 8, micro, 7, {.op_by_op = true}), expected) << micro;
+    EXPECT_EQ(run(o, data, 8, micro, 7, {.evaluate_every = 2}), expected) << micro;
+  }
 }
 
 // Where a device replays the work of a micro-batch of a size that it knows, that changes no bit;
@@ -162,7 +216,8 @@ TEST_P(Determinism, ReplayedStepsEqualStepsOpByOp) {
       const auto o =
           options_for(GetParam(), config, data, precision, Recompute::none, single ? 4 : 1, single);
       const int64_t micro = single ? 4 : 1;
-      EXPECT_EQ(run(o, data, 4, micro, 8), run(o, data, 4, micro, 8, true)) << name_of(precision);
+      EXPECT_EQ(run(o, data, 4, micro, 8), run(o, data, 4, micro, 8, {.op_by_op = true}))
+          << name_of(precision);
     }
 }
 
@@ -209,8 +264,7 @@ TEST_P(PlanOn, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
           // of another category, or in another place throws.
           const auto o = options_for(GetParam(), config, data, precision, policy, micro, single);
           const RunResult r = run(o, data, 6, micro, 2);
-          EXPECT_EQ(r.allocated, r.plan.total_bytes);
-          EXPECT_EQ(r.highest, r.plan.highest);
+          r.expect_as_planned();
         }
   }
 }
@@ -230,11 +284,10 @@ TEST_P(PlanOn, IsWhatIsAllocatedWithMomentsIn8Bits) {
           options_for(GetParam(), config, data, precision, Recompute::selective, micro, single);
       const int64_t usual = at(Trainer::plan(o).device.highest, Category::optimizer);
       o.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
-      o.staging = o.device == Device::cpu;
+      o.staging = true;
       const RunResult r = run(o, data, 6, micro, 2);
-      EXPECT_EQ(r.allocated, r.plan.total_bytes);
-      EXPECT_EQ(r.highest, r.plan.highest);
-      EXPECT_LT(at(r.plan.highest, Category::optimizer), usual);
+      r.expect_as_planned();
+      EXPECT_LT(at(r.plan.device.highest, Category::optimizer), usual);
       EXPECT_EQ(run(o, data, 6, micro, 2), r);
     }
 }
@@ -290,8 +343,8 @@ TEST_P(TrainerOn, StopsBeforeANanReachesTheWeights) {
   const ModelConfig config = grouped_config();
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
-  Arena arena(Trainer::plan(o).device, o.device);
-  Queue q(o.device, arena);
+  Planned memory(o);
+  Queue& q = memory.q;
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   const Tensor norm = trainer.params().weight(trainer.params().spec().final_norm);
@@ -316,8 +369,8 @@ TEST_P(TrainerOn, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
   o.skip_not_finite = true;
-  Arena arena(Trainer::plan(o).device, o.device);
-  Queue q(o.device, arena);
+  Planned memory(o);
+  Queue& q = memory.q;
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   const Tensor norm = trainer.params().weight(trainer.params().spec().final_norm);
@@ -336,6 +389,30 @@ TEST_P(TrainerOn, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
   EXPECT_NE(values_of(q, trainer.params().weight(0)), before);
 }
 
+// What is wrong with a batch is told when it is its turn, however early it was looked at.
+TEST_P(TrainerOn, ABadSampleOfTheNextStepDoesNotEndThisOne) {
+  const ModelConfig config = grouped_config();
+  const int64_t first = Sampler(2, 1, 11).ids(0)[0];
+  Dataset data;
+  for (const int64_t s : {0, 1})
+    data.add(std::vector<int32_t>(5, static_cast<int32_t>(s == first ? 1 : config.vocab)), 1);
+  const auto o =
+      options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 1, true);
+  Planned memory(o);
+  Trainer trainer(memory.q, o);
+  trainer.params().initialize(memory.q, 3);
+  StepBatches batches(data, 1, 1, 11, {.max_seq_length = 32, .vocab = config.vocab});
+  EXPECT_TRUE(std::isfinite(trainer.step(batches.of(0), 0, &batches).loss));
+  EXPECT_EQ(trainer.optimizer().steps(), 1);
+  try {
+    trainer.step(batches.of(1), 1, &batches);
+    FAIL() << "an id outside of the vocabulary went through";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.fault(), Fault::file);
+  }
+  EXPECT_EQ(trainer.optimizer().steps(), 1);
+}
+
 // What minute zero does must not change what the run computes.
 TEST_P(TrainerOn, ARehearsalLeavesNoTrace) {
   const ModelConfig config = grouped_config();
@@ -345,8 +422,8 @@ TEST_P(TrainerOn, ARehearsalLeavesNoTrace) {
                                micro_batch, micro_batch == 4);
     std::vector<double> losses[2];
     for (const bool rehearsed : {false, true}) {
-      Arena arena(Trainer::plan(o).device, o.device);
-      Queue q(o.device, arena);
+      Planned memory(o);
+      Queue& q = memory.q;
       Trainer trainer(q, o);
       trainer.params().initialize(q, 3);
       Sampler sampler(data.size(), 4, 11);

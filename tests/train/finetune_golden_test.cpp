@@ -60,8 +60,9 @@ TEST_P(FinetuneGolden, ThirtyStepsEqualTransformers) {
                 .warmup_steps = golden.at("warmup"),
                 .total_steps = std::ssize(steps)};
   o.max_norm = golden.at("max_norm");
-  Arena arena(Trainer::plan(o).device, device_);
-  Queue q(device_, arena);
+  const RunPlan plan = Trainer::plan(o);
+  Arena arena(plan.device, device_), host(plan.host, Arena::Pinned{});
+  Queue q(device_, arena, host);
   Trainer trainer(q, o);
   load_parameters(q, trainer.params(), kFolder);
   MicroBatches micro(data.train, case_.micro_batch, batches);

@@ -1,5 +1,5 @@
-// What of a run is in host memory beside a GPU: the state of a paged optimizer, and the copy that
-// checkpoints are written from.
+// What of a run is in host memory beside a GPU: micro-batches on their way to it, the state of a
+// paged optimizer, and the copy that checkpoints are written from.
 
 #include <gtest/gtest.h>
 
@@ -48,21 +48,22 @@ int64_t rounded(int64_t bytes) {
 // The gradients' norm and the factor that clips them are the device's whatever the optimizer.
 constexpr int64_t kClip = 2 * kBufferAlignment;
 
-ByCategory only(Category category, int64_t bytes) {
-  ByCategory all{};
-  at(all, category) = bytes;
-  return all;
-}
+// Two micro-batches of the limits' size: ids, labels and positions of tokens, starts of documents.
+const int64_t kBatches = 2 * (3 * rounded(4 * 200) + rounded(4 * 5));
 
 TEST(HostPlan, OfAPagedOptimizerHasItsMomentsAndTheGpusHasAllElse) {
   for (const Kind kind : {Kind::adamw, Kind::adamw8bit}) {
     SCOPED_TRACE(name_of(kind));
     const RunPlan usual = Trainer::plan(options(kind, false));
     const RunPlan paged = Trainer::plan(options(kind, true));
-    EXPECT_EQ(usual.host.total_bytes, 0);
+    ByCategory on_host{};
+    at(on_host, Category::data) = kBatches;
+    EXPECT_EQ(usual.host.total_bytes, kBatches);
+    EXPECT_EQ(usual.host.highest, on_host);
     const int64_t moments = at(usual.device.highest, Category::optimizer) - kClip;
-    EXPECT_EQ(paged.host.total_bytes, moments);
-    EXPECT_EQ(paged.host.highest, only(Category::optimizer, moments));
+    EXPECT_EQ(paged.host.total_bytes, kBatches + moments);
+    at(on_host, Category::optimizer) = moments;
+    EXPECT_EQ(paged.host.highest, on_host);
     EXPECT_EQ(paged.device.total_bytes, usual.device.total_bytes - moments);
     ByCategory rest = usual.device.highest;
     at(rest, Category::optimizer) = kClip;
@@ -74,7 +75,17 @@ TEST(HostPlan, OfAPagedOptimizerHasItsMomentsAndTheGpusHasAllElse) {
 TEST(HostPlan, OfPagedAdamWIsTwoF32MomentsOfEveryParameter) {
   int64_t bytes = 0;
   for (const Param& p : make_spec(small_model()).params) bytes += 2 * rounded(4 * p.shape.numel());
-  EXPECT_EQ(Trainer::plan(options(Kind::adamw, true)).host.total_bytes, bytes);
+  EXPECT_EQ(Trainer::plan(options(Kind::adamw, true)).host.total_bytes, kBatches + bytes);
+}
+
+// The next one has a place there, too, beside the one that is trained.
+TEST(HostPlan, OfAGpuHasTwoMicroBatchesOnTheHostAndOneMoreOnTheDevice) {
+  const RunPlan gpu = Trainer::plan(options(Kind::sgd, false)),
+                cpu = Trainer::plan(options(Kind::sgd, false, Device::cpu));
+  EXPECT_EQ(gpu.host.total_bytes, kBatches);
+  EXPECT_EQ(at(gpu.device.highest, Category::data),
+            at(cpu.device.highest, Category::data) + kBatches / 2);
+  EXPECT_EQ(cpu.host.total_bytes, 0);
 }
 
 TEST(HostPlan, ACopyToSaveFromTakesNothingOfTheGpu) {
@@ -161,7 +172,7 @@ TEST(HostFit, ProposesToPageTheStateForAGpuThatIsTooSmall) {
 TEST(HostFit, ProposesTheGpusMemoryWhereTheHostHasTooLittle) {
   const TrainOptions o = options(Kind::adamw, true);
   const int64_t all = Trainer::plan(options(Kind::adamw, false)).device.total_bytes;
-  const Fit fit = fit_of(o, 4, {all, 0});
+  const Fit fit = fit_of(o, 4, {all, kBatches});
   EXPECT_TRUE(names(fit, "optimizer: AdamW")) << fit.verdict();
   EXPECT_FALSE(names(fit, "activations: block")) << fit.verdict();
   EXPECT_FALSE(names(fit, "optimizer: PagedAdamW8bit")) << fit.verdict();
@@ -298,10 +309,34 @@ TEST_F(RunsOnGpu, ACheckpointWrittenBesideTheTrainingHasTheBitsOfOneThatWasWaite
   }
 }
 
-TEST_F(RunsOnGpu, PinsNothingWhereTheHostsPlanIsEmpty) {
+TEST_F(RunsOnGpu, PinsMicroBatchesAndNothingElseUnlessItIsAskedFor) {
   Recipe r = recipe("AdamW", "out");
   r.save_async = false;
-  EXPECT_EQ(train(r).host_memory.measured_bytes, 0);
+  const RunSummary s = train(r);
+  expect_as_planned(s.memory);
+  expect_as_planned(s.host_memory);
+  EXPECT_GT(s.host_memory.measured_bytes, 0);
+  EXPECT_EQ(at(s.host_memory.measured, Category::data), s.host_memory.measured_bytes);
+}
+
+// Validations and samples between the steps take the place of what was copied ahead; a run that is
+// stopped leaves it behind.
+TEST_F(RunsOnGpu, ARunThatIsStoppedAndGoesOnHasTheBitsOfOneThatValidatesBetween) {
+  for (const int64_t micro_batch : {1, 4}) {
+    const std::string name = "micro" + std::to_string(micro_batch);
+    Recipe whole = recipe("AdamW", name), validated = recipe("AdamW", name + "-validated"),
+           stopped = recipe("AdamW", name + "-stopped");
+    for (Recipe* r : {&whole, &validated, &stopped}) {
+      r->micro_batch_size = micro_batch;
+      r->eval_interval = 1000;
+    }
+    validated.eval_interval = 1;
+    const RunSummary s = train(whole);
+    EXPECT_EQ(train(validated).tokens_with_padding, s.tokens_with_padding);
+    EXPECT_EQ(train(stopped, 3).tokens_with_padding, s.tokens_with_padding);
+    for (const char* other : {"-validated", "-stopped"})
+      EXPECT_TRUE(tensors(name + "/final") == tensors(name + other + "/final")) << other;
+  }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ struct CudaFacts;
 namespace capstan::cuda {
 
 class Context;
+class CopyLane;
 
 bool present(const char** why_not);
 std::string device_name();
@@ -40,6 +41,13 @@ enum class GraphUse : uint8_t { none, recording, replayed };
 GraphUse begin_graph(Context& context, const std::array<int64_t, 6>& key);
 // Of a recording: launches what was recorded, or forgets it. Throws Fault::device.
 void end_graph(Context& context, const std::array<int64_t, 6>& key, bool complete);
+
+// Copies from two rooms of pinned memory to one place of the GPU, on a stream of their own, for the
+// context's stream to take from there: see tensor/copy_ahead.h.
+std::shared_ptr<CopyLane> make_copy_lane();
+void wait_for_room(CopyLane& lane, int room);  // until what was sent from it last has been copied
+void send(CopyLane& lane, int room, void* to, const void* from, size_t bytes);
+void receive(CopyLane& lane, int room, Context& context, void* to, const void* from, size_t bytes);
 
 void tell_measured(Context& context);  // of matrix products, since the last call
 void download(Context& context, void* to, const void* from, size_t bytes);

@@ -14,9 +14,11 @@ std::byte* allocate_pinned(int64_t bytes) {
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();  // it is told here, and not again by the next call
     fail(Fault::does_not_fit,
-         "does not fit: the system did not pin {} of host memory for the GPU. The state of a paged "
-         "optimizer is kept there, and the copy of the state that is saved while training goes on: "
-         "free some memory, use an optimizer that is not paged, or set train.save_async: false",
+         "does not fit: the system did not pin {} of host memory for the GPU. Batches wait there, "
+         "the "
+         "state of a paged optimizer is kept there, and the copy of the state that is saved while "
+         "training goes on: free some memory, use an optimizer that is not paged, or set "
+         "train.save_async: false",
          format_bytes(static_cast<double>(bytes)));
   }
   check(status, "pin host memory");
