@@ -22,11 +22,10 @@ Adapter::Part Adapter::part(size_t p, const Tensor& y, const Tensor& inner) cons
           rows(b()), rows(b_grad())};
 }
 
-RngKey Adapter::mask(const StepKey& key) const {
-  return {.seed = key.seed,
-          .step = key.step,
-          .sample = key.micro,
-          .site = site::dropout + static_cast<uint32_t>(at_.number)};
+RandomKey Adapter::mask(const StepKey& key) const {
+  const uint32_t place = site::dropout + static_cast<uint32_t>(at_.number);
+  if (key.at) return {key.at, place};
+  return RngKey{.seed = key.seed, .step = key.step, .sample = key.micro, .site = place};
 }
 
 Buffer Adapter::make(Queue& q, int64_t tokens, int64_t width, const char* name) const {

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "base/rng.h"
 #include "model/parameters.h"
+#include "ops/random_key.h"
 
 namespace capstan {
 
@@ -39,7 +39,7 @@ class Adapter {
   };
   Part part(size_t p, const Tensor& y, const Tensor& inner) const;
   bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
-  RngKey mask(const StepKey& key) const;
+  RandomKey mask(const StepKey& key) const;
   Buffer dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const;  // or empty
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
   Buffer make_inner(Queue& q, Tensor dropped_x) const;

@@ -80,7 +80,7 @@ class Trainer {
   // Moves the weights if loss and gradients are finite.
   void update(StepResult& result, const MicroBatches& data, int64_t step);
   void move_weights(double lr);
-  StepKey key(int64_t step, int64_t micro) const;
+  std::optional<StepKey> key() const;  // of dropout, where there is some
 
   Queue& q_;
   TrainOptions options_;
@@ -90,6 +90,7 @@ class Trainer {
   GradientClip clip_;
   DeviceBatch batch_;
   Buffer loss_, scale_;
+  Buffer key_;  // of dropout: a RandomKey's words
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Snapshot> snapshot_;
 };

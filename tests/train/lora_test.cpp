@@ -104,6 +104,18 @@ TEST_P(Lora, MasksDependOnSeedStepAndMicroBatch) {
     EXPECT_NE(train(e, other).loss, first.loss);
 }
 
+TEST_P(Lora, MasksAreTheSameFromAKeyOnTheDevice) {
+  const StepKey known{.seed = 1, .step = 2, .micro = 3};
+  const uint64_t words[] = {known.seed, known.step, known.micro};
+  for (const auto policy : {Recompute::none, Recompute::block}) {
+    Engine e(GetParam(), grouped_config(), Precision::bf16_mixed, policy, every_map(0.2));
+    initialize(e);
+    const Buffer key = e.q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "key");
+    e.q.upload(key, words);
+    EXPECT_EQ(train(e, StepKey{.at = *key}), train(e, known));
+  }
+}
+
 // Over many masks the adapters' part keeps its mean; without a key of their own, evaluation and
 // decoding drop nothing.
 TEST_P(Lora, EvaluationDropsNothing) {

@@ -126,7 +126,8 @@ void scale(const Tensor& y_, const Tensor& x_, float factor) {
   });
 }
 
-void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key, Write mode) {
+void dropout(const Tensor& y_, const Tensor& x_, float p, const RandomKey& key_, Write mode) {
+  const RngKey key = key_.at ? key_of(key_.at.as<int32_t>(), key_.value.site) : key_.value;
   const float scale = 1.0f / (1.0f - p);
   const bool add = mode == Write::add;
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {

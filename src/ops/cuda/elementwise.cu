@@ -48,6 +48,33 @@ __device__ void for_each_word(const Rng& rng, int64_t first, int64_t n, const Bo
   }
 }
 
+// A RandomKey as a kernel's argument.
+class RngArgument {
+ public:
+  explicit RngArgument(const RandomKey& key)
+      : known_(key.value), at_(data<int32_t>(key.at)), site_(key.value.site) {}
+
+  // Called once, by all threads of a block: one of them makes the state of the others.
+  __device__ Rng read() const {
+    if (at_ == nullptr) return known_;
+    __shared__ uint4 state;
+    static_assert(sizeof(Rng) == sizeof state);
+    Rng rng = known_;
+    if (threadIdx.x == 0) {
+      rng = Rng(key_of(at_, site_));
+      memcpy(&state, &rng, sizeof state);
+    }
+    __syncthreads();
+    memcpy(&rng, &state, sizeof state);
+    return rng;
+  }
+
+ private:
+  Rng known_;
+  const int32_t* at_;
+  uint32_t site_;
+};
+
 __device__ float uniform(uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
@@ -70,7 +97,8 @@ __global__ void fill_uniform_kernel(Y* y, float bound, Rng rng, int64_t first, i
 }
 
 template <bool kAdd, class Y, class X>
-__global__ void dropout_kernel(Y* y, const X* x, float p, float scale, Rng rng, int64_t n) {
+__global__ void dropout_kernel(Y* y, const X* x, float p, float scale, RngArgument key, int64_t n) {
+  const Rng rng = key.read();
   for_each_word(rng, 0, n, [&](int64_t i, int k, const std::array<uint32_t, 4>& words) {
     const float kept = uniform(words[k]) >= p ? to_float(x[i]) * scale : 0.0f;
     y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
@@ -79,7 +107,9 @@ __global__ void dropout_kernel(Y* y, const X* x, float p, float scale, Rng rng, 
 
 // The same where four values lie together: those of one draw.
 template <bool kAdd, class Y, class X>
-__global__ void wide_dropout_kernel(Y* y, const X* x, float p, float scale, Rng rng, int64_t n) {
+__global__ void wide_dropout_kernel(Y* y, const X* x, float p, float scale, RngArgument key,
+                                    int64_t n) {
+  const Rng rng = key.read();
   for (int64_t d = first_item(); d < n / 4; d += stride()) {
     float v[4], old[4] = {};
     load(v, x + 4 * d);
@@ -169,7 +199,8 @@ void scale(Queue& q, const Tensor& y, const Tensor& x, float factor) {
   launched("scale");
 }
 
-void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RngKey& key, Write mode) {
+void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             Write mode) {
   const int64_t n = x.numel();
   if (n == 0) return;
   with_type(y.dtype(), [&]<class Y>() {
@@ -181,7 +212,7 @@ void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RngKey& 
           wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
                : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
       kernel<<<grid_for(n / 4 + 1, kThreads), kThreads, 0, stream_of(q)>>>(
-          data<Y>(y), data<X>(x), p, 1.0f / (1.0f - p), Rng(key), n);
+          data<Y>(y), data<X>(x), p, 1.0f / (1.0f - p), RngArgument(key), n);
     });
   });
   launched("dropout");
