@@ -59,13 +59,17 @@ void Adapter::add_outer(Queue& q, Tensor y, Tensor inner) const {
   }
 }
 
-Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x,
+Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
                                  const std::optional<StepKey>& key) const {
   const Buffer y = dropped(q, x, key);
   const Tensor in = y ? *y : x;
   Buffer d_inner = make(q, x.dim(0), params_.weight(at_.a).dim(0), "adapter inner gradient");
   {
-    const Buffer inner = make_inner(q, in);
+    Buffer again;
+    if (!inner) {
+      again = make_inner(q, in);
+      inner = again;
+    }
     for (size_t p = 0; p < at_.columns.size(); ++p) {
       const Part v = part(p, dy, inner);
       linear_backward_weight(q, v.b_grad, {}, v.y, v.inner);
