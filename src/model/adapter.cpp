@@ -42,8 +42,7 @@ Buffer Adapter::dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) c
 Buffer Adapter::make_inner(Queue& q, Tensor dropped_x) const {
   const Tensor a = params_.weight(at_.a);
   Buffer inner = make(q, dropped_x.dim(0), a.dim(0), "adapter inner");
-  linear(q, inner, dropped_x, a, {});
-  scale(q, inner, inner, scale_);
+  linear(q, inner, dropped_x, a, {}, Write::replace, scale_);
   return inner;
 }
 
@@ -73,10 +72,9 @@ Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
     for (size_t p = 0; p < at_.columns.size(); ++p) {
       const Part v = part(p, dy, inner);
       linear_backward_weight(q, v.b_grad, {}, v.y, v.inner);
-      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b);
+      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b, Write::replace, scale_);
     }
   }
-  scale(q, d_inner, d_inner, scale_);
   linear_backward_weight(q, params_.grad(at_.a), {}, d_inner, in);
   return d_inner;
 }
