@@ -42,9 +42,8 @@ class Adapter {
   Part part(size_t p, const Tensor& y, const Tensor& inner) const;
   bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
   RandomKey mask(const StepKey& key) const;
-  Buffer dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const;  // or empty
-  Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
-  Buffer make_inner(Queue& q, Tensor dropped_x) const;
+  Buffer make_inner(Queue& q, int64_t tokens, const char* name) const;
+  void backward_a(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
 
   Parameters& params_;
   AdapterIndex at_;

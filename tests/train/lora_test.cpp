@@ -82,8 +82,11 @@ Pass train(Engine& e, const std::optional<StepKey>& key) {
 
 TEST_P(Lora, RecomputationSeesTheSameMasksInEveryPrecision) {
   const StepKey key{.seed = 1, .step = 2, .micro = 3};
+  std::vector<LoraOptions> all = choices(0.3, GetParam());
+  all.push_back(every_map(0.3));
+  all.back().r = 16;  // with this one a GPU drops on the way through tensor cores
   for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
-    for (const LoraOptions& lora : choices(0.3, GetParam())) {
+    for (const LoraOptions& lora : all) {
       std::optional<Pass> expected;
       for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
         Engine e(GetParam(), grouped_config(), precision, policy, lora);
