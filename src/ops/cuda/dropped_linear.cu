@@ -35,10 +35,6 @@ __device__ uint4 dropped(uint4 values, const Rng& rng, int64_t at, uint32_t leas
   return values;
 }
 
-__device__ uint4 pack_at(const bf16_t* from, bool there) {
-  return there ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
-}
-
 // A tile of x, 64 by 64 values, on its way from memory to shared memory through registers.
 struct TileOfX {
   const bf16_t* x;

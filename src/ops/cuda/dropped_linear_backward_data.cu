@@ -20,10 +20,6 @@ struct Place {
   __device__ int64_t column() const { return blockIdx.x * int64_t{kColumns}; }
 };
 
-__device__ uint4 pack_at(const bf16_t* from, bool there) {
-  return there ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
-}
-
 __device__ void fill_dy(bf16_t* tile, const bf16_t* dy, const Place& s) {
   const int per_row = s.O / 8;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * per_row; i += kThreads) {
