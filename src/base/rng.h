@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -45,7 +46,18 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> c, std::arr
 // before it. A copy costs nothing; concurrent use is safe.
 class Rng {
  public:
-  explicit Rng(const RngKey& key);
+  // The key has 224 bits and Philox takes 64 of key and 64 of counter beside our index, so it is
+  // hashed to 128 by two Philox calls: distinct keys meet by chance only (2^-64 for a pair).
+  constexpr explicit Rng(const RngKey& key) {
+    const auto lo = [](uint64_t x) { return static_cast<uint32_t>(x); };
+    const auto hi = [](uint64_t x) { return static_cast<uint32_t>(x >> 32); };
+    const auto first =
+        philox4x32({lo(key.step), hi(key.step), key.site, 0}, {lo(key.seed), hi(key.seed)});
+    const auto second =
+        philox4x32({lo(key.sample), hi(key.sample), first[2], first[3]}, {first[0], first[1]});
+    key_ = {second[0], second[1]};
+    base_ = {second[2], second[3]};
+  }
 
   // Words 4i … 4i+3 of the stream.
   constexpr std::array<uint32_t, 4> draws(uint64_t i) const {
@@ -61,14 +73,18 @@ class Rng {
   }
   // Uniform in [0, 1), 24 bits.
   float uniform(uint64_t i) const { return static_cast<float>(word(i) >> 8) * 0x1p-24f; }
+  // word(i) >= least_word(p) says what uniform(i) >= p says. 0 <= p < 1.
+  static uint32_t least_word(float p) {
+    return static_cast<uint32_t>(std::ceil(p * 0x1p24f)) << 8;  // the product is exact
+  }
   // Uniform in [0, n), from draws(i); the bias is below n / 2^64. n > 0.
   uint64_t below(uint64_t i, uint64_t n) const;
 
  private:
   void eight_draws(uint64_t first, uint32_t* out) const;  // side by side in vector lanes
 
-  std::array<uint32_t, 2> key_;
-  std::array<uint32_t, 2> base_;
+  std::array<uint32_t, 2> key_{};
+  std::array<uint32_t, 2> base_{};
 };
 
 }  // namespace capstan

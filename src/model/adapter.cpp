@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/dropped_linear.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 
@@ -22,35 +23,25 @@ Adapter::Part Adapter::part(size_t p, const Tensor& y, const Tensor& inner) cons
           rows(b()), rows(b_grad())};
 }
 
-RngKey Adapter::mask(const StepKey& key) const {
-  return {.seed = key.seed,
-          .step = key.step,
-          .sample = key.micro,
-          .site = site::dropout + static_cast<uint32_t>(at_.number)};
+RandomKey Adapter::mask(const StepKey& key) const {
+  const uint32_t place = site::dropout + static_cast<uint32_t>(at_.number);
+  if (key.at) return {key.at, place};
+  return RngKey{.seed = key.seed, .step = key.step, .sample = key.micro, .site = place};
 }
 
-Buffer Adapter::make(Queue& q, int64_t tokens, int64_t width, const char* name) const {
-  return q.arena().make(Category::activations, params_.types().compute, {tokens, width}, name);
-}
-
-Buffer Adapter::dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const {
-  if (!drops(key)) return {};
-  Buffer y = make(q, x.dim(0), x.dim(1), "adapter input");
-  dropout(q, y, x, dropout_, mask(*key));
-  return y;
-}
-
-Buffer Adapter::make_inner(Queue& q, Tensor dropped_x) const {
-  const Tensor a = params_.weight(at_.a);
-  Buffer inner = make(q, dropped_x.dim(0), a.dim(0), "adapter inner");
-  linear(q, inner, dropped_x, a, {});
-  scale(q, inner, inner, scale_);
-  return inner;
+Buffer Adapter::make_inner(Queue& q, int64_t tokens, const char* name) const {
+  return q.arena().make(Category::activations, params_.types().compute,
+                        {tokens, params_.weight(at_.a).dim(0)}, name);
 }
 
 Buffer Adapter::inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const {
-  const Buffer y = dropped(q, x, key);
-  return make_inner(q, y ? *y : x);
+  const Tensor a = params_.weight(at_.a);
+  Buffer inner = make_inner(q, x.dim(0), "adapter inner");
+  if (drops(key))
+    dropped_linear(q, inner, x, a, scale_, dropout_, mask(*key));
+  else
+    linear(q, inner, x, a, {}, Write::replace, scale_);
+  return inner;
 }
 
 void Adapter::add_outer(Queue& q, Tensor y, Tensor inner) const {
@@ -60,38 +51,47 @@ void Adapter::add_outer(Queue& q, Tensor y, Tensor inner) const {
   }
 }
 
-Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x,
+Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
                                  const std::optional<StepKey>& key) const {
-  const Buffer y = dropped(q, x, key);
-  const Tensor in = y ? *y : x;
-  Buffer d_inner = make(q, x.dim(0), params_.weight(at_.a).dim(0), "adapter inner gradient");
+  Buffer d_inner = make_inner(q, x.dim(0), "adapter inner gradient");
   {
-    const Buffer inner = make_inner(q, in);
+    Buffer again;
+    if (!inner) {
+      again = this->inner(q, x, key);
+      inner = again;
+    }
     for (size_t p = 0; p < at_.columns.size(); ++p) {
       const Part v = part(p, dy, inner);
       linear_backward_weight(q, v.b_grad, {}, v.y, v.inner);
-      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b);
+      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b, Write::replace, scale_);
     }
   }
-  scale(q, d_inner, d_inner, scale_);
-  linear_backward_weight(q, params_.grad(at_.a), {}, d_inner, in);
+  backward_a(q, d_inner, x, key);
   return d_inner;
 }
 
 void Adapter::backward_inner(Queue& q, Tensor d_inner, Tensor x,
                              const std::optional<StepKey>& key) const {
-  const Buffer y = dropped(q, x, key);
   scale(q, d_inner, d_inner, scale_);
-  linear_backward_weight(q, params_.grad(at_.a), {}, d_inner, y ? *y : x);
+  backward_a(q, d_inner, x, key);
+}
+
+void Adapter::backward_a(Queue& q, Tensor d_inner, Tensor x,
+                         const std::optional<StepKey>& key) const {
+  const Tensor da = params_.grad(at_.a);
+  if (drops(key))
+    dropped_linear_backward_weight(q, da, d_inner, x, dropout_, mask(*key));
+  else
+    linear_backward_weight(q, da, {}, d_inner, x);
 }
 
 void Adapter::backward_data(Queue& q, Tensor dx, Tensor d_inner,
                             const std::optional<StepKey>& key) const {
   const Tensor a = params_.weight(at_.a);
-  if (!drops(key)) return linear_backward_data(q, dx, d_inner, a, Write::add);
-  const Buffer d_dropped = make(q, dx.dim(0), dx.dim(1), "adapter input gradient");
-  linear_backward_data(q, d_dropped, d_inner, a);
-  dropout(q, dx, d_dropped, dropout_, mask(*key), Write::add);
+  if (drops(key))
+    dropped_linear_backward_data(q, dx, d_inner, a, dropout_, mask(*key));
+  else
+    linear_backward_data(q, dx, d_inner, a, Write::add);
 }
 
 namespace {

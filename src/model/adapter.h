@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include "base/rng.h"
 #include "model/parameters.h"
+#include "ops/random_key.h"
 
 namespace capstan {
 
@@ -12,8 +12,9 @@ namespace capstan {
 //   inner = s · drop(x) Aᵀ  [T, n r];      y[:, columns of part p] += inner_p B_pᵀ
 //
 // Parts that share their input (q, k and v; gate and up) share one product with A and one mask.
-// Without a key nothing is dropped. A mask is made again from its key where it is needed; no
-// activation is kept for the backward pass but x itself. Buffers are the queue's arena's.
+// Without a key nothing is dropped. A mask is made again from its key where it is needed. The
+// backward pass takes x, and `inner`, which is small, or makes it again where it has not been kept.
+// Buffers are the queue's arena's.
 class Adapter {
  public:
   Adapter(Parameters& params, const AdapterIndex& at);
@@ -25,8 +26,9 @@ class Adapter {
   Buffer inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const;
   void add_outer(Queue& q, Tensor y, Tensor inner) const;
 
-  // Adds to the gradients of A and B; returns that of drop(x) Aᵀ.
-  Buffer backward_weights(Queue& q, Tensor dy, Tensor x, const std::optional<StepKey>& key) const;
+  // Adds to the gradients of A and B; returns that of drop(x) Aᵀ. `inner` may be absent.
+  Buffer backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
+                          const std::optional<StepKey>& key) const;
   // The part of it below B: turns the gradient of `inner` into that of drop(x) Aᵀ, in place, and
   // adds to the gradient of A.
   void backward_inner(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
@@ -39,10 +41,9 @@ class Adapter {
   };
   Part part(size_t p, const Tensor& y, const Tensor& inner) const;
   bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
-  RngKey mask(const StepKey& key) const;
-  Buffer dropped(Queue& q, Tensor x, const std::optional<StepKey>& key) const;  // or empty
-  Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
-  Buffer make_inner(Queue& q, Tensor dropped_x) const;
+  RandomKey mask(const StepKey& key) const;
+  Buffer make_inner(Queue& q, int64_t tokens, const char* name) const;
+  void backward_a(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
 
   Parameters& params_;
   AdapterIndex at_;

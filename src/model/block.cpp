@@ -28,8 +28,8 @@ void BlockActivations::drop(Recompute policy) {
   if (policy == Recompute::none) return;
   for (Buffer* b : {&norm1_Th, &norm2_Th, &inner_TF}) b->release();
   if (policy == Recompute::selective) return;
-  for (Buffer* b :
-       {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T, &gate_up_TF})
+  for (Buffer* b : {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T,
+                    &gate_up_TF, &qkv_lora_TR, &o_lora_TR, &gate_up_lora_TR, &down_lora_TR})
     b->release();
 }
 
@@ -124,7 +124,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                            const LayerCache* cache) const {
   const int64_t T = a.x_Th->dim(0);
   a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
-  qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout);
+  a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout);
   if (c_.qk_norm) qk_norm_forward(q, a);
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::forward);
 
@@ -143,7 +143,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
   }
 
   const Buffer delta = make(q, T, c_.hidden, "attention delta");
-  o_.forward(q, delta, a.attn_TW, a.dropout);
+  a.o_lora_TR = o_.forward(q, delta, a.attn_TW, a.dropout);
   a.mid_Th = make(q, T, c_.hidden, "block middle");
   a.norm2_Th = make(q, T, c_.hidden, "middle norm");
   a.rstd2_T = make_f32(q, {T}, "middle norm scale");
@@ -154,10 +154,10 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
 void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
   const int64_t T = a.mid_Th->dim(0);
   a.gate_up_TF = make(q, T, 2 * c_.intermediate, "gate and up");
-  gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout);
+  a.gate_up_lora_TR = gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout);
   a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
   swiglu(q, a.inner_TF, a.gate_up_TF);
-  if (delta) down_.forward(q, delta, a.inner_TF, a.dropout);
+  if (delta) a.down_lora_TR = down_.forward(q, delta, a.inner_TF, a.dropout);
 }
 
 void Block::drop(BlockActivations& a, Recompute policy) const {
@@ -187,7 +187,9 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
     a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
-  down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF, a.dropout);
+  down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF, a.down_lora_TR,
+                 a.dropout);
+  a.down_lora_TR.release();
   if (!reach_.gate_up) return;
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
   a.inner_TF.release();
@@ -197,8 +199,9 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
     if (gate_up_.trains())
       rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
   }
-  gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th, a.dropout);
-  a.gate_up_TF.release();
+  gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th,
+                    a.gate_up_lora_TR, a.dropout);
+  for (Buffer* b : {&a.gate_up_TF, &a.gate_up_lora_TR}) b->release();
   if (!reach_.middle) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
                    params_.weight(at_.post_norm), a.rstd2_T, Write::add);
@@ -220,7 +223,8 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
   {
     Buffer d_attn;
     if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
-    o_.backward(q, d_attn, d_residual, a.attn_TW, a.dropout);
+    o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout);
+    a.o_lora_TR.release();
     if (!reach_.qkv) return;
     // Gradients of q, k and v take their places.
     attention_backward(q, q_heads(a), k_heads(a), v_heads(a), d_attn->heads(c_.heads),
@@ -237,8 +241,9 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
     else
       a.norm1_Th = make(q, T, c_.hidden, "input norm");
   }
-  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), a.qkv_TW, a.norm1_Th, a.dropout);
-  a.qkv_TW.release();
+  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), a.qkv_TW, a.norm1_Th, a.qkv_lora_TR,
+                a.dropout);
+  for (Buffer* b : {&a.qkv_TW, &a.qkv_lora_TR}) b->release();
   if (!reach_.input) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,
                    params_.weight(at_.input_norm), a.rstd1_T, Write::add);

@@ -28,14 +28,15 @@ struct LayerCache {
 // What one block makes on its way forward. Members that are empty have been used up or dropped.
 // For T tokens, h channels, heads of d:
 struct BlockActivations {
-  Buffer x_Th;                     // the residual stream at the block's input
-  Buffer norm1_Th, rstd1_T;        // its norm
-  Buffer qkv_TW;                   // queries, keys and values; after rope without qk-norm
-  Buffer qk_TW, qk_rstd_TH;        // with qk-norm: queries and keys after norm and rope
-  Buffer attn_TW, lse_HT;          // the heads' outputs
-  Buffer mid_Th;                   // the residual stream between the halves
-  Buffer norm2_Th, rstd2_T;        // its norm
-  Buffer gate_up_TF, inner_TF;     // F = 2 f, and after SwiGLU f
+  Buffer x_Th;                  // the residual stream at the block's input
+  Buffer norm1_Th, rstd1_T;     // its norm
+  Buffer qkv_TW;                // queries, keys and values; after rope without qk-norm
+  Buffer qk_TW, qk_rstd_TH;     // with qk-norm: queries and keys after norm and rope
+  Buffer attn_TW, lse_HT;       // the heads' outputs
+  Buffer mid_Th;                // the residual stream between the halves
+  Buffer norm2_Th, rstd2_T;     // its norm
+  Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
+  Buffer qkv_lora_TR, o_lora_TR, gate_up_lora_TR, down_lora_TR;  // the adapters' `inner`
   std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
 
   void drop(Recompute policy);  // what the policy does not keep for the backward pass

@@ -4,21 +4,24 @@
 
 namespace capstan {
 
-void LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const {
+Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const {
   if (const QuantizedMatrix* w = params_.quantized(weight_))
     linear(q, y, x, *w, params_.weight(bias_));
   else
     linear(q, y, x, params_.weight(weight_), params_.weight(bias_));
-  if (adapter_) adapter_.add_outer(q, y, adapter_.inner(q, x, key));
+  if (!adapter_) return {};
+  Buffer inner = adapter_.inner(q, x, key);
+  adapter_.add_outer(q, y, inner);
+  return inner;
 }
 
-void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x,
+void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
                          const std::optional<StepKey>& key) const {
   if (params_.spec().trainable(weight_))
     linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
                            params_.write_grad(weight_));
   Buffer d_inner;
-  if (adapter_) d_inner = adapter_.backward_weights(q, dy, x, key);
+  if (adapter_) d_inner = adapter_.backward_weights(q, dy, x, inner, key);
   if (!dx) return;
   if (const QuantizedMatrix* w = params_.quantized(weight_))
     linear_backward_data(q, dx, dy, *w);

@@ -14,12 +14,14 @@ class LinearMap {
   bool trains() const { return params_.spec().trainable(weight_) || adapter_; }
   const Adapter& adapter() const { return adapter_; }
 
-  // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout.
-  void forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const;
+  // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout. Returns the adapter's
+  // `inner`, which spares the backward pass a product; empty without one.
+  Buffer forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const;
 
   // Adds to the gradients of what is trained. dx may alias x, and is absent where nothing below is
-  // trained.
-  void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, const std::optional<StepKey>& key) const;
+  // trained; `inner` is absent where it has not been kept.
+  void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
+                const std::optional<StepKey>& key) const;
 
  private:
   Parameters& params_;

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "tensor/tensor.h"
+
 namespace capstan {
 
 // Low-rank adapters beside frozen weights (Hu et al., 2021): y = x Wᵀ + s · drop(x) Aᵀ Bᵀ.
@@ -25,6 +27,7 @@ void check_lora(const LoraOptions& options);
 struct StepKey {
   uint64_t seed = 0, step = 0;
   uint64_t micro = 0;  // number of the micro-batch in its step
+  Tensor at{};         // has the three as a RandomKey's words, for the device to read; or is absent
 };
 
 }  // namespace capstan

@@ -127,10 +127,11 @@ void scale(Queue& q, Tensor y, Tensor x, float factor) {
   }
 }
 
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key, Write mode) {
+void dropout(Queue& q, Tensor y, Tensor x, float p, const RandomKey& key, Write mode) {
   check::dense("dropout", "x", x, x.shape());
   check::dense("dropout", "y", y, x.shape());
   require(p >= 0 && p < 1, Fault::bug, "dropout: p must lie in [0, 1), but is {}", p);
+  if (key.at) check::exact("dropout", "the key", key.at, DType::i32, {RandomKey::kWords});
   const auto span = q.account("dropout", {.flops = 20 * static_cast<double>(y.numel()),
                                           .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   switch (q.device()) {

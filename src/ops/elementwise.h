@@ -4,6 +4,7 @@
 
 #include "base/rng.h"
 #include "ops/linear.h"
+#include "ops/random_key.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -34,6 +35,7 @@ void scale(Queue& q, Tensor y, Tensor x, float factor);
 // y[i] = x[i] / (1 - p) with probability 1 - p, else 0, replaced or added; whether i is kept is a
 // function of (key, i) alone. The backward pass is the same call on gradients. With Write::replace
 // y may alias x. 0 <= p < 1.
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RngKey& key, Write mode = Write::replace);
+void dropout(Queue& q, Tensor y, Tensor x, float p, const RandomKey& key,
+             Write mode = Write::replace);
 
 }  // namespace capstan

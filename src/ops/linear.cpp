@@ -39,27 +39,27 @@ Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, c
 
 }  // namespace
 
-void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode) {
+void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor) {
   check("linear", y, x, w, b);
   const auto span = q.account("linear", cost(y, x, w));
   const Buffer scratch = product_scratch(q, {x, false}, {w, true}, y);
   switch (q.device()) {
-    case Device::cpu: return cpu::linear(y, x, w, b, mode, scratch);
+    case Device::cpu: return cpu::linear(y, x, w, b, mode, factor, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, mode, scratch);
+      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, mode, factor, scratch);
       return;
     case Device::sim: return;
   }
 }
 
-void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode) {
+void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode, float factor) {
   check("linear_backward_data", dy, dx, w, {});
   const auto span = q.account("linear_backward_data", cost(dy, dx, w));
   const Buffer scratch = product_scratch(q, {dy, false}, {w, false}, dx);
   switch (q.device()) {
-    case Device::cpu: return cpu::linear_backward_data(dx, dy, w, mode, scratch);
+    case Device::cpu: return cpu::linear_backward_data(dx, dy, w, mode, factor, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, mode, scratch);
+      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, mode, factor, scratch);
       return;
     case Device::sim: return;
   }

@@ -6,14 +6,14 @@ namespace capstan {
 
 enum class Write : bool { replace, add };  // y = … or y += …
 
-// y = x wᵀ + b, with w as Hugging Face stores it ([outputs, inputs]). b may be absent.
+// y = factor · x wᵀ + b, with w as Hugging Face stores it ([outputs, inputs]). b may be absent.
 // y and x may have row strides.
 void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O,
-            Write mode = Write::replace);
+            Write mode = Write::replace, float factor = 1);
 
-// dx = dy w.
+// dx = factor · dy w.
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI,
-                          Write mode = Write::replace);
+                          Write mode = Write::replace, float factor = 1);
 
 // dw += dyᵀ x, or dw = dyᵀ x, and db += Σ_t dy[t,:] where db is present.
 void linear_backward_weight(Queue& q, Tensor dw_OI, Tensor db_O, Tensor dy_TO, Tensor x_TI,

@@ -61,6 +61,8 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
       loss_(q.arena().make(Category::data, DType::f64, {1}, "loss")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")) {
   q.allow_tf32(options.tf32);
+  if (options.lora && options.lora->dropout > 0)
+    key_ = q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "dropout key");
   if (options.sample_positions > 0)
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
@@ -81,13 +83,13 @@ void Trainer::rehearse() {
   params_.zero_grads(q_);
   if (options_.single_micro_batch) {
     const auto phase = q_.arena().phase("step");
-    model_.train(q_, largest, 1, loss_, key(0, 0));
+    model_.train(q_, largest, 1, loss_, key());
     clip_.measure(q_, params_);
     move_weights(0);
   } else {
     {
       const auto phase = q_.arena().phase("micro");
-      model_.train(q_, largest, 1, loss_, key(0, 0));
+      model_.train(q_, largest, 1, loss_, key());
     }
     const auto phase = q_.arena().phase("update");
     clip_.measure(q_, params_);
@@ -100,8 +102,9 @@ void Trainer::rehearse() {
   if (decoder_) decoder_->rehearse(q_);
 }
 
-StepKey Trainer::key(int64_t step, int64_t micro) const {
-  return {options_.seed, static_cast<uint64_t>(step), static_cast<uint64_t>(micro)};
+std::optional<StepKey> Trainer::key() const {
+  if (!key_) return {};
+  return StepKey{.at = *key_};
 }
 
 void Trainer::move_weights(double lr) {
@@ -145,14 +148,14 @@ void Trainer::begin(int64_t targets) {
 }
 
 void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro) {
-  const auto train = [&] { model_.train(q_, batch, Scalar(*scale_), loss_, key(step, micro)); };
-  // Dropout takes other draws each time, and they are arguments of its kernels.
-  if (options_.lora && options_.lora->dropout > 0) return train();
+  const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step),
+                                static_cast<uint64_t>(micro)};
+  if (key_) q_.upload(key_, key_words);
   // Of the micro-batches of a step the first begins the gradients, and the others add to them.
   // The place of the loss stands for this trainer's memory.
   q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
             std::bit_cast<intptr_t>(loss_->raw())},
-           train);
+           [&] { model_.train(q_, batch, Scalar(*scale_), loss_, key()); });
 }
 
 StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following) {

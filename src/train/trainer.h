@@ -86,7 +86,7 @@ class Trainer {
   void update(StepResult& result, const MicroBatches& data, int64_t step, StepBatches* following);
   void copy_ahead(MicroBatches& data);
   void move_weights(double lr);
-  StepKey key(int64_t step, int64_t micro) const;
+  std::optional<StepKey> key() const;  // of dropout, where there is some
 
   Queue& q_;
   TrainOptions options_;
@@ -96,6 +96,7 @@ class Trainer {
   GradientClip clip_;
   DeviceBatch batch_;
   Buffer loss_, scale_;
+  Buffer key_;  // of dropout: a RandomKey's words
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Snapshot> snapshot_;
 };

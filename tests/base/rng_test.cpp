@@ -62,6 +62,15 @@ TEST(Rng, EveryFieldOfTheKeyMatters) {
   EXPECT_EQ(streams.size(), keys.size());
 }
 
+TEST(Rng, AWordTellsWhetherItsUniformIsBelow) {
+  const Rng rng(RngKey{.seed = 3});
+  std::vector<float> bounds = {0, 0x1p-149f, 0x1p-25f, 0x1p-24f, 0.05f, 0.5f, 1 - 0x1p-24f};
+  for (uint64_t i = 0; i < 100; ++i) bounds.push_back(rng.uniform(i));
+  for (const float p : bounds)
+    for (uint64_t i = 0; i < 200; ++i)
+      EXPECT_EQ(rng.word(i) >= Rng::least_word(p), rng.uniform(i) >= p) << p << ' ' << i;
+}
+
 TEST(Rng, HighBitsOfTheIndexMatter) {
   const Rng rng(RngKey{});
   EXPECT_NE(rng.draws(0), rng.draws(uint64_t{1} << 32));

@@ -123,6 +123,21 @@ TEST_P(Elementwise, DropoutDropsWhatTheKeyAndTheIndexSay) {
     }
 }
 
+// Wide and narrow kernels; every bit of the key counts.
+TEST_P(Elementwise, DropoutReadsItsKeyOnTheDevice) {
+  const RngKey known{.seed = 7ull << 40 | 1, .step = 3ull << 33 | 5, .sample = ~0ull, .site = 11};
+  const uint64_t words[] = {known.seed, known.step, known.sample};
+  const Buffer key = empty(DType::i32, {RandomKey::kWords});
+  q_.upload(key, words);
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t n : {1, 33, 5000, 400000}) {
+      const Buffer x = random(dtype, {n}), y = empty(dtype, {n}), expected = empty(dtype, {n});
+      dropout(q_, expected, x, 0.25f, known);
+      dropout(q_, y, x, 0.25f, {*key, known.site});
+      EXPECT_EQ(values(y), values(expected)) << "n=" << n;
+    }
+}
+
 TEST_P(Elementwise, DropoutCanAdd) {
   for (const DType dtype : kComputeTypes) {
     const Buffer x = random(dtype, {1500}), y = random(dtype, {1500}), alone = empty(dtype, {1500});
@@ -212,6 +227,7 @@ TEST_P(Elementwise, RefusesWrongOperands) {
   expect_bug("scale", [&] { scale(q_, y, x, 1); });
   expect_bug("dropout", [&] { dropout(q_, x, x, 1, kKey); });
   expect_bug("dropout", [&] { dropout(q_, y, x, 0.5f, kKey); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, 0.5f, {*ids, 1}); });
 }
 
 TEST(ElementwiseOnSim, CostsAgree) {

@@ -65,6 +65,20 @@ TEST_P(Graph, EveryCallComputesWithWhatIsThere) {
   }
 }
 
+TEST_P(Graph, EveryCallDropsWhatItsKeySaysThen) {
+  constexpr int64_t kSize = 5000;
+  const Buffer x = of(DType::f32, {kSize}, Values(kSize, 1.0)), y = empty(DType::f32, {kSize});
+  const Buffer key = empty(DType::i32, {RandomKey::kWords});
+  for (uint64_t call = 0; call < 5; ++call) {
+    const uint64_t words[] = {1, call, 2};
+    q_.upload(key, words);
+    q_.graph({kSize}, [&] { dropout(q_, y, x, 0.5f, {*key, 9}); });
+    const Values found = values(y);
+    dropout(q_, y, x, 0.5f, RngKey{.seed = 1, .step = call, .sample = 2, .site = 9});
+    EXPECT_EQ(found, values(y)) << call;
+  }
+}
+
 TEST_P(Graph, AnErrorInsideEndsTheRecording) {
   const Buffer x = random(DType::f32, {8}), y = empty(DType::f32, {8});
   for (int call = 0; call < 3; ++call)

@@ -57,6 +57,31 @@ TEST_P(Linear, MatchesF64) {
         }
 }
 
+// The product is multiplied, and neither the bias nor what is there.
+TEST_P(Linear, TakesAFactorOfTheProduct) {
+  constexpr float kFactor = -1.25f;
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes)
+      for (const Write mode : {Write::replace, Write::add}) {
+        const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+        const Buffer b = random(dtype, {s.O}), y = random(dtype, {s.T, s.O});
+        const Buffer dx = random(dtype, {s.T, s.I});
+        Values scaled = values(w);
+        for (double& v : scaled) v *= kFactor;
+        Values expected = linear_f64(s, values(x), scaled, values(b));
+        if (mode == Write::add) add(expected, values(y));
+        Values flipped;
+        for (int64_t i = 0; i < s.I; ++i)
+          for (int64_t o = 0; o < s.O; ++o) flipped.push_back(scaled[idx(o * s.I + i)]);
+        linear(q_, y, x, w, b, mode, kFactor);
+        EXPECT_LT(error(values(y), expected), 2 * tolerance(dtype, s.I)) << s;
+        Values d_expected = linear_f64({s.T, s.I, s.O}, values(y), flipped);
+        if (mode == Write::add) add(d_expected, values(dx));
+        linear_backward_data(q_, dx, y, w, mode, kFactor);
+        EXPECT_LT(error(values(dx), d_expected), 2 * tolerance(dtype, s.O)) << s;
+      }
+}
+
 TEST_P(Linear, TakesEachTypeOnItsOwn) {
   const Size s{33, 20, 31};
   for (const int64_t T : {2, 33})  // few rows go another way

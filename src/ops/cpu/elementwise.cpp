@@ -126,8 +126,10 @@ void scale(const Tensor& y_, const Tensor& x_, float factor) {
   });
 }
 
-void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key, Write mode) {
+void dropout(const Tensor& y_, const Tensor& x_, float p, const RandomKey& key_, Write mode) {
+  const RngKey key = key_.at ? key_of(key_.at.as<int32_t>(), key_.value.site) : key_.value;
   const float scale = 1.0f / (1.0f - p);
+  const uint32_t least = Rng::least_word(p);
   const bool add = mode == Write::add;
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
     Y* const y = y_.as<Y>();
@@ -136,9 +138,8 @@ void dropout(const Tensor& y_, const Tensor& x_, float p, const RngKey& key, Wri
                [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
 #pragma omp simd
                  for (int64_t i = begin; i < end; ++i) {
-                   const float kept = float(x[i]) * scale;
-                   const float uniform = static_cast<float>(words[i - base] >> 8) * 0x1p-24f;
-                   store(y[i], (add ? float(y[i]) : 0.0f) + (uniform >= p ? kept : 0.0f));
+                   const float kept = words[i - base] >= least ? float(x[i]) * scale : 0.0f;
+                   store(y[i], (add ? float(y[i]) : 0.0f) + kept);
                  }
                });
   });

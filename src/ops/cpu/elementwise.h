@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/rng.h"
 #include "ops/linear.h"
+#include "ops/random_key.h"
 #include "tensor/tensor.h"
 
 namespace capstan::cpu {
@@ -12,6 +12,6 @@ void copy(const Tensor& y, const Tensor& x);
 void fill_normal(const Tensor& y, float std, const RngKey& key, int64_t first);
 void fill_uniform(const Tensor& y, float bound, const RngKey& key, int64_t first);
 void scale(const Tensor& y, const Tensor& x, float factor);
-void dropout(const Tensor& y, const Tensor& x, float p, const RngKey& key, Write mode);
+void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, Write mode);
 
 }  // namespace capstan::cpu

@@ -31,6 +31,7 @@ struct Problem {
   int64_t c_stride;
   bool add;
   Tensor bias;  // n values, or absent
+  float factor;
 };
 
 struct Tile {
@@ -81,7 +82,7 @@ void tile_f32(const Problem& p, const Tile& t) {
   for (int64_t m0 = t.m0; m0 < t.m1; m0 += piece) {
     const int64_t m = std::min(piece, t.m1 - m0);
     float* c = static_cast<float*>(p.c) + m0 * p.c_stride + t.n0;
-    sgemm(m, t.n1 - t.n0, p.k, 1, {f32_at(p.a, m0, 0), p.a.row_stride, p.a.transposed},
+    sgemm(m, t.n1 - t.n0, p.k, p.factor, {f32_at(p.a, m0, 0), p.a.row_stride, p.a.transposed},
           {f32_at(p.b, 0, t.n0), p.b.row_stride, p.b.transposed}, p.add ? 1.0f : 0.0f, c,
           p.c_stride);
     add_bias(p, c, p.c_stride, m, t.n0, t.n1 - t.n0);
@@ -140,7 +141,7 @@ void tile_mixed(const Problem& p, const Tile& t, float* panels) {
       for (int64_t k0 = 0; k0 < p.k; k0 += kBlockK) {
         const int64_t depth = std::min(kBlockK, p.k - k0);
         const bool keep = k0 > 0 || (direct && p.add);
-        sgemm(rows, cols, depth, 1, widen(p.a, m0, rows, k0, depth, panel_a),
+        sgemm(rows, cols, depth, p.factor, widen(p.a, m0, rows, k0, depth, panel_a),
               widen(p.b, k0, depth, n0, cols, panel_b), keep ? 1.0f : 0.0f, sums, stride);
       }
       add_bias(p, sums, stride, rows, n0, cols);
@@ -166,7 +167,8 @@ void few_rows(const Problem& p) {
       float bias = 0;
       add_bias(p, &bias, 1, 1, j, 1);
       for (int64_t i = 0; i < p.m; ++i) {
-        const float sum = dot(static_cast<const A*>(p.a.data) + i * p.a.row_stride, b, p.k) + bias;
+        const A* a = static_cast<const A*>(p.a.data) + i * p.a.row_stride;
+        const float sum = p.factor * dot(a, b, p.k) + bias;
         C& c = static_cast<C*>(p.c)[i * p.c_stride + j];
         c = C(p.add ? static_cast<float>(c) + sum : sum);
       }
@@ -190,7 +192,7 @@ void few_rows_quantized(const Problem& p) {
       }
       for (int64_t i = 0; i < p.m; ++i) {
         C& c = static_cast<C*>(p.c)[i * p.c_stride + j];
-        c = C((p.add ? static_cast<float>(c) : 0.0f) + sums[i] + bias);
+        c = C((p.add ? static_cast<float>(c) : 0.0f) + p.factor * sums[i] + bias);
       }
     }
   });
@@ -227,11 +229,11 @@ int64_t gemm_scratch(DType a, DType b, DType c) {
 }
 
 void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
-          int64_t c_stride, bool add, void* scratch, const Tensor& bias) {
+          int64_t c_stride, bool add, void* scratch, const Tensor& bias, float factor) {
   use_one_blas_thread();
   if (m == 0 || n == 0) return;
 
-  const Problem p{m, n, k, a, b, c, c_type, c_stride, add, bias};
+  const Problem p{m, n, k, a, b, c, c_type, c_stride, add, bias, factor};
   if (k == 0) return product_of_nothing(p);
   if (m <= kFewRows && !a.transposed && b.transposed) return few_rows_any(p);
   const bool plain = gemm_scratch(a.dtype, b.dtype, c_type) == 0;

@@ -25,13 +25,13 @@ inline Matrix matrix(const QuantizedMatrix& m, bool transposed = false) {
 // operand or the result is bf16, or B is quantized (u8), else none.
 int64_t gemm_scratch(DType a, DType b, DType c);
 
-// C[m,n] = A[m,k] B[k,n] (+ C if `add`) (+ bias[n] where present). Row-major; C has `c_stride`
-// between rows. B may be quantized, A not.
+// C[m,n] = factor A[m,k] B[k,n] (+ C if `add`) (+ bias[n] where present). Row-major; C has
+// `c_stride` between rows. B may be quantized, A not.
 //
 // OpenBLAS computes, one thread per tile of C; bf16 operands are widened to f32 in blocks that stay
 // in cache, sums are f32, and C is rounded once. `scratch` has gemm_scratch(…) bytes. The result
 // depends on the operands and the number of threads alone.
 void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
-          int64_t c_stride, bool add, void* scratch, const Tensor& bias = {});
+          int64_t c_stride, bool add, void* scratch, const Tensor& bias = {}, float factor = 1);
 
 }  // namespace capstan::cpu

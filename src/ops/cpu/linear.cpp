@@ -32,14 +32,15 @@ void add_column_sums(Tensor db, Tensor dy) {
 
 }  // namespace
 
-void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, Tensor scratch) {
+void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor, Tensor scratch) {
   gemm(x.dim(0), w.dim(0), w.dim(1), matrix(x), matrix(w, true), y.raw(), y.dtype(), y.stride(0),
-       mode == Write::add, scratch.raw(), b);
+       mode == Write::add, scratch.raw(), b, factor);
 }
 
-void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, Tensor scratch) {
+void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, float factor,
+                          Tensor scratch) {
   gemm(dy.dim(0), w.dim(1), w.dim(0), matrix(dy), matrix(w), dx.raw(), dx.dtype(), dx.stride(0),
-       mode == Write::add, scratch.raw());
+       mode == Write::add, scratch.raw(), {}, factor);
 }
 
 void linear_backward_weight(Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode, Tensor scratch) {

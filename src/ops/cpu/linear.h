@@ -5,8 +5,8 @@
 namespace capstan::cpu {
 
 // `scratch` holds gemm_scratch bytes for the types of the product.
-void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, Tensor scratch);
-void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, Tensor scratch);
+void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor, Tensor scratch);
+void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, float factor, Tensor scratch);
 void linear_backward_weight(Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode, Tensor scratch);
 
 }  // namespace capstan::cpu

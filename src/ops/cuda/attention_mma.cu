@@ -6,9 +6,9 @@
 // lse, once per tile of queries for dq and once per tile of keys for dk and dv, so that every sum
 // has one owner and a fixed order, and no atomics are needed.
 //
-// A warp has 16 rows of the tile. Fragments: lane l has rows l / 4 and l / 4 + 8, and columns
-// 2 (l % 4), + 1 of each 8 columns.
+// A warp has 16 rows of the tile.
 #include "ops/cuda/attention.cuh"
+#include "ops/cuda/mma.cuh"
 
 namespace capstan::cuda {
 namespace {
@@ -79,28 +79,6 @@ __device__ void fill_keys(Tile<kDim>* pair, Heads<bf16_t> k, Heads<bf16_t> v, in
     pair[1].fill(v, key, s.T, head, s.D, wide);
   }
   end_group();
-}
-
-__device__ void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address));
-}
-__device__ void load_matrices_flipped(uint32_t (&to)[4], const bf16_t* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address));
-}
-
-// c += a b of a 16 x 16 by 16 x 8 product.
-__device__ void multiply(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
-      "{%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // The warp's 16 rows of a tile, 16 channels from `column` on, as a left factor.

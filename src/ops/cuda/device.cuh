@@ -115,6 +115,11 @@ __device__ inline void unpack(float (&to)[8], const uint4& from) {  // bf16: the
     to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
 }
+// Zeros where nothing is there to be read.
+template <class T>
+__device__ inline uint4 pack_at(const T* from, bool there) {
+  return there ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+}
 template <class T>
 __device__ inline uint4 packed(const float (&from)[kPack<T>]) {
   constexpr int kEach = kPack<T> / 4;

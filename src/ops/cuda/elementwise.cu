@@ -1,5 +1,5 @@
-#include "ops/cuda/device.cuh"
 #include "ops/cuda/elementwise.h"
+#include "ops/cuda/rng.cuh"
 
 namespace capstan::cuda {
 namespace {
@@ -70,27 +70,36 @@ __global__ void fill_uniform_kernel(Y* y, float bound, Rng rng, int64_t first, i
 }
 
 template <bool kAdd, class Y, class X>
-__global__ void dropout_kernel(Y* y, const X* x, float p, float scale, Rng rng, int64_t n) {
+__global__ void dropout_kernel(Y* y, const X* x, uint32_t least, float scale, RngArgument key,
+                               int64_t n) {
+  const Rng rng = key.read();
   for_each_word(rng, 0, n, [&](int64_t i, int k, const std::array<uint32_t, 4>& words) {
-    const float kept = uniform(words[k]) >= p ? to_float(x[i]) * scale : 0.0f;
+    const float kept = words[k] >= least ? to_float(x[i]) * scale : 0.0f;
     y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
   });
 }
 
-// The same where four values lie together: those of one draw.
+// The same where eight values lie together: those of two draws.
 template <bool kAdd, class Y, class X>
-__global__ void wide_dropout_kernel(Y* y, const X* x, float p, float scale, Rng rng, int64_t n) {
-  for (int64_t d = first_item(); d < n / 4; d += stride()) {
-    float v[4], old[4] = {};
-    load(v, x + 4 * d);
-    if (kAdd) load(old, y + 4 * d);
-    const auto words = rng.draws(static_cast<uint64_t>(d));
+__global__ void wide_dropout_kernel(Y* y, const X* x, uint32_t least, float scale, RngArgument key,
+                                    int64_t n) {
+  constexpr int kValues = 8;
+  const Rng rng = key.read();
+  for (int64_t d = first_item(); d < n / kValues; d += stride()) {
+    float v[kValues], old[kValues] = {};
+    load(v, x + kValues * d);
+    if (kAdd) load(old, y + kValues * d);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const float kept = uniform(words[k]) >= p ? v[k] * scale : 0.0f;
-      v[k] = kAdd ? old[k] + kept : kept;
+    for (int half = 0; half < 2; ++half) {
+      const auto words = rng.draws(static_cast<uint64_t>(2 * d + half));
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        float& value = v[4 * half + k];
+        const float kept = words[k] >= least ? value * scale : 0.0f;
+        value = kAdd ? old[4 * half + k] + kept : kept;
+      }
     }
-    store(y + 4 * d, v);
+    store(y + kValues * d, v);
   }
 }
 
@@ -169,19 +178,22 @@ void scale(Queue& q, const Tensor& y, const Tensor& x, float factor) {
   launched("scale");
 }
 
-void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RngKey& key, Write mode) {
+void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
+             Write mode) {
   const int64_t n = x.numel();
   if (n == 0) return;
   with_type(y.dtype(), [&]<class Y>() {
     with_type(x.dtype(), [&]<class X>() {
       const bool adds = mode == Write::add;
-      const bool wide = n % 4 == 0 && reinterpret_cast<uintptr_t>(y.raw()) % (4 * sizeof(Y)) == 0 &&
-                        reinterpret_cast<uintptr_t>(x.raw()) % (4 * sizeof(X)) == 0;
+      const bool wide = n % 8 == 0 && reinterpret_cast<uintptr_t>(y.raw()) % (8 * sizeof(Y)) == 0 &&
+                        reinterpret_cast<uintptr_t>(x.raw()) % (8 * sizeof(X)) == 0;
       const auto kernel =
           wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
                : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
-      kernel<<<grid_for(n / 4 + 1, kThreads), kThreads, 0, stream_of(q)>>>(
-          data<Y>(y), data<X>(x), p, 1.0f / (1.0f - p), Rng(key), n);
+      // As many blocks as run at once: each makes its state from the key.
+      const unsigned grid = std::min(grid_for(n / (wide ? 8 : 4) + 1, kThreads), 132u * 8);
+      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), Rng::least_word(p),
+                                                  1.0f / (1.0f - p), RngArgument(key), n);
     });
   });
   launched("dropout");

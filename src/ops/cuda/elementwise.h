@@ -11,6 +11,6 @@ void copy(Queue& q, const Tensor& y, const Tensor& x);
 void fill_normal(Queue& q, const Tensor& y, float std, const RngKey& key, int64_t first);
 void fill_uniform(Queue& q, const Tensor& y, float bound, const RngKey& key, int64_t first);
 void scale(Queue& q, const Tensor& y, const Tensor& x, float factor);
-void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RngKey& key, Write mode);
+void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKey& key, Write mode);
 
 }  // namespace capstan::cuda

@@ -18,7 +18,7 @@ Factor widened(Queue& q, const Factor& f, std::byte*& scratch) {
 }  // namespace
 
 void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
-          const Tensor& scratch) {
+          const Tensor& scratch, float factor) {
   if (c.numel() == 0) return;
   auto* const workspace = static_cast<std::byte*>(scratch.raw());
   std::byte* rest = workspace + kGemmWorkspace;
@@ -28,7 +28,7 @@ void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Ten
                      reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;
   const auto multiply = [&](const Tensor& to, const Factor& x, const Factor& y,
                             const Tensor& plus) {
-    const Product product(to, x, y, plus, add, q.tf32());
+    const Product product(to, x, y, plus, add, q.tf32(), factor);
     Context& context = q.cuda();
     product.multiply(context, algorithm_for(context, product, workspace), workspace);
   };

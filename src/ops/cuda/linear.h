@@ -14,12 +14,12 @@ inline Factor flipped(const Tensor& t) {
 }
 
 inline void linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                   Write mode, const Tensor& scratch) {
-  gemm(q, y, plain(x), flipped(w), b, mode == Write::add, scratch);
+                   Write mode, float factor, const Tensor& scratch) {
+  gemm(q, y, plain(x), flipped(w), b, mode == Write::add, scratch, factor);
 }
 inline void linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                 Write mode, const Tensor& scratch) {
-  gemm(q, dx, plain(dy), plain(w), {}, mode == Write::add, scratch);
+                                 Write mode, float factor, const Tensor& scratch) {
+  gemm(q, dx, plain(dy), plain(w), {}, mode == Write::add, scratch, factor);
 }
 inline void linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& db, const Tensor& dy,
                                    const Tensor& x, Write mode, const Tensor& scratch) {

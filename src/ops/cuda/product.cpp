@@ -53,8 +53,8 @@ ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tenso
 }  // namespace
 
 Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
-                 bool tf32)
-    : c_(c), a_(a.matrix), b_(b.matrix), sums_(a.cols()), add_(add) {
+                 bool tf32, float factor)
+    : c_(c), a_(a.matrix), b_(b.matrix), sums_(a.cols()), add_(add), factor_(factor) {
   tf32 = tf32 && a_.dtype() == DType::f32;
   key_ = key_of(c, a, b, bias, add, tf32);
   check(cublasLtMatmulDescInit(&product_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -74,10 +74,10 @@ Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor
 
 cublasStatus_t Product::try_multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
                                      std::byte* workspace) const {
-  const float one = 1, beta = add_ ? 1 : 0;
-  return cublasLtMatmul(context.blas(), &product_, &one, b_.raw(), &b_layout_, a_.raw(), &a_layout_,
-                        &beta, c_.raw(), &c_layout_, c_.raw(), &c_layout_, &algorithm, workspace,
-                        static_cast<size_t>(kGemmWorkspace), context.stream());
+  const float beta = add_ ? 1 : 0;
+  return cublasLtMatmul(context.blas(), &product_, &factor_, b_.raw(), &b_layout_, a_.raw(),
+                        &a_layout_, &beta, c_.raw(), &c_layout_, c_.raw(), &c_layout_, &algorithm,
+                        workspace, static_cast<size_t>(kGemmWorkspace), context.stream());
 }
 
 void Product::multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,

@@ -9,13 +9,13 @@
 
 namespace capstan::cuda {
 
-// A product of two matrices as cuBLASLt takes it: c = a b + bias, or c += a b + bias. Factors of
-// one type; c of that type, or f32 from bf16. Descriptors lie in the object: it costs the host next
-// to nothing. Refers to the operands' memory.
+// A product of two matrices as cuBLASLt takes it: c = factor · a b + bias, or c += the same.
+// Factors of one type; c of that type, or f32 from bf16. Descriptors lie in the object: it costs
+// the host next to nothing. Refers to the operands' memory.
 class Product {
  public:
   Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
-          bool tf32);
+          bool tf32, float factor = 1);
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
 
@@ -41,6 +41,7 @@ class Product {
   Tensor c_, a_, b_;
   int64_t sums_;  // columns of a
   bool add_;
+  float factor_;
   ProductKey key_;
   // Handles of cuBLASLt point to these, and are not const.
   mutable cublasLtMatmulDescOpaque_t product_{};

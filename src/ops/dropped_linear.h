@@ -1,0 +1,27 @@
+#pragma once
+
+#include "ops/random_key.h"
+#include "tensor/queue.h"
+
+namespace capstan {
+
+// Linear maps of a dropped input, drop(x) = x / (1 - p) where the key keeps it and else 0: what
+// dropout (ops/elementwise.h) and a linear map (ops/linear.h) compute one after the other, with the
+// same masks. 0 <= p < 1.
+//
+// On cuda bf16 operands of suitable shapes (cuda/dropped_linear.h) are dropped on their way through
+// the chip; otherwise in scratch of x's size, with values that are rounded to its type.
+
+// y = factor · drop(x) wᵀ.
+void dropped_linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, float factor, float p,
+                    const RandomKey& key);
+
+// dx += drop(dy w).
+void dropped_linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI, float p,
+                                  const RandomKey& key);
+
+// dw += dyᵀ drop(x).
+void dropped_linear_backward_weight(Queue& q, Tensor dw_OI, Tensor dy_TO, Tensor x_TI, float p,
+                                    const RandomKey& key);
+
+}  // namespace capstan

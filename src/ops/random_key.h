@@ -1,0 +1,30 @@
+#pragma once
+
+#include <utility>
+
+#include "base/rng.h"
+#include "tensor/tensor.h"
+
+namespace capstan {
+
+// The key of the random numbers that an op takes: known when the op is called, or, but for its
+// site, on the device and read when the op is computed, as a Scalar is.
+struct RandomKey {
+  static constexpr int64_t kWords = 6;
+
+  RandomKey(const RngKey& key) : value(key) {}
+  RandomKey(Tensor words, uint32_t site) : value{.site = site}, at(std::move(words)) {}
+
+  RngKey value;
+  Tensor at;  // i32 [kWords]: seed, step and sample, lower halves first. Absent: `value` has them
+};
+
+// The key whose words these are.
+constexpr RngKey key_of(const int32_t* words, uint32_t site) {
+  const auto joined = [&](int i) {
+    return uint64_t{static_cast<uint32_t>(words[i + 1])} << 32 | static_cast<uint32_t>(words[i]);
+  };
+  return {.seed = joined(0), .step = joined(2), .sample = joined(4), .site = site};
+}
+
+}  // namespace capstan

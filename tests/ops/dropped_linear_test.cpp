@@ -1,0 +1,170 @@
+#include "ops/dropped_linear.h"
+
+#include <ostream>
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/reference.h"
+
+namespace capstan::test {
+namespace {
+
+CAPSTAN_ON_EVERY_DEVICE(DroppedLinear);
+
+constexpr RngKey kKey{.seed = 7, .step = 3, .sample = 1, .site = 11};
+
+struct Size {
+  int64_t T, O, I;
+};
+
+std::ostream& operator<<(std::ostream& to, const Size& s) {
+  return to << "T=" << s.T << " O=" << s.O << " I=" << s.I;
+}
+
+// On a GPU most are dropped on their way through tensor cores, in one tile or many, and cut off at
+// each side; the last three are not.
+const std::vector<Size> kSizes = {{1, 16, 8},    {63, 16, 64},   {64, 32, 128},  {65, 48, 136},
+                                  {100, 96, 72}, {200, 80, 520}, {130, 64, 264}, {300, 96, 1032},
+                                  {33, 3, 31},   {70, 24, 40},   {40, 112, 64}};
+
+// x where the key keeps it, times 1 / (1 - p).
+Values dropped_f64(Values x, float p) {
+  const Rng rng(kKey);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = rng.uniform(i) >= p ? x[i] / (1 - double{p}) : 0;
+  return x;
+}
+
+// c[m, n] = Σ_k a[m, k] b[k, n], where a and b may be stored the other way round.
+Values product(int64_t m, int64_t n, int64_t k, const Values& a, bool a_flipped, const Values& b,
+               bool b_flipped) {
+  Values c(idx(m * n));
+  for (int64_t i = 0; i < m; ++i)
+    for (int64_t j = 0; j < n; ++j)
+      for (int64_t l = 0; l < k; ++l)
+        c[idx(i * n + j)] +=
+            a[idx(a_flipped ? l * m + i : i * k + l)] * b[idx(b_flipped ? j * k + l : l * n + j)];
+  return c;
+}
+
+// p = 1/2: dropped values are exact in every type, wherever they are.
+TEST_P(DroppedLinear, MatchesF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes) {
+      const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+      const Buffer y = empty(dtype, {s.T, s.O});
+      dropped_linear(q_, y, x, w, -1.5f, 0.5f, kKey);
+      Values expected =
+          product(s.T, s.O, s.I, dropped_f64(values(x), 0.5f), false, values(w), true);
+      for (double& v : expected) v *= -1.5;
+      EXPECT_LT(error(values(y), expected), tolerance(dtype, s.I)) << name_of(dtype) << ' ' << s;
+    }
+}
+
+TEST_P(DroppedLinear, BackwardDataAddsWhatF64Does) {
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes) {
+      const Buffer dx = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+      const Buffer dy = random(dtype, {s.T, s.O});
+      Values expected =
+          dropped_f64(product(s.T, s.I, s.O, values(dy), false, values(w), false), 0.5f);
+      const Values before = values(dx);
+      for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
+      dropped_linear_backward_data(q_, dx, dy, w, 0.5f, kKey);
+      EXPECT_LT(error(values(dx), expected), 2 * tolerance(dtype, s.O))
+          << name_of(dtype) << ' ' << s;
+    }
+}
+
+TEST_P(DroppedLinear, BackwardWeightAddsWhatF64Does) {
+  for (const DType dtype : kComputeTypes)
+    for (const DType weights : kComputeTypes)
+      for (const Size& s : kSizes) {
+        const Buffer x = random(dtype, {s.T, s.I}), dy = random(dtype, {s.T, s.O});
+        const Buffer dw = random(weights, {s.O, s.I});
+        Values expected =
+            product(s.O, s.I, s.T, values(dy), true, dropped_f64(values(x), 0.5f), false);
+        const Values before = values(dw);
+        for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
+        dropped_linear_backward_weight(q_, dw, dy, x, 0.5f, kKey);
+        EXPECT_LT(error(values(dw), expected), tolerance(weights, s.T))
+            << name_of(dtype) << ' ' << name_of(weights) << ' ' << s;
+      }
+}
+
+// Any p, a key on the device, and twice the same bits.
+TEST_P(DroppedLinear, IsDropoutAndALinearMap) {
+  constexpr float kP = 0.05f;
+  const uint64_t words[] = {kKey.seed, kKey.step, kKey.sample};
+  const Buffer key = empty(DType::i32, {RandomKey::kWords});
+  q_.upload(key, words);
+  for (const DType dtype : kComputeTypes) {
+    const Size s{150, 32, 264};
+    const double allowed = 2 * tolerance(dtype, s.I);
+    const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
+    const Buffer dy = random(dtype, {s.T, s.O}), dropped = empty(dtype, {s.T, s.I});
+    const Buffer y = empty(dtype, {s.T, s.O}), dx = empty(dtype, {s.T, s.I});
+    const Buffer dw = empty(DType::f32, {s.O, s.I});
+    const auto results = [&](const auto& compute) {
+      fill(q_, dx, 0);
+      fill(q_, dw, 0);
+      compute();
+      return std::vector<Values>{values(y), values(dx), values(dw)};
+    };
+    const auto apart = results([&] {
+      dropout(q_, dropped, x, kP, kKey);
+      linear(q_, y, dropped, w, {}, Write::replace, 2.0f);
+      linear_backward_weight(q_, dw, {}, dy, dropped);
+      linear_backward_data(q_, dropped, dy, w);
+      dropout(q_, dx, dropped, kP, kKey, Write::add);
+    });
+    const auto together = [&](const RandomKey& k) {
+      return results([&] {
+        dropped_linear(q_, y, x, w, 2.0f, kP, k);
+        dropped_linear_backward_data(q_, dx, dy, w, kP, k);
+        dropped_linear_backward_weight(q_, dw, dy, x, kP, k);
+      });
+    };
+    const auto found = together(kKey);
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_LT(error(found[i], apart[i]), dtype == DType::bf16 ? 0x1p-7 : allowed) << i;
+    EXPECT_EQ(together(kKey), found);
+    EXPECT_EQ(together({*key, kKey.site}), found);
+  }
+}
+
+TEST_P(DroppedLinear, NoTokensGiveNothing) {
+  const Buffer x = empty(DType::bf16, {0, 64}), y = empty(DType::bf16, {0, 16});
+  const Buffer w = random(DType::bf16, {16, 64}), dw = random(DType::f32, {16, 64});
+  const Values before = values(dw);
+  dropped_linear(q_, y, x, w, 1, 0.5f, kKey);
+  dropped_linear_backward_data(q_, x, y, w, 0.5f, kKey);
+  dropped_linear_backward_weight(q_, dw, y, x, 0.5f, kKey);
+  EXPECT_EQ(values(dw), before);
+}
+
+TEST_P(DroppedLinear, RefusesWrongOperands) {
+  const Buffer x = random(DType::f32, {4, 8}), w = random(DType::f32, {16, 8});
+  const Buffer y = empty(DType::f32, {4, 16}), other = empty(DType::f32, {5, 16});
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, other, x, w, 1, 0.5f, kKey); });
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, 1, kKey); });
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, 0.5f, {*x, 1}); });
+  expect_bug("dropped_linear_backward_data",
+             [&] { dropped_linear_backward_data(q_, x, other, w, 0.5f, kKey); });
+  expect_bug("dropped_linear_backward_weight",
+             [&] { dropped_linear_backward_weight(q_, w, other, x, 0.5f, kKey); });
+}
+
+TEST(DroppedLinearOnSim, CostsAgree) {
+  for (int op = 0; op < 3; ++op)
+    expect_same_on_sim([op](Queue& q) {
+      const Buffer x = buffer_of(q, DType::bf16, {4, 8}, Values(32));
+      const Buffer w = buffer_of(q, DType::bf16, {16, 8}, Values(128));
+      const Buffer y = buffer_of(q, DType::bf16, {4, 16}, Values(64));
+      if (op == 0) dropped_linear(q, y, x, w, 1, 0.5f, kKey);
+      if (op == 1) dropped_linear_backward_data(q, x, y, w, 0.5f, kKey);
+      if (op == 2) dropped_linear_backward_weight(q, w, y, x, 0.5f, kKey);
+    });
+}
+
+}  // namespace
+}  // namespace capstan::test
