@@ -10,8 +10,9 @@
 namespace capstan::cuda {
 
 // A product of two matrices as cuBLASLt takes it: c = a b + bias, or c += a b + bias. Factors of
-// one type; c of that type, or f32 from bf16. Descriptors lie in the object: it costs the host next
-// to nothing. Refers to the operands' memory.
+// one type; c of that type, or f32 from bf16. Or both in FP8, a as it is and b transposed, with
+// columns in multiples of 16; then c is bf16 or f32, and the bias bf16. Descriptors lie in the
+// object: it costs the host next to nothing. Refers to the operands' memory.
 class Product {
  public:
   Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
