@@ -28,15 +28,16 @@ struct LayerCache {
 // What one block makes on its way forward. Members that are empty have been used up or dropped.
 // For T tokens, h channels, heads of d:
 struct BlockActivations {
-  Buffer x_Th;                     // the residual stream at the block's input
-  Buffer norm1_Th, rstd1_T;        // its norm
-  Buffer qkv_TW;                   // queries, keys and values; after rope without qk-norm
-  Buffer qk_TW, qk_rstd_TH;        // with qk-norm: queries and keys after norm and rope
-  Buffer attn_TW, lse_HT;          // the heads' outputs
-  Buffer mid_Th;                   // the residual stream between the halves
-  Buffer norm2_Th, rstd2_T;        // its norm
-  Buffer gate_up_TF, inner_TF;     // F = 2 f, and after SwiGLU f
-  std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
+  Buffer x_Th;                              // the residual stream at the block's input
+  Buffer norm1_Th, rstd1_T;                 // its norm
+  Buffer qkv_TW;                            // queries, keys and values; after rope without qk-norm
+  Buffer qk_TW, qk_rstd_TH;                 // with qk-norm: queries and keys after norm and rope
+  Buffer attn_TW, lse_HT;                   // the heads' outputs
+  Buffer mid_Th;                            // the residual stream between the halves
+  Buffer norm2_Th, rstd2_T;                 // its norm
+  Buffer gate_up_TF, inner_TF;              // F = 2 f, and after SwiGLU f
+  std::optional<StepKey> dropout;           // the key of the adapters' masks, while training
+  Products products = Products::as_stored;  // of the linear maps
 
   void drop(Recompute policy);  // what the policy does not keep for the backward pass
 };
