@@ -28,16 +28,16 @@ struct LayerCache {
 // What one block makes on its way forward. Members that are empty have been used up or dropped.
 // For T tokens, h channels, heads of d:
 struct BlockActivations {
-  Buffer x_Th;                              // the residual stream at the block's input
-  Buffer norm1_Th, rstd1_T;                 // its norm
-  Buffer qkv_TW;                            // queries, keys and values; after rope without qk-norm
-  Buffer qk_TW, qk_rstd_TH;                 // with qk-norm: queries and keys after norm and rope
-  Buffer attn_TW, lse_HT;                   // the heads' outputs
-  Buffer mid_Th;                            // the residual stream between the halves
-  Buffer norm2_Th, rstd2_T;                 // its norm
-  Buffer gate_up_TF, inner_TF;              // F = 2 f, and after SwiGLU f
-  std::optional<StepKey> dropout;           // the key of the adapters' masks, while training
-  Products products = Products::as_stored;  // of the linear maps
+  Buffer x_Th;                     // the residual stream at the block's input
+  Buffer norm1_Th, rstd1_T;        // its norm
+  Buffer qkv_TW;                   // queries, keys and values; after rope without qk-norm
+  Buffer qk_TW, qk_rstd_TH;        // with qk-norm: queries and keys after norm and rope
+  Buffer attn_TW, lse_HT;          // the heads' outputs
+  Buffer mid_Th;                   // the residual stream between the halves
+  Buffer norm2_Th, rstd2_T;        // its norm
+  Buffer gate_up_TF, inner_TF;     // F = 2 f, and after SwiGLU f
+  std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
+  Buffer amax_42;  // where the linear maps multiply in FP8: for each of them, kept by every policy
 
   void drop(Recompute policy);  // what the policy does not keep for the backward pass
 };
@@ -80,6 +80,8 @@ class Block {
   QkNorm qk_norm(const BlockActivations& a) const;
   void qk_norm_forward(Queue& q, BlockActivations& a) const;
   void qk_norm_backward(Queue& q, BlockActivations& a) const;
+  enum class Map : uint8_t { qkv, o, gate_up, down };
+  static Tensor amax(const BlockActivations& a, Map map);  // absent where none is in FP8
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
   Buffer make_f32(Queue& q, const Shape& shape, const char* name) const;
 

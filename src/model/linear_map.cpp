@@ -6,9 +6,8 @@
 namespace capstan {
 
 void LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
-                        Products products) const {
-  if (products == Products::fp8)
-    return linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_));
+                        Tensor amax) const {
+  if (amax) return linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_), amax);
   if (const QuantizedMatrix* w = params_.quantized(weight_))
     linear(q, y, x, *w, params_.weight(bias_));
   else
@@ -17,10 +16,10 @@ void LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKe
 }
 
 void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x,
-                         const std::optional<StepKey>& key, Products products) const {
-  if (products == Products::fp8)
+                         const std::optional<StepKey>& key, Tensor amax) const {
+  if (amax)
     return linear_fp8_backward(q, dx, params_.grad(weight_), params_.grad(bias_), dy, x,
-                               params_.weight(weight_), params_.write_grad(weight_));
+                               params_.weight(weight_), amax, params_.write_grad(weight_));
   if (params_.spec().trainable(weight_))
     linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
                            params_.write_grad(weight_));

@@ -4,12 +4,6 @@
 
 namespace capstan {
 
-// How the factors of a map's products are multiplied.
-enum class Products : uint8_t {
-  as_stored,  // in the types that they have
-  fp8,        // by ops/linear_fp8.h: of a map that is trained whole, without an adapter
-};
-
 // A linear map of the model with all that belongs to it: weight, bias (or -1), adapter.
 class LinearMap {
  public:
@@ -20,14 +14,16 @@ class LinearMap {
   bool trains() const { return params_.spec().trainable(weight_) || adapter_; }
   const Adapter& adapter() const { return adapter_; }
 
-  // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout.
+  // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout. With `amax_2`
+  // products are those of ops/linear_fp8.h, in both passes, for a map that is trained whole: the
+  // forward pass leaves there what the backward pass needs.
   void forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
-               Products products = Products::as_stored) const;
+               Tensor amax_2 = {}) const;
 
   // Adds to the gradients of what is trained. dx may alias x, and is absent where nothing below is
   // trained.
   void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, const std::optional<StepKey>& key,
-                Products products = Products::as_stored) const;
+                Tensor amax_2 = {}) const;
 
  private:
   Parameters& params_;

@@ -10,14 +10,14 @@
 namespace capstan {
 namespace {
 
-Products products_of(const Parameters& params) {
-  if (params.precision() != Precision::fp8_mixed) return Products::as_stored;
+bool multiplies_in_fp8(const Parameters& params) {
+  if (params.precision() != Precision::fp8_mixed) return false;
   const bool frozen = std::any_of(params.spec().params.begin(), params.spec().params.end(),
                                   [](const Param& p) { return !p.trainable; });
   require(!frozen, Fault::usage,
           "precision: fp8-mixed is for training all weights, and some of these are frozen; use "
           "bf16-mixed with adapters and quantized weights");
-  return Products::fp8;
+  return true;
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ Transformer::Transformer(Queue& q, Parameters& params, Recompute recompute, int6
       recompute_(recompute),
       head_(params, params.spec().head, -1, params.spec().head_lora),
       lowest_unit_(params.spec().lowest_trainable_unit()),
-      products_(products_of(params)) {
+      fp8_(multiplies_in_fp8(params)) {
   const ModelConfig& c = params.spec().config;
   const Shape shape{positions, c.head_dim / 2};
   rope_cos_ = q.arena().make(Category::data, DType::f32, shape, "rope cosines");
@@ -61,7 +61,8 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
     a.dropout = key;
     // Text is made by the weights as they are saved, one token at a time: there the factors in FP8
     // would cost more than they save.
-    a.products = caches == nullptr ? products_ : Products::as_stored;
+    if (fp8_ && caches == nullptr)
+      a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {
       embed(q, batch, a);
       blocks_[i].norm_input(q, a);

@@ -58,7 +58,7 @@ class Transformer {
   Recompute recompute_;
   LinearMap head_;
   int lowest_unit_;  // the first with something to train
-  Products products_;
+  bool fp8_;         // the blocks' linear maps multiply in FP8
   Buffer rope_cos_, rope_sin_;
   std::vector<Block> blocks_;
   std::vector<BlockActivations> kept_;

@@ -29,9 +29,10 @@ double flops(const Tensor& x, const Tensor& w) {
 
 }  // namespace
 
-void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b) {
+void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Tensor amax) {
   check_operands("linear_fp8", y, x, w, b);
   check::contiguous("linear_fp8", "the output", y);
+  check::exact("linear_fp8", "amax", amax, DType::f32, {2});
   if (!fits_fp8(x, w)) return linear(q, y, x, w, b);
   const auto span = q.account(
       "linear_fp8",
@@ -40,18 +41,19 @@ void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b) {
                                                    : cpu::linear_fp8_scratch(y, x, w);
   const Buffer scratch = q.scratch(DType::u8, {bytes}, "fp8 factors");
   switch (q.device()) {
-    case Device::cpu: return cpu::linear_fp8(y, x, w, b, scratch);
+    case Device::cpu: return cpu::linear_fp8(y, x, w, b, amax, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_fp8(q, y, x, w, b, scratch);
+      if constexpr (kWithCuda) cuda::linear_fp8(q, y, x, w, b, amax, scratch);
       return;
     case Device::sim: return;
   }
 }
 
 void linear_fp8_backward(Queue& q, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w,
-                         Write mode) {
+                         Tensor amax, Write mode) {
   const char* const op = "linear_fp8_backward";
   check_operands(op, dy, x, w, db);
+  check::exact(op, "amax", amax, DType::f32, {2});
   check::dense(op, "the weight's gradient", dw, w.shape());
   if (dx) check::dense(op, "the input's gradient", dx, x.shape());
   if (!fits_fp8(x, w)) {
@@ -67,9 +69,10 @@ void linear_fp8_backward(Queue& q, Tensor dx, Tensor dw, Tensor db, Tensor dy, T
                                                    : cpu::linear_fp8_backward_scratch(dx, dw, dy);
   const Buffer scratch = q.scratch(DType::u8, {bytes}, "fp8 factors");
   switch (q.device()) {
-    case Device::cpu: return cpu::linear_fp8_backward(dx, dw, db, dy, x, w, mode, scratch);
+    case Device::cpu: return cpu::linear_fp8_backward(dx, dw, db, dy, x, w, amax, mode, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_fp8_backward(q, dx, dw, db, dy, x, w, mode, scratch);
+      if constexpr (kWithCuda)
+        cuda::linear_fp8_backward(q, dx, dw, db, dy, x, w, amax, mode, scratch);
       return;
     case Device::sim: return;
   }

@@ -16,15 +16,17 @@ namespace capstan {
 // add blocks of products with about 13 digits after the leading one before they go into f32.
 //
 // Where O or I is no multiple of 16, which such products need on cuda, the products are those of
-// ops/linear.h, on every device. y, dx, dw and w are contiguous; x and dy may have row strides.
+// ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are contiguous; x and dy may have row strides.
 // On cuda they need a GPU of compute capability 8.9 or above: Fault::device on others.
 
-// y = x wᵀ + b, x and w in e4m3. b may be absent, and is not rounded.
-void linear_fp8(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O);
+// y = x wᵀ + b, x and w in e4m3. b may be absent, and is not rounded. amax (f32) gets max |x| and
+// max |w|.
+void linear_fp8(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O, Tensor amax_2);
 
 // dw = dyᵀ x or dw += dyᵀ x, then dx = dy w; db += Σ_t dy[t,:]. dy in e5m2, for both products, x
-// and w in e4m3; in the sum for db dy is not rounded. dx and db may be absent; dx may alias x.
+// and w in e4m3; in the sum for db dy is not rounded. amax is what linear_fp8 gave for x and w,
+// which are not searched again. dx and db may be absent; dx may alias x.
 void linear_fp8_backward(Queue& q, Tensor dx_TI, Tensor dw_OI, Tensor db_O, Tensor dy_TO,
-                         Tensor x_TI, Tensor w_OI, Write mode);
+                         Tensor x_TI, Tensor w_OI, Tensor amax_2, Write mode);
 
 }  // namespace capstan

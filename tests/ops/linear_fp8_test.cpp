@@ -9,7 +9,28 @@
 namespace capstan::test {
 namespace {
 
-CAPSTAN_ON_EVERY_DEVICE(LinearFp8);
+class LinearFp8 : public OnEveryDevice {
+ protected:
+  // max |x| and max |w|, NaN where there is one: what the forward pass leaves for the backward one.
+  Buffer amax_of(const Tensor& x, const Tensor& w) {
+    Values most;
+    for (const Tensor& m : {x, w}) {
+      double top = 0;
+      for (const double v : values(m))
+        if (std::isnan(v) || std::abs(v) > top) top = std::abs(v);
+      most.push_back(top);
+    }
+    return of(DType::f32, {2}, most);
+  }
+  void forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b) {
+    linear_fp8(q_, y, x, w, b, empty(DType::f32, {2}));
+  }
+  void backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
+                const Tensor& x, const Tensor& w, Write mode) {
+    linear_fp8_backward(q_, dx, dw, db, dy, x, w, amax_of(x, w), mode);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, LinearFp8, testing::ValuesIn(devices_present()), device_name);
 
 struct Size {
   int64_t T, O, I;
@@ -82,12 +103,25 @@ TEST_P(LinearFp8, MatchesF64OfRoundedFactors) {
       for (const bool bias : {false, true}) {
         const Buffer x = random(dtype, {s.T, s.I}, 3), w = random(dtype, {s.O, s.I}, 0.02);
         const Buffer b = random(dtype, {s.O}), y = empty(dtype, {s.T, s.O});
-        linear_fp8(q_, y, x, w, bias ? *b : Tensor());
+        forward(y, x, w, bias ? *b : Tensor());
         Values expected = product(s.T, s.O, s.I, quantized(Fp8::e4m3, values(x)), false,
                                   quantized(Fp8::e4m3, values(w)), true);
-        for (size_t i = 0; bias && i < expected.size(); ++i) expected[i] += values(b)[i % idx(s.O)];
+        const Values b64 = values(b);
+        for (size_t i = 0; bias && i < expected.size(); ++i) expected[i] += b64[i % idx(s.O)];
         EXPECT_LT(error(values(y), expected), sums_tolerance(GetParam(), dtype, s.I))
             << name_of(dtype) << ' ' << s << " bias " << bias;
+      }
+}
+
+TEST_P(LinearFp8, FindsTheLargestMagnitudes) {
+  for (const DType dtype : kComputeTypes)
+    for (const Size& s : kSizes)
+      for (const int64_t gap : {0, 3}) {
+        const Buffer wide_x = random(dtype, {s.T, s.I + gap}), w = random(dtype, {s.O, s.I}, 1e-9);
+        const Tensor x = wide_x->cols(gap, s.I);
+        const Buffer amax = empty(DType::f32, {2});
+        linear_fp8(q_, empty(dtype, {s.T, s.O}), x, w, {}, amax);
+        EXPECT_EQ(values(amax), values(amax_of(x, w))) << name_of(dtype) << ' ' << s;
       }
 }
 
@@ -102,7 +136,7 @@ TEST_P(LinearFp8, GradientsMatchF64OfRoundedFactors) {
             adds ? random(DType::f32, {s.O, s.I}, 1e-3) : empty(DType::f32, {s.O, s.I});
         const Buffer db = zeros(DType::f32, {s.O});
         const Values before = adds ? values(dw) : Values(idx(s.O * s.I), 0.0);
-        linear_fp8_backward(q_, dx, dw, db, dy, x, w, mode);
+        backward(dx, dw, db, dy, x, w, mode);
         const Values dy8 = quantized(Fp8::e5m2, values(dy));
         const Values w8 = quantized(Fp8::e4m3, values(w)), x8 = quantized(Fp8::e4m3, values(x));
         EXPECT_LT(error(values(dx), product(s.T, s.I, s.O, dy8, false, w8, false)),
@@ -138,8 +172,8 @@ TEST_P(LinearFp8, ExactFactorsGiveExactProducts) {
       const Buffer dy = of(dtype, {s.T, s.O}, dy64);
       const Buffer y = empty(DType::f32, {s.T, s.O}), dx = empty(DType::f32, {s.T, s.I});
       const Buffer dw = empty(DType::f32, {s.O, s.I});
-      linear_fp8(q_, y, x, w, {});
-      linear_fp8_backward(q_, dx, dw, {}, dy, x, w, Write::replace);
+      forward(y, x, w, {});
+      backward(dx, dw, {}, dy, x, w, Write::replace);
       EXPECT_EQ(values(y), product(s.T, s.O, s.I, x64, false, w64, true));
       EXPECT_EQ(values(dx), product(s.T, s.I, s.O, dy64, false, w64, false));
       EXPECT_EQ(values(dw), product(s.O, s.I, s.T, dy64, true, x64, false));
@@ -154,8 +188,8 @@ TEST_P(LinearFp8, DirectionsAreThoseOfTheExactProducts) {
   const Buffer dy = random(DType::bf16, {T, O}, 1e-6);
   const Buffer y = empty(DType::f32, {T, O}), dx = empty(DType::f32, {T, I});
   const Buffer dw = zeros(DType::f32, {O, I});
-  linear_fp8(q_, y, x, w, {});
-  linear_fp8_backward(q_, dx, dw, {}, dy, x, w, Write::add);
+  forward(y, x, w, {});
+  backward(dx, dw, {}, dy, x, w, Write::add);
   const auto expect_along = [](const Values& found, const Values& exact, double most) {
     EXPECT_GT(dot(found, exact) / (norm(found) * norm(exact)), 1 - most);
     EXPECT_GT(error(found, exact), 0.01) << "nothing was rounded";
@@ -183,16 +217,16 @@ TEST_P(LinearFp8, NothingThatIsNotFiniteIsHidden) {
       const Buffer bad_dy = of(dtype, {T, O}, spoiled_dy);
       const Buffer y = zeros(dtype, {T, O}), dx = zeros(dtype, {T, I});
       const Buffer dw = zeros(DType::f32, {O, I});
-      linear_fp8(q_, y, bad_x, w, {});
+      forward(y, bad_x, w, {});
       EXPECT_TRUE(all_nan(y)) << bad;
-      linear_fp8(q_, y, x, bad_w, {});
+      forward(y, x, bad_w, {});
       EXPECT_TRUE(all_nan(y)) << bad;
-      linear_fp8_backward(q_, dx, dw, {}, bad_dy, x, w, Write::replace);
+      backward(dx, dw, {}, bad_dy, x, w, Write::replace);
       EXPECT_TRUE(all_nan(dx) && all_nan(dw)) << bad;
-      linear_fp8_backward(q_, dx, dw, {}, dy, bad_x, w, Write::replace);
+      backward(dx, dw, {}, dy, bad_x, w, Write::replace);
       EXPECT_TRUE(all_nan(dw)) << bad;
       EXPECT_FALSE(all_nan(dx)) << bad;
-      linear_fp8_backward(q_, dx, dw, {}, dy, x, bad_w, Write::replace);
+      backward(dx, dw, {}, dy, x, bad_w, Write::replace);
       EXPECT_TRUE(all_nan(dx)) << bad;
       EXPECT_FALSE(all_nan(dw)) << bad;
     }
@@ -202,11 +236,11 @@ TEST_P(LinearFp8, ZerosAndTinyValuesAreNumbers) {
   const int64_t T = 17, O = 16, I = 32;
   const Buffer w = random(DType::bf16, {O, I}), nothing = zeros(DType::bf16, {T, I});
   const Buffer b = random(DType::bf16, {O}), y = empty(DType::bf16, {T, O});
-  linear_fp8(q_, y, nothing, w, b);
+  forward(y, nothing, w, b);
   for (int64_t t = 0; t < T; ++t) EXPECT_EQ(values(y->rows(t, 1)), values(b));
   const Buffer tiny = of(DType::f32, {T, I}, Values(idx(T * I), 1e-39)),
                y32 = empty(DType::f32, {T, O});
-  linear_fp8(q_, y32, tiny, w, {});
+  forward(y32, tiny, w, {});
   for (const double v : values(y32)) EXPECT_LT(std::abs(v), 1e-36);
 }
 
@@ -222,11 +256,11 @@ TEST_P(LinearFp8, RowsMayHaveStridesAndDxMayBeX) {
       const Buffer y = empty(dtype, {T, O}), dx = empty(dtype, {T, I});
       const Buffer y_dense = empty(dtype, {T, O});
       const Buffer dw = empty(DType::f32, {O, I}), dw_dense = empty(DType::f32, {O, I});
-      linear_fp8(q_, y, x_view, w, {});
-      linear_fp8(q_, y_dense, x_dense, w, {});
+      forward(y, x_view, w, {});
+      forward(y_dense, x_dense, w, {});
       EXPECT_EQ(values(y), values(y_dense));
-      linear_fp8_backward(q_, dx, dw, {}, dy_view, x_view, w, Write::replace);
-      linear_fp8_backward(q_, x_dense, dw_dense, {}, dy_dense, x_dense, w, Write::replace);
+      backward(dx, dw, {}, dy_view, x_view, w, Write::replace);
+      backward(x_dense, dw_dense, {}, dy_dense, x_dense, w, Write::replace);
       EXPECT_EQ(values(dw), values(dw_dense));
       EXPECT_EQ(values(dx), values(x_dense));
     }
@@ -236,8 +270,8 @@ TEST_P(LinearFp8, DxNeedNotBeWanted) {
   const Buffer x = random(DType::bf16, {33, 32}), w = random(DType::bf16, {48, 32});
   const Buffer dy = random(DType::bf16, {33, 48}), dx = empty(DType::bf16, {33, 32});
   const Buffer with = zeros(DType::f32, {48, 32}), without = zeros(DType::f32, {48, 32});
-  linear_fp8_backward(q_, dx, with, {}, dy, x, w, Write::add);
-  linear_fp8_backward(q_, {}, without, {}, dy, x, w, Write::add);
+  backward(dx, with, {}, dy, x, w, Write::add);
+  backward({}, without, {}, dy, x, w, Write::add);
   EXPECT_EQ(values(with), values(without));
 }
 
@@ -249,10 +283,10 @@ TEST_P(LinearFp8, OtherShapesAreThePlainProducts) {
     const Buffer dx = empty(DType::bf16, {s.T, s.I}), dx_plain = empty(DType::bf16, {s.T, s.I});
     const Buffer dw = random(DType::f32, {s.O, s.I});
     const Buffer dw_plain = of(DType::f32, {s.O, s.I}, values(dw));
-    linear_fp8(q_, y, x, w, b);
+    forward(y, x, w, b);
     linear(q_, y_plain, x, w, b);
     EXPECT_EQ(values(y), values(y_plain)) << s;
-    linear_fp8_backward(q_, dx, dw, {}, dy, x, w, Write::add);
+    backward(dx, dw, {}, dy, x, w, Write::add);
     linear_backward_weight(q_, dw_plain, {}, dy, x);
     linear_backward_data(q_, dx_plain, dy, w);
     EXPECT_EQ(values(dw), values(dw_plain)) << s;
@@ -264,7 +298,7 @@ TEST_P(LinearFp8, OtherShapesAreThePlainProducts) {
 struct Pass {
   static constexpr int64_t T = 48, O = 64, I = 32;
   Queue& q;
-  Buffer x, w, y, dy, dx, dw;
+  Buffer x, w, y, dy, dx, dw, amax;
 
   explicit Pass(Queue& queue)
       : q(queue),
@@ -273,7 +307,8 @@ struct Pass {
         y(make(DType::bf16, {T, O})),
         dy(make(DType::bf16, {T, O})),
         dx(make(DType::bf16, {T, I})),
-        dw(make(DType::f32, {O, I})) {}
+        dw(make(DType::f32, {O, I})),
+        amax(make(DType::f32, {2})) {}
   Buffer make(DType type, const Shape& shape) const {
     return q.arena().make(Category::data, type, shape, "test");
   }
@@ -289,8 +324,8 @@ struct Pass {
     put(dy, 3, size * size);
     const auto phase = q.arena().phase("pass");
     const auto compute = [&] {
-      linear_fp8(q, y, x, w, {});
-      linear_fp8_backward(q, dx, dw, {}, dy, x, w, Write::replace);
+      linear_fp8(q, y, x, w, {}, amax);
+      linear_fp8_backward(q, dx, dw, {}, dy, x, w, amax, Write::replace);
     };
     if (graph)
       q.graph({T}, compute);
@@ -322,8 +357,8 @@ TEST_P(LinearFp8, TwoCallsAreBitwiseEqual) {
   const auto compute = [&] {
     const Buffer y = empty(DType::bf16, {T, O}), dx = empty(DType::bf16, {T, I});
     const Buffer dw = zeros(DType::f32, {O, I});
-    linear_fp8(q_, y, x, w, {});
-    linear_fp8_backward(q_, dx, dw, {}, dy, x, w, Write::add);
+    forward(y, x, w, {});
+    backward(dx, dw, {}, dy, x, w, Write::add);
     return std::vector<Values>{values(y), values(dx), values(dw)};
   };
   EXPECT_EQ(compute(), compute());
@@ -332,19 +367,22 @@ TEST_P(LinearFp8, TwoCallsAreBitwiseEqual) {
 TEST_P(LinearFp8, RefusesWrongOperands) {
   const Buffer x = random(DType::f32, {3, 16}), w = random(DType::f32, {32, 16});
   const Buffer y = random(DType::f32, {3, 32}), b = random(DType::f32, {32});
+  const Buffer amax = amax_of(x, w);
   const Buffer wide = random(DType::f32, {3, 64}), ids = empty(DType::i32, {3, 16});
-  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, x, b); });
-  expect_bug("linear_fp8", [&] { linear_fp8(q_, y->rows(0, 2), x, w, b); });
-  expect_bug("linear_fp8", [&] { linear_fp8(q_, wide->cols(0, 32), x, w, b); });
-  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, ids, w, b); });
-  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, w, x); });
-  const auto backward = [&](const Tensor& dx, const Tensor& dw, const Tensor& dy) {
-    linear_fp8_backward(q_, dx, dw, {}, dy, x, w, Write::add);
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, x, b, amax); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y->rows(0, 2), x, w, b, amax); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, wide->cols(0, 32), x, w, b, amax); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, ids, w, b, amax); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, w, x, amax); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, w, b, {}); });
+  expect_bug("linear_fp8", [&] { linear_fp8(q_, y, x, w, b, b); });
+  const auto gradients = [&](const Tensor& dx, const Tensor& dw, const Tensor& dy) {
+    linear_fp8_backward(q_, dx, dw, {}, dy, x, w, amax, Write::add);
   };
-  expect_bug("linear_fp8_backward", [&] { backward(x, {}, y); });
-  expect_bug("linear_fp8_backward", [&] { backward(y, w, y); });
-  expect_bug("linear_fp8_backward", [&] { backward(x, x, y); });
-  expect_bug("linear_fp8_backward", [&] { backward(x, w, x); });
+  expect_bug("linear_fp8_backward", [&] { gradients(x, {}, y); });
+  expect_bug("linear_fp8_backward", [&] { gradients(y, w, y); });
+  expect_bug("linear_fp8_backward", [&] { gradients(x, x, y); });
+  expect_bug("linear_fp8_backward", [&] { gradients(x, w, x); });
 }
 
 TEST(LinearFp8OnSim, CostsAndScratchAgree) {
@@ -353,9 +391,10 @@ TEST(LinearFp8OnSim, CostsAndScratchAgree) {
       const auto phase = q.arena().phase("ops");
       const auto make = [&](const Shape& s) { return buffer_of(q, dtype, s, Values(2000)); };
       const Buffer x = make({17, 32}), w = make({48, 32}), y = make({17, 48}), b = make({48});
-      linear_fp8(q, y, x, w, b);
-      linear_fp8_backward(q, x, w, b, y, x, w, Write::add);
-      linear_fp8_backward(q, {}, w, {}, y, x, w, Write::replace);
+      const Buffer amax = buffer_of(q, DType::f32, {2}, {1, 1});
+      linear_fp8(q, y, x, w, b, amax);
+      linear_fp8_backward(q, x, w, b, y, x, w, amax, Write::add);
+      linear_fp8_backward(q, {}, w, {}, y, x, w, amax, Write::replace);
     });
 }
 

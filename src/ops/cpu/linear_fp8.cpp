@@ -15,7 +15,7 @@ constexpr int64_t kFloat = sizeof(float);
 
 // max |m|, NaN where there is one: of magnitudes the larger has the larger bits.
 template <class T>
-float amax_of(const Tensor& m) {
+float amax_of_rows(const Tensor& m) {
   constexpr int64_t kPieces = 256;
   const int64_t rows = m.dim(0), width = m.dim(1), pieces = std::min(rows, kPieces);
   std::array<uint32_t, kPieces> most{};
@@ -36,8 +36,8 @@ float amax_of(const Tensor& m) {
 }
 
 template <Fp8 kFormat, class T>
-void round_rows(float* to, const Tensor& m) {
-  const float scale = fp8_scale(kFormat, amax_of<T>(m)), inverse = 1 / scale;
+void round_rows(float* to, const Tensor& m, float amax) {
+  const float scale = fp8_scale(kFormat, amax), inverse = 1 / scale;
   const int64_t width = m.dim(1);
   parallel_for(m.dim(0), grain_of(width), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
@@ -50,11 +50,17 @@ void round_rows(float* to, const Tensor& m) {
   });
 }
 
+float amax_of(const Tensor& m) {
+  float amax = 0;
+  with_type(m.dtype(), [&]<class T>() { amax = amax_of_rows<T>(m); });
+  return amax;
+}
+
 // The factor as it is multiplied, at `room`.
 template <Fp8 kFormat>
-Tensor rounded(void* room, const Tensor& m) {
+Tensor rounded(void* room, const Tensor& m, float amax) {
   const Tensor result(room, DType::f32, m.shape());
-  with_type(m.dtype(), [&]<class T>() { round_rows<kFormat, T>(result.as<float>(), m); });
+  with_type(m.dtype(), [&]<class T>() { round_rows<kFormat, T>(result.as<float>(), m, amax); });
   return result;
 }
 
@@ -73,23 +79,30 @@ int64_t linear_fp8_backward_scratch(const Tensor& dx, const Tensor& dw, const Te
 }
 
 void linear_fp8(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& scratch) {
+                const Tensor& amax, const Tensor& scratch) {
   auto* const room = static_cast<float*>(scratch.raw());
   float* const after_x = room + x.numel();
   float* const panels = after_x + w.numel();
-  const Tensor x8 = rounded<Fp8::e4m3>(room, x), w8 = rounded<Fp8::e4m3>(after_x, w);
+  auto* const most = amax.as<float>();
+  most[0] = amax_of(x);
+  most[1] = amax_of(w);
+  const Tensor x8 = rounded<Fp8::e4m3>(room, x, most[0]);
+  const Tensor w8 = rounded<Fp8::e4m3>(after_x, w, most[1]);
   linear(y, x8, w8, b, Write::replace, Tensor(panels, DType::u8, {1}));
 }
 
 void linear_fp8_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
-                         const Tensor& x, const Tensor& w, Write mode, const Tensor& scratch) {
+                         const Tensor& x, const Tensor& w, const Tensor& amax, Write mode,
+                         const Tensor& scratch) {
   auto* const room = static_cast<float*>(scratch.raw());
   float* const other = room + dy.numel();
   const Tensor panels(other + std::max(x.numel(), dx ? w.numel() : 0), DType::u8, {1});
-  const Tensor dy8 = rounded<Fp8::e5m2>(room, dy);
-  linear_backward_weight(dw, {}, dy8, rounded<Fp8::e4m3>(other, x), mode, panels);
+  const auto* const most = amax.as<float>();
+  const Tensor dy8 = rounded<Fp8::e5m2>(room, dy, amax_of(dy));
+  linear_backward_weight(dw, {}, dy8, rounded<Fp8::e4m3>(other, x, most[0]), mode, panels);
   if (db) add_column_sums(db, dy);
-  if (dx) linear_backward_data(dx, dy8, rounded<Fp8::e4m3>(other, w), Write::replace, panels);
+  if (dx)
+    linear_backward_data(dx, dy8, rounded<Fp8::e4m3>(other, w, most[1]), Write::replace, panels);
 }
 
 }  // namespace capstan::cpu

@@ -38,12 +38,12 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T>
-void amax_of(Queue& q, Fp8Scale* scale, const Tensor& m) {
+void amax_of(Queue& q, float* amax, const Tensor& m) {
   const bool dense = m.contiguous(), wide = packs(8, m);
   const int64_t rows = dense ? 1 : m.dim(0), width = dense ? m.numel() : m.dim(1);
   const auto kernel = wide ? amax_kernel<8, T> : amax_kernel<1, T>;
   kernel<<<grid_for(m.numel() / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
-      &scale->amax, data<T>(m), m.stride(0), rows, width);
+      reinterpret_cast<uint32_t*>(amax), data<T>(m), m.stride(0), rows, width);
 }
 
 // ---- conversion ----------------------------------------------------------------------------
@@ -59,7 +59,8 @@ struct Conversion {
   uint8_t* plain;
   uint8_t* turned;
   int64_t turned_stride, turned_rows;
-  Fp8Scale* scale;
+  const float* amax;
+  float* inverse;
 };
 
 template <bool kWide, class T>
@@ -95,8 +96,8 @@ template <Fp8 kFormat, bool kWide, class T>
 __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
   // Four rows to a word, and one word more so that neither side meets itself in a bank.
   __shared__ uint32_t tile[kTileColumns][kQuads + 1];
-  const float scale = fp8_scale(kFormat, __uint_as_float(c.scale->amax));
-  if (blockIdx.x == 0 && threadIdx.x == 0) c.scale->inverse = 1.0f / scale;
+  const float scale = fp8_scale(kFormat, *c.amax);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *c.inverse = 1.0f / scale;
   const int64_t across = (c.columns + kTileColumns - 1) / kTileColumns;
   const int64_t row0 = blockIdx.x / across * kTileRows,
                 column0 = blockIdx.x % across * kTileColumns;
@@ -147,13 +148,13 @@ void launch(Queue& q, const Conversion& c, const Tensor& m) {
 
 }  // namespace
 
-void find_amax(Queue& q, Fp8Scale* scale, const Tensor& m) {
-  with_type(m.dtype(), [&]<class T>() { amax_of<T>(q, scale, m); });
+void find_amax(Queue& q, float* amax, const Tensor& m) {
+  with_type(m.dtype(), [&]<class T>() { amax_of<T>(q, amax, m); });
   launched("find the largest magnitude");
 }
 
-void convert(Queue& q, Fp8 format, Fp8Scale* scale, const Tensor& m, const Tensor& plain,
-             const Tensor& turned) {
+void convert(Queue& q, Fp8 format, const float* amax, float* inverse, const Tensor& m,
+             const Tensor& plain, const Tensor& turned) {
   const Conversion c{m.raw(),
                      m.stride(0),
                      m.dim(0),
@@ -162,7 +163,8 @@ void convert(Queue& q, Fp8 format, Fp8Scale* scale, const Tensor& m, const Tenso
                      data<uint8_t>(turned),
                      turned ? turned.stride(0) : 0,
                      turned ? turned.dim(1) : 0,
-                     scale};
+                     amax,
+                     inverse};
   if (format == Fp8::e4m3)
     launch<Fp8::e4m3>(q, c, m);
   else

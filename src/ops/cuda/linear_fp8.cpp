@@ -12,16 +12,15 @@ class Room {
  public:
   Room(Queue& q, const Tensor& scratch)
       : workspace_(static_cast<std::byte*>(scratch.raw())),
-        scales_(reinterpret_cast<Fp8Scale*>(workspace_ + kGemmWorkspace)),
+        scales_(reinterpret_cast<float*>(workspace_ + kGemmWorkspace)),
         rest_(workspace_ + kGemmWorkspace + kFp8Scales) {
     require(q.cuda().fp8(), Fault::device,
             "precision: fp8-mixed needs a GPU with matrix products in FP8 (compute capability 8.9 "
             "or above), which this one has not; use bf16-mixed");
-    check(cudaMemsetAsync(scales_, 0, kFp8Scales, stream_of(q)), "clear scales");
   }
 
   std::byte* workspace() const { return workspace_; }
-  Fp8Scale* scale(int i) const { return scales_ + i; }
+  float* scale(int i) const { return scales_ + i; }
   Tensor codes(int64_t rows, int64_t cols) {
     const Tensor t(rest_, DType::u8, {rows, cols});
     rest_ += aligned_to_buffers(t.nbytes());
@@ -36,12 +35,12 @@ class Room {
 
  private:
   std::byte* workspace_;
-  Fp8Scale* scales_;
+  float* scales_;
   std::byte* rest_;
 };
 
-Factor factor(const Tensor& codes, bool transposed, Fp8 format, const Fp8Scale* scale) {
-  return {codes, transposed, format, &scale->inverse};
+void clear(Queue& q, float* values, size_t count) {
+  check(cudaMemsetAsync(values, 0, count * sizeof(float), stream_of(q)), "clear maxima");
 }
 
 void multiply(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias,
@@ -54,47 +53,48 @@ void multiply(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const
 }  // namespace
 
 void linear_fp8(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& scratch) {
+                const Tensor& amax, const Tensor& scratch) {
   Room room(q, scratch);
-  Fp8Scale *const x_scale = room.scale(0), *const w_scale = room.scale(1);
+  float *const x_amax = amax.as<float>(), *const w_amax = x_amax + 1;
+  float *const x_scale = room.scale(0), *const w_scale = room.scale(1);
   const Tensor x8 = room.codes(x.dim(0), x.dim(1)), w8 = room.codes(w.dim(0), w.dim(1));
-  find_amax(q, x_scale, x);
-  convert(q, Fp8::e4m3, x_scale, x, x8, {});
-  find_amax(q, w_scale, w);
-  convert(q, Fp8::e4m3, w_scale, w, w8, {});
+  clear(q, x_amax, 2);
+  find_amax(q, x_amax, x);
+  convert(q, Fp8::e4m3, x_amax, x_scale, x, x8, {});
+  find_amax(q, w_amax, w);
+  convert(q, Fp8::e4m3, w_amax, w_scale, w, w8, {});
   const bool fused = b && b.dtype() == DType::bf16 && y.dtype() == DType::bf16 &&
                      reinterpret_cast<uintptr_t>(b.raw()) % 16 == 0;
-  multiply(q, y, factor(x8, false, Fp8::e4m3, x_scale), factor(w8, true, Fp8::e4m3, w_scale),
+  multiply(q, y, {x8, false, Fp8::e4m3, x_scale}, {w8, true, Fp8::e4m3, w_scale},
            fused ? b : Tensor(), false, room.workspace());
   if (b && !fused) add_bias(q, y, b);
 }
 
 void linear_fp8_backward(Queue& q, const Tensor& dx, const Tensor& dw, const Tensor& db,
-                         const Tensor& dy, const Tensor& x, const Tensor& w, Write mode,
-                         const Tensor& scratch) {
+                         const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& amax,
+                         Write mode, const Tensor& scratch) {
   const int64_t T = x.dim(0), O = w.dim(0), I = w.dim(1);
   Room room(q, scratch);
-  Fp8Scale *const dy_scale = room.scale(0), *const x_scale = room.scale(1),
-                  *const w_scale = room.scale(2);
+  float *const dy_amax = room.scale(0), *const dy_scale = room.scale(1);
+  float *const x_scale = room.scale(2), *const w_scale = room.scale(3);
   const Tensor dy8 = dx ? room.codes(T, O) : Tensor(), dy8_turned = room.turned_codes(T, O);
-  find_amax(q, dy_scale, dy);
-  convert(q, Fp8::e5m2, dy_scale, dy, dy8, dy8_turned);
+  clear(q, dy_amax, 1);
+  find_amax(q, dy_amax, dy);
+  convert(q, Fp8::e5m2, dy_amax, dy_scale, dy, dy8, dy8_turned);
 
   std::byte* const place = room.place();
   const Tensor x8 = room.turned_codes(T, I);
-  find_amax(q, x_scale, x);
-  convert(q, Fp8::e4m3, x_scale, x, {}, x8);
-  multiply(q, dw, factor(dy8_turned, false, Fp8::e5m2, dy_scale),
-           factor(x8, true, Fp8::e4m3, x_scale), {}, mode == Write::add, room.workspace());
+  convert(q, Fp8::e4m3, amax.as<float>(), x_scale, x, {}, x8);
+  multiply(q, dw, {dy8_turned, false, Fp8::e5m2, dy_scale}, {x8, true, Fp8::e4m3, x_scale}, {},
+           mode == Write::add, room.workspace());
   if (db) bias_backward(q, db, dy);
   if (!dx) return;
 
   room.go_back(place);  // x has been used up
   const Tensor w8 = room.codes(I, O);
-  find_amax(q, w_scale, w);
-  convert(q, Fp8::e4m3, w_scale, w, {}, w8);
-  multiply(q, dx, factor(dy8, false, Fp8::e5m2, dy_scale), factor(w8, true, Fp8::e4m3, w_scale), {},
-           false, room.workspace());
+  convert(q, Fp8::e4m3, amax.as<float>() + 1, w_scale, w, {}, w8);
+  multiply(q, dx, {dy8, false, Fp8::e5m2, dy_scale}, {w8, true, Fp8::e4m3, w_scale}, {}, false,
+           room.workspace());
 }
 
 }  // namespace capstan::cuda

@@ -21,7 +21,7 @@ inline int64_t turned_stride(int64_t rows) {
   return static_cast<int64_t>((n + step - 1) / step * step);
 }
 
-inline constexpr int64_t kFp8Scales = 256;  // bytes: the largest magnitudes and scales of an op
+inline constexpr int64_t kFp8Scales = 256;  // bytes: the scales of an op
 
 // cuBLASLt's workspace, the scales, and the factors in 8 bits, each once in every form that is
 // needed.
@@ -37,9 +37,9 @@ inline int64_t linear_fp8_backward_scratch(const Tensor& dx, const Tensor& dy, c
 }
 
 void linear_fp8(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
-                const Tensor& scratch);
+                const Tensor& amax, const Tensor& scratch);
 void linear_fp8_backward(Queue& q, const Tensor& dx, const Tensor& dw, const Tensor& db,
-                         const Tensor& dy, const Tensor& x, const Tensor& w, Write mode,
-                         const Tensor& scratch);
+                         const Tensor& dy, const Tensor& x, const Tensor& w, const Tensor& amax,
+                         Write mode, const Tensor& scratch);
 
 }  // namespace capstan::cuda
