@@ -13,11 +13,12 @@ namespace capstan {
 // A factor with a NaN or an infinity is NaN as a whole, and so are the products with it.
 //
 // The result is Σ code_a code_b / (scale_a scale_b), rounded once to its type. On cuda tensor cores
-// add blocks of products with about 13 digits after the leading one before they go into f32.
+// add blocks of products with about 13 binary digits before the sums go into f32.
 //
 // Where O or I is no multiple of 16, which such products need on cuda, the products are those of
-// ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are contiguous; x and dy may have row strides.
-// On cuda they need a GPU of compute capability 8.9 or above: Fault::device on others.
+// ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are contiguous; x and dy
+// may have row strides. On cuda they need a GPU of compute capability 8.9 or above: Fault::device
+// on others.
 
 // y = x wᵀ + b, x and w in e4m3. b may be absent, and is not rounded. amax (f32) gets max |x| and
 // max |w|.

@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "base/fp8.h"
+#include "ops/cuda/linear_fp8.h"
 #include "ops/reference.h"
 
 namespace capstan::test {
@@ -383,6 +384,23 @@ TEST_P(LinearFp8, RefusesWrongOperands) {
   expect_bug("linear_fp8_backward", [&] { gradients(y, w, y); });
   expect_bug("linear_fp8_backward", [&] { gradients(x, x, y); });
   expect_bug("linear_fp8_backward", [&] { gradients(x, w, x); });
+}
+
+TEST(LinearFp8OnSim, MoreTokensNeverNeedLessScratch) {
+  const Tensor w(nullptr, DType::bf16, {64, 48});
+  int64_t before = 0, before_backward = 0, strides = 0;
+  for (int64_t T = 1; T < 5000; ++T) {
+    const Tensor x(nullptr, DType::bf16, {T, 48}), dy(nullptr, DType::bf16, {T, 64});
+    const int64_t rows = cuda::turned_rows(T), stride = cuda::turned_stride(T);
+    EXPECT_TRUE(rows >= T && rows < T + 16 && rows % 16 == 0) << T;
+    EXPECT_TRUE(stride >= rows && stride <= rows + rows / 8 && stride % 16 == 0) << T;
+    strides += stride != cuda::turned_stride(T - 1);
+    EXPECT_GE(cuda::linear_fp8_scratch(x, w), before);
+    EXPECT_GE(cuda::linear_fp8_backward_scratch(x, dy, x), before_backward);
+    before = cuda::linear_fp8_scratch(x, w);
+    before_backward = cuda::linear_fp8_backward_scratch(x, dy, x);
+  }
+  EXPECT_LT(strides, 60) << "each of them is measured on its own";
 }
 
 TEST(LinearFp8OnSim, CostsAndScratchAgree) {

@@ -42,8 +42,11 @@ void amax_of(Queue& q, float* amax, const Tensor& m) {
   const bool dense = m.contiguous(), wide = packs(8, m);
   const int64_t rows = dense ? 1 : m.dim(0), width = dense ? m.numel() : m.dim(1);
   const auto kernel = wide ? amax_kernel<8, T> : amax_kernel<1, T>;
-  kernel<<<grid_for(m.numel() / (wide ? 8 : 1), kThreads), kThreads, 0, stream_of(q)>>>(
-      reinterpret_cast<uint32_t*>(amax), data<T>(m), m.stride(0), rows, width);
+  // As many blocks as run at once: each of them ends with an atomic on the same word.
+  const auto most = static_cast<unsigned>(q.cuda().multiprocessors() * (2048 / kThreads));
+  const unsigned blocks = std::min(grid_for(m.numel() / (wide ? 8 : 1), kThreads), most);
+  kernel<<<blocks, kThreads, 0, stream_of(q)>>>(reinterpret_cast<uint32_t*>(amax), data<T>(m),
+                                                m.stride(0), rows, width);
 }
 
 // ---- conversion ----------------------------------------------------------------------------
