@@ -21,7 +21,6 @@ struct Factor {
 
 inline constexpr int64_t kGemmWorkspace = int64_t{32} << 20;  // what cuBLAS recommends for Hopper
 
-
 // Bytes of scratch for a product: cuBLASLt's workspace, an operand widened to f32 where the two
 // differ in type, a result in f32 where bf16 is to come from f32. Never less for larger matrices.
 inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
