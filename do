@@ -32,7 +32,8 @@ usage: ./do COMMAND
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
-  gpu-bench        build with CUDA and time training steps on this machine's GPU
+  gpu-bench [PEER] build with CUDA and time training steps on this machine's GPU, beside a program
+                   that bench/gpu_compare.py describes
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -169,6 +170,10 @@ do_gpu-bench() {
   need_gpu
   CONFIGURE=(-DCAPSTAN_BENCH=ON)
   build cuda bench_step
+  if [[ -n ${1:-} ]]; then
+    python3 bench/gpu_compare.py build/cuda/bench/bench_step "$@"
+    return
+  fi
   build/cuda/bench/bench_step tinyllama:bf16-true:8:512:4 tinyllama:bf16-true:8:2048:1 \
     openllama-7b:bf16-true:4:512:4:lora-all+qlora-all openllama-7b:bf16-true:4:512:1:block:qlora-all
 }
@@ -183,6 +188,20 @@ make_python() {
   [[ -x build/python/bin/python ]] || python3 -m venv build/python
   build/python/bin/pip install --quiet --disable-pip-version-check "${PEERS[@]}" ||
     { rm -rf build/python; echo "skipped: could not install ${PEERS[*]}"; }
+}
+
+# While it comes, there is time to build: started before, and waited for after that.
+start_python() {
+  rm -f build/python.done
+  (make_python &>build/python.txt; touch build/python.done) &
+}
+finish_python() {
+  local second
+  for ((second = 0; second < 900; ++second)); do
+    [[ ! -e build/python.done ]] || break
+    sleep 1
+  done
+  cat build/python.txt
 }
 
 # The stages of `test`.
@@ -260,10 +279,12 @@ do_test() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}" "${FORMAT_PACKAGES[@]}" \
     "${CLANG_PACKAGES[@]}"
   rm -rf build/log
+  mkdir -p build
+  start_python
   stage format do_format --check
   stage layers check_layers
-  stage python make_python
   stage build build cpu
+  stage python finish_python
   stage tests run_ctest
   # The others that parse take minutes to build: `./do asan` has them, and the fuzzers their parsers.
   stage asan run_asan 'base|recipe'

@@ -20,6 +20,7 @@ int merge_lora(const Arguments& arguments);
 int convert(const Arguments& arguments);
 int demo(const Arguments& arguments);
 int doctor(const Arguments& arguments);
+int bench(const Arguments& arguments);
 
 struct Command {
   const char* name;

@@ -28,6 +28,7 @@ constexpr std::array kCommands = {
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
     Command{"merge_lora", "fold an adapter into its model", merge_lora},
     Command{"doctor", "what this machine can do for a run, and what is wrong with it", doctor},
+    Command{"bench", "measure this machine, so that plan can tell the time of a run", bench},
     Command{"convert", "write a model in another type, or in other files", convert},
 };
 

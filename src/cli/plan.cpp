@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "model/known_models.h"
 #include "report/summary.h"
 #include "train/fit.h"
+#include "train/predict.h"
 #include "train/run.h"
 #include "train/setup.h"
 
@@ -22,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string memory, host_memory, command;
+  std::string memory, host_memory, command, calibration;
   bool json = false;
 };
 
@@ -33,6 +35,14 @@ struct Planned {
   std::string model;
   std::string basis;
   std::optional<int64_t> steps;
+  std::optional<RunInputs> inputs;  // where all of them are on the disk
+};
+
+// What a step takes on the machine that was measured.
+struct Time {
+  Calibration calibration;
+  StepEstimate step;
+  std::optional<double> run_seconds;  // of all steps, where their number is known
 };
 
 Planned plan_for(const Recipe& recipe, Task task) {
@@ -42,7 +52,8 @@ Planned plan_for(const Recipe& recipe, Task task) {
   std::string missing = "the checkpoint is not on this disk";
   if (!model.folder.empty() || task == Task::pretrain) {
     try {
-      const RunInputs inputs = find_inputs(recipe, task);
+      p.inputs = find_inputs(recipe, task);
+      const RunInputs& inputs = *p.inputs;
       p.options = run_options(recipe, task, inputs);
       p.steps = RunLength(recipe, inputs.data.train, inputs.max_seq_length).steps();
       p.basis = fmt::format("for the {} samples of the data, the longest of {} tokens",
@@ -50,6 +61,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
+      p.inputs.reset();
       missing = e.what();
       missing.resize(std::min(missing.find('\n'), missing.size()));
     }
@@ -63,6 +75,19 @@ Planned plan_for(const Recipe& recipe, Task task) {
                                           "plans for shorter ones",
                   missing);
   return p;
+}
+
+std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
+                            const std::optional<Calibration>& calibration) {
+  if (!calibration) return std::nullopt;
+  const CostModel machine = cost_model(*calibration, options);
+  Time t{*calibration, {}, {}};
+  const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size);
+  t.step = p.inputs
+               ? estimate_run(options, machine, recipe, *p.inputs)
+               : estimate_largest(options, machine, (recipe.global_batch_size - 1) / micro + 1);
+  if (p.steps) t.run_seconds = t.step.seconds * static_cast<double>(*p.steps);
+  return t;
 }
 
 std::string bytes(int64_t n) {
@@ -98,7 +123,17 @@ nlohmann::ordered_json memory_json(const MemoryPlan& plan, int64_t available) {
   return out;
 }
 
-void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
+nlohmann::ordered_json time_json(const Time& t) {
+  nlohmann::ordered_json out = {{"step_seconds", t.step.seconds},
+                                {"step_tokens", t.step.tokens},
+                                {"tokens_per_second", t.step.tokens_per_second()}};
+  if (t.run_seconds) out["run_seconds"] = *t.run_seconds;
+  out["calibration"] = {{"name", t.calibration.name}, {"date", t.calibration.date}};
+  return out;
+}
+
+void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence,
+                const std::optional<Time>& time) {
   nlohmann::ordered_json memory = memory_json(fit.plan.device, fit.available.device);
   memory["peak_phase"] = fit.plan.device.peak_phase;
   memory["peak_buffer"] = fit.plan.device.peak_buffer;
@@ -120,10 +155,49 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
   if (p.options.device == Device::cuda)
     out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
+  if (time) out["time"] = time_json(*time);
   fmt::print("{}\n", out.dump(2));
 }
 
-void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence) {
+// "0.22 s": three digits, and minutes from a hundred seconds on.
+std::string about(double seconds) {
+  if (seconds >= 100) return format_duration(seconds);
+  return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
+// "74,000", "67.4": what is not known better than by a few percent needs no more.
+std::string three_digits(double n) {
+  if (n < 1000) return fmt::format("{:.3g}", n);
+  std::string digits = fmt::format("{:.0f}", n);
+  const double unit = std::pow(10, static_cast<double>(digits.size()) - 3);
+  digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
+  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string no_time_line(Device device) {
+  const char* way = "'capstan bench' measures this machine";
+  if (device == Device::cpu && cuda_present())
+    way = "'capstan bench --accelerator cpu' measures this machine";
+  if (device == Device::cuda && !cuda_present())
+    way = "run 'capstan bench --out FILE' there, and give --calibration FILE here";
+  return fmt::format("  how long a step takes is not known: {}\n", way);
+}
+
+std::string time_lines(const Planned& p, const std::optional<Time>& time) {
+  if (!time) return no_time_line(p.options.device);
+  std::string s =
+      fmt::format("  a step takes about {} ({} tokens/s), by the calibration of {} of {}\n",
+                  about(time->step.seconds), three_digits(time->step.tokens_per_second()),
+                  time->calibration.name, time->calibration.date);
+  if (time->run_seconds)
+    s += fmt::format("  the {} steps take about {}, without validations and checkpoints\n",
+                     *p.steps, about(*time->run_seconds));
+  return s;
+}
+
+void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence,
+                const std::optional<Time>& time) {
   const TrainOptions& o = p.options;
   const ModelSpec spec = spec_of(o);
   const std::string adapters =
@@ -141,8 +215,9 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
         "  largest that fits: train.micro_batch_size {} at {} tokens, or "
         "train.max_seq_length {} at {} samples\n",
         micro_batch, o.limits.longest, sequence, o.limits.documents);
-  fmt::print("  a checkpoint to go on from takes {} of disk{}\n\n{}\n", bytes(disk_bytes(o)),
-             p.steps ? fmt::format("; the run has {} steps", *p.steps) : "", fit.verdict());
+  fmt::print("  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", bytes(disk_bytes(o)),
+             p.steps ? fmt::format("; the run has {} steps", *p.steps) : "",
+             fit.fits() ? time_lines(p, time) : "", fit.verdict());
 }
 
 constexpr std::pair<const char*, Task> kCommands[] = {{"pretrain", Task::pretrain},
@@ -154,6 +229,12 @@ std::optional<Task> command_named(const std::string& word) {
   for (const auto& [name, task] : kCommands)
     if (word == name) return task;
   return std::nullopt;
+}
+
+std::string_view likely_meant(std::string_view word) {
+  std::vector<std::string_view> names = known_model_names();
+  for (const char* command : {"pretrain", "finetune", "finetune_full"}) names.emplace_back(command);
+  return nearest(word, names);
 }
 
 // Words that are no key and no key's value: a command, a model's folder or known name, a recipe.
@@ -170,8 +251,12 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
     } else if (const auto named = command_named(word)) {
       task = named;
     } else {
-      const bool model =
-          fs::is_directory(word, error) || (!fs::exists(word, error) && known_model(word));
+      const bool there = fs::exists(word, error);
+      const bool model = fs::is_directory(word, error) || (!there && known_model(word));
+      require(there || model, Fault::file,
+              "{}: cannot open: there is no such recipe or folder, and no model of that name is "
+              "known; did you mean {}?",
+              word, likely_meant(word));
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
     }
@@ -194,6 +279,9 @@ int plan(const Arguments& arguments) {
   app.add_option("--host-memory", o.host_memory,
                  "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
                  "--memory, as much as it takes");
+  app.add_option("--calibration", o.calibration,
+                 "what 'capstan bench' wrote, here or on the machine that is planned for; else "
+                 "that of this machine, where it was measured");
   app.add_option("--command", o.command,
                  "what the recipe is for; else LoRA's keys or a checkpoint_dir tell")
       ->check(CLI::IsMember({"pretrain", "finetune_full", "finetune", "finetune_lora"}));
@@ -213,6 +301,12 @@ int plan(const Arguments& arguments) {
   if (!recipe) return 0;
   const Planned planned = plan_for(*recipe, task);
   const Device device = planned.options.device;
+  // A file that was named must be right; one of the cache that is not is left.
+  auto calibration =
+      o.calibration.empty() ? find_calibration(device) : read_calibration(o.calibration);
+  if (o.calibration.empty() && calibration &&
+      !calibration->types.contains(type_of_products(planned.options)))
+    calibration.reset();
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here to look at; say what it has, as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
@@ -224,7 +318,8 @@ int plan(const Arguments& arguments) {
   bare.staging = false;
   const int64_t micro_batch = largest_micro_batch(bare, available);
   const int64_t sequence = largest_sequence(bare, available);
-  (o.json ? print_json : print_text)(planned, fit, micro_batch, sequence);
+  const auto time = fit.fits() ? time_of(planned, fit.options, *recipe, calibration) : std::nullopt;
+  (o.json ? print_json : print_text)(planned, fit, micro_batch, sequence, time);
   return fit.fits() ? 0 : static_cast<int>(Fault::does_not_fit);
 }
 

@@ -45,7 +45,9 @@ Block::Block(Parameters& params, int layer, const RopeTensors& rope)
       reach_(reach()),
       rope_(rope),
       eps_(static_cast<float>(c_.norm_eps)),
-      scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {}
+      scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {
+  for (const int weight : {at_.qkv, at_.o, at_.gate_up, at_.down}) params.writes_grad_whole(weight);
+}
 
 Block::Reach Block::reach() const {
   const ModelSpec& spec = params_.spec();

@@ -142,7 +142,6 @@ void Parameters::begin_grad(int i) {
 Write Parameters::write_grad(int i) {
   const bool first = unwritten_[static_cast<size_t>(i)];
   unwritten_[static_cast<size_t>(i)] = false;
-  written_whole_[static_cast<size_t>(i)] = true;
   return first ? Write::replace : Write::add;
 }
 

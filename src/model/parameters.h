@@ -13,9 +13,8 @@ namespace capstan {
 //   32-true     all f32
 //   bf16-true   weights, gradients and optimizer state bf16
 //   bf16-mixed  f32 masters, gradients and state; bf16 weights and activations to compute with
-//   fp8-mixed   the same, and the products of the blocks' linear maps in FP8 (ops/linear_fp8.h):
-//   for
-//               training all weights
+//   fp8-mixed   the same, and the products of the blocks' linear maps in FP8, for training all
+//               weights (ops/linear_fp8.h)
 enum class Precision : uint8_t { f32_true, bf16_true, bf16_mixed, fp8_mixed };
 inline constexpr Precision kPrecisions[] = {Precision::f32_true, Precision::bf16_true,
                                             Precision::bf16_mixed, Precision::fp8_mixed};
@@ -78,9 +77,10 @@ class Parameters {
   void zero_grads(Queue& q);
   void need_grads(Queue& q, int unit);
   void drop_grads();
-  // How its writer, the only one, who writes all of it in every backward pass, is to write a
-  // gradient: once it has asked here, the gradient is no longer zeroed, and is replaced by the
-  // first pass of a step.
+  // A gradient that one call writes as a whole in every backward pass need not be zeroed: whoever
+  // makes that call says so before the first step, and then writes as write_grad says, which
+  // replaces in the first pass of a step.
+  void writes_grad_whole(int i) { written_whole_[static_cast<size_t>(i)] = true; }
   Write write_grad(int i);
 
  private:

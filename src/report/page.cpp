@@ -112,6 +112,11 @@ std::string numbers(const RunSummary& r) {
     entry(s, "Tokens/s without padding", fmt::format("{:.1f}", r.tokens_per_second()));
     entry(s, "Tokens/s with padding", fmt::format("{:.1f}", r.tokens_per_second_with_padding()));
   }
+  if (const auto beyond = r.beyond_prediction()) {
+    entry(s, "Step, measured", fmt::format("{:.4g} s ({:+.1f} %)", r.step_seconds, 100 * *beyond));
+    entry(s, "Step, predicted",
+          fmt::format("{:.4g} s, by the calibration of {}", r.predicted_seconds, r.calibration));
+  }
   if (r.flops > 0) entry(s, "Arithmetic", flop(r.flops));
   if (r.flops > 0 && r.train_seconds > 0)
     entry(s, "Arithmetic per second", flop(r.flops / r.train_seconds) + "/s");

@@ -34,6 +34,9 @@ void performance(Block& b, const RunSummary& r) {
   if (r.save_seconds > 0) b.line("Saving Time", "{:.2f} s", r.save_seconds);
   b.line("Tok/sec (w/o Padding)", "{:.2f} tok/s", r.tokens_per_second());
   b.line("Tok/sec (w/ Padding)", "{:.2f} tok/s", r.tokens_per_second_with_padding());
+  if (const auto beyond = r.beyond_prediction())
+    b.line("Step Time", "{:.4g} s ({:.4g} s predicted, {:+.1f} %)", r.step_seconds,
+           r.predicted_seconds, 100 * *beyond);
   if (r.flops > 0 && r.train_seconds > 0)
     b.line("GFLOP/s", "{:.1f}", r.flops / r.train_seconds / 1e9);
   if (const auto mfu = r.mfu()) b.line("MFU", "{:.1f} %", 100 * *mfu);
@@ -61,6 +64,11 @@ double RunSummary::tokens_per_second_with_padding() const {
 std::optional<double> RunSummary::mfu() const {
   if (!(flops > 0 && train_seconds > 0 && peak_flops_per_second > 0)) return {};
   return flops / train_seconds / peak_flops_per_second;
+}
+
+std::optional<double> RunSummary::beyond_prediction() const {
+  if (!(step_seconds > 0 && predicted_seconds > 0)) return {};
+  return step_seconds / predicted_seconds - 1;
 }
 
 std::string verdict(const RunSummary& r) {

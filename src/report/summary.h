@@ -50,14 +50,18 @@ struct RunSummary {
   // masked); and with what filled the batches up.
   int64_t input_tokens = 0, tokens_with_prompt = 0, tokens_with_padding = 0;
 
+  double step_seconds = 0;       // measured, the mean of this process's steps
+  double predicted_seconds = 0;  // of a step, by the calibration
+  std::string calibration = {};  // "NVIDIA H200 of 2026-08-05"
+
   double flops = 0;                  // done in training: Queue::total()
   double peak_flops_per_second = 0;  // of the device
   double ops_seconds = 0;            // all ops: what the shares in `ops` are of
   std::vector<OpTotal> ops = {};     // longest_ops
 
-  MemoryUse memory = {};       // of the device
-  MemoryUse host_memory = {};  // that a GPU uses
-  int64_t process_bytes = 0;   // peak_resident_bytes
+  MemoryUse memory = {};           // of the device
+  MemoryUse host_memory = {};      // that a GPU uses
+  int64_t process_bytes = 0;       // peak_resident_bytes
   std::optional<GpuUse> gpu = {};  // GpuMonitor::use
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
@@ -72,7 +76,9 @@ struct RunSummary {
 
   double tokens_per_second() const;               // without padding; 0 if unknown
   double tokens_per_second_with_padding() const;  // what LitGPT prints as tok/sec
-  std::optional<double> mfu() const;              // flops / train_seconds / peak_flops_per_second
+  // measured / predicted - 1 of a step
+  std::optional<double> beyond_prediction() const;
+  std::optional<double> mfu() const;  // flops / train_seconds / peak_flops_per_second
 };
 
 // "Trained 400 steps in 2:41; loss 2.516 to 1.203, validation 1.311 (perplexity 3.71)", or, before

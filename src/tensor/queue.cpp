@@ -1,16 +1,11 @@
 #include "tensor/queue.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "tensor/cuda/calls.h"
 
 namespace capstan {
-
-double CostModel::seconds(const Cost& cost) const {
-  return seconds_per_call + std::max(cost.flops / flops_per_second, cost.bytes / bytes_per_second);
-}
 
 Queue::Queue(Device device, Arena& arena, Arena& host, CostModel model)
     : device_(device),
@@ -43,7 +38,7 @@ Queue::Span Queue::account(const char* op, const Cost& cost) {
   r.cost.flops += cost.flops;
   r.cost.bytes += cost.bytes;
   if (device_ == Device::sim) {
-    r.seconds += model_.seconds(cost);
+    r.seconds += model_.seconds(op, cost);
     return {nullptr, {}};
   }
   if (device_ == Device::cuda && !timed_) return {nullptr, {}};

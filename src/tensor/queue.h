@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 
 #include "tensor/arena.h"
+#include "tensor/cost_model.h"
 #include "tensor/device.h"
 
 namespace capstan {
@@ -19,24 +19,6 @@ class Context;  // a stream and its libraries' handles: tensor/cuda/context.h
 
 // What a graph's kernels depend on: numbers of the caller's choice.
 using GraphKey = std::array<int64_t, 6>;
-
-// What one call of an op does at the least: arithmetic, and bytes that must move to and from memory
-// when each operand is read once and each result written once.
-struct Cost {
-  double flops = 0;
-  double bytes = 0;
-};
-
-// The machine that a `sim` queue imitates.
-struct CostModel {
-  std::string name = "an imaginary device";
-  Device device = Device::cpu;  // whose scratch the ops ask for
-  double flops_per_second = 1e12;
-  double bytes_per_second = 1e11;
-  double seconds_per_call = 0;
-
-  double seconds(const Cost& cost) const;
-};
 
 // All calls of one op: the roofline's row.
 struct OpTotal {

@@ -30,6 +30,9 @@ struct CpuFacts {
   std::optional<int64_t> memory_limit;
 };
 
+// As the system names the processor; "unknown" where it does not.
+std::string cpu_model();
+
 struct GpuBoard {
   GpuFacts facts;
   bool computes = false;  // CUDA's current device: a run would be on it

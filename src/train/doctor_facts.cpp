@@ -39,13 +39,6 @@ std::string line_of(const char* file, std::string_view name) {
   return "";
 }
 
-std::string cpu_model() {
-  for (const char* name : {"model name", "Model", "CPU implementer"})
-    if (const std::string found = line_of("/proc/cpuinfo", name); !found.empty())
-      return std::string_view(name) == "CPU implementer" ? "ARM, implementer " + found : found;
-  return "unknown";
-}
-
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -195,6 +188,13 @@ ProductCheck check_product(Device device) {
 }
 
 }  // namespace
+
+std::string cpu_model() {
+  for (const char* name : {"model name", "Model", "CPU implementer"})
+    if (const std::string found = line_of("/proc/cpuinfo", name); !found.empty())
+      return std::string_view(name) == "CPU implementer" ? "ARM, implementer " + found : found;
+  return "unknown";
+}
 
 MachineFacts look_at_machine(const fs::path& out_dir) {
   MachineFacts m;

@@ -17,6 +17,7 @@
 #include "report/page.h"
 #include "train/fit.h"
 #include "train/peak.h"
+#include "train/predict.h"
 #include "train/stop_signals.h"
 
 namespace capstan {
@@ -148,6 +149,7 @@ void TrainingRun::rehearse() {
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
+  if (task_ != Task::demo) predict();
   rehearse_save();
   gpu_.setup_done();
 }
@@ -258,6 +260,14 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
   progress.step({.loss = r.loss, .lr = r.lr, .tokens = r.tokens});
 }
 
+void TrainingRun::predict() {
+  const auto calibration = find_calibration(options_.device);
+  if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
+  calibration_ = fmt::format("{} of {}", calibration->name, calibration->date);
+  predicted_seconds_ =
+      estimate_run(options_, cost_model(*calibration, options_), recipe_, inputs_).seconds;
+}
+
 void TrainingRun::train() {
   Sampler sampler(inputs_.data.train.size(),
                   at_most_all(recipe_.global_batch_size, inputs_.data.train),
@@ -349,6 +359,9 @@ RunSummary TrainingRun::summary() const {
   s.tokens_with_prompt = tokens_;
   s.tokens_with_padding = tokens_ + padding_;
   s.flops = here_seconds_ > 0 ? flops_ * seconds_ / here_seconds_ : 0;
+  s.step_seconds = here_seconds_ / static_cast<double>(std::max<int64_t>(1, step_ - first_step_));
+  s.predicted_seconds = predicted_seconds_;
+  s.calibration = calibration_;
   s.peak_flops_per_second = gemm_peak(options_.device, types_of(options_.precision).compute);
   s.ops_seconds = ops_seconds_;
   s.ops = ops_;

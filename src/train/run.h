@@ -51,7 +51,8 @@ class TrainingRun {
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
   // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
   // and removed again: all of a small one, of a large one the first 512 MiB of weights and moments,
-  // while the space for all of it is taken for a moment. Throws what fails.
+  // while the space for all of it is taken for a moment. Throws what fails. Where the device has a
+  // calibration, the time of a step is predicted, for the report.
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
@@ -84,6 +85,7 @@ class TrainingRun {
   void move_earlier_run() const;
 
   MicroBatches micro_batches(const Dataset& dataset) const;
+  void predict();
   void take_step(Sampler& sampler, MicroBatches& data, Progress& progress);
   void after_step(const StepResult& result, double seconds, Progress& progress);
   bool is_logged(int64_t iterations, int64_t micro_batches) const;
@@ -124,6 +126,8 @@ class TrainingRun {
   int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
   double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
+  double predicted_seconds_ = 0;                           // of a step, where it can be told
+  std::string calibration_;                                // that tells it
   std::vector<OpTotal> ops_;
   std::string op_table_;
   std::optional<double> first_loss_, last_loss_, val_loss_;

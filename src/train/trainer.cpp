@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -142,7 +143,9 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
   // Dropout takes other draws each time, and they are arguments of its kernels.
   if (options_.lora && options_.lora->dropout > 0) return train();
   // Of the micro-batches of a step the first begins the gradients, and the others add to them.
-  q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0, 0},
+  // The place of the loss stands for this trainer's memory.
+  q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
+            std::bit_cast<intptr_t>(loss_->raw())},
            train);
 }
 

@@ -52,6 +52,9 @@ class Trainer {
   // The program run on `sim`: what a Trainer with these options will ask for.
   static RunPlan plan(const TrainOptions& options);
 
+  // Makes every request for memory once, at its largest: what a queue on `sim` needs before steps.
+  void rehearse();
+
   // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
   // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
   // naming the samples, or the step is left out if the options say so.
@@ -72,7 +75,6 @@ class Trainer {
   Queue& queue() { return q_; }
 
  private:
-  void rehearse();              // makes every request once, at its largest
   void begin(int64_t targets);  // a step with so many labels that count
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
   // Moves the weights if loss and gradients are finite.

@@ -57,7 +57,8 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   fs::create_directory(at("Llama-3.2-1B"));
   const Outcome empty = run({"plan", "Llama-3.2-1B", "--memory=80GiB"});
   expect_holds(empty.err + empty.out, {"Llama-3.2-1B"});
-  expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open"});
+  expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open", "did you mean finetune?"});
+  expect_refused(4, {"plan", "finetune_full", "open_lama_7b"}, {"did you mean open_llama_7b?"});
 }
 
 TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
@@ -195,6 +196,93 @@ TEST_F(Plan, IsWhatTheRunAllocates) {
   EXPECT_EQ(table(planned), table(o.err));
   const json exact = plan(before, 0);
   EXPECT_EQ(exact["steps"], 3);
+}
+
+// On this machine products take their time, at 1 TFLOP/s, and the rest next to none.
+std::string round_figures(const std::string& accelerator, const std::string& type) {
+  json c = {{"format", "capstan calibration"}, {"version", 1},         {"name", "a round machine"},
+            {"accelerator", accelerator},      {"date", "2026-08-05"}, {"seconds_per_call", 1e-12},
+            {"bytes_per_second", 1e21}};
+  if (accelerator == "cuda") c["to_device_bytes_per_second"] = c["to_host_bytes_per_second"] = 1e21;
+  c["types"][type] = {
+      {"flops_per_second",
+       {{"product", 1e12}, {"head", 1e12}, {"attention", 1e21}, {"attention_backward", 1e21}}},
+      {"bytes_per_second", {{"elementwise", 1e21}, {"optimizer", 1e21}}},
+      {"step", {{"seconds", 2.0}, {"predicted_seconds", 1.0}}}};
+  return c.dump(2);
+}
+
+TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
+  write("cpu.json", round_figures("cpu", "f32"));
+  write("gpu.json", round_figures("cuda", "bf16"));
+  const Words words = {"finetune_full",
+                       "Llama-3.2-1B",
+                       "--train.max_seq_length=512",
+                       "--train.micro_batch_size=2",
+                       "--train.global_batch_size=8",
+                       "--memory=80GiB"};
+  const auto with = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  // All parameters but the norms, with the tied head, forward and backward; twice, by the step.
+  const double weights = 1'235'814'400 - 33 * 2048;
+  const double seconds = 2 * 6 * 4096 * weights / 1e12;
+  for (const Words& more : {Words{"--accelerator=cpu", "--calibration=cpu.json"},
+                            Words{"--accelerator=cuda", "--calibration=gpu.json"}}) {
+    const json time = plan(with(more), 0)["time"];
+    EXPECT_NEAR(time["step_seconds"].get<double>(), seconds, 1e-4 * seconds);
+    EXPECT_EQ(time["step_tokens"], 4096);
+    EXPECT_NEAR(time["tokens_per_second"].get<double>(), 4096 / seconds, 1e-3);
+    EXPECT_EQ(time["calibration"]["name"], "a round machine");
+    EXPECT_FALSE(time.contains("run_seconds")) << "nobody knows how many steps";
+  }
+  Words text = with({"--accelerator=cpu", "--calibration=cpu.json"});
+  text.insert(text.begin(), "plan");
+  expect_holds(run(text).out, {"a step takes about 60.7 s (67.4 tokens/s), by the calibration of a "
+                               "round machine of 2026-08-05\n"});
+  text.back() = "--calibration=gpu.json";
+  expect_refused(2, text, {"of a round machine (accelerator cuda)", "--accelerator cuda"});
+}
+
+TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {
+  write("cpu.json", round_figures("cpu", "f32"));
+  Words words = tiny({"--calibration=cpu.json", "--accelerator=cpu"});
+  words.front() = "pretrain";
+  const json out = plan(words, 0);
+  const json& time = out["time"];
+  EXPECT_GT(time["step_seconds"], 0);
+  EXPECT_NEAR(time["run_seconds"].get<double>(), 3 * time["step_seconds"].get<double>(), 1e-12);
+  words.insert(words.begin(), "plan");
+  expect_holds(run(words).out, {"the 3 steps take about "});
+}
+
+TEST_F(Plan, WithoutACalibrationSaysHowToGetOne) {
+  Words words = {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--train.max_seq_length=64",
+                 "--memory=80GiB"};
+  expect_holds(run(words).out, {"how long a step takes is not known: 'capstan bench"});
+  if (cuda_present()) return;
+  words[2] = "--accelerator=cuda";
+  expect_holds(run(words).out, {"run 'capstan bench --out FILE' there"});
+}
+
+TEST_F(Plan, DoesNotTrustADamagedCalibration) {
+  const std::string good = round_figures("cpu", "f32");
+  write("bad.json", good.substr(0, good.size() / 2));
+  Words words = {
+      "plan",           "Llama-3.2-1B",          "--accelerator=cpu", "--train.max_seq_length=64",
+      "--memory=80GiB", "--calibration=bad.json"};
+  expect_refused(4, words, {"bad.json:", "not valid JSON"});
+}
+
+TEST_F(Cli, BenchTellsItsOptionsAndRefusesOthers) {
+  expect_holds(run({"bench", "--help"}).out, {"--accelerator", "--out", "--quick", "--json"});
+  expect_holds(run({"help"}).out, {"bench"});
+  expect_refused(2, {"bench", "--fast"}, {"no such option"});
+  if (!cuda_present()) expect_refused(5, {"bench", "--accelerator=cuda"}, {"cannot be used"});
+  // Before it measures for a minute, not after.
+  expect_refused(4, {"bench", "--accelerator=cpu", "--out=/proc/none/here"}, {"/proc/none"});
 }
 
 // Recipes of a laboratory that uses LitGPT, with its overrides; no checkpoint is on the disk.

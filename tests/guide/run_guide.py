@@ -100,7 +100,9 @@ def check(program: Path, guide: Path, folder: Path) -> list[str]:
     (bin_folder / "capstan").symlink_to(program)
     env = dict(os.environ, PATH=f"{bin_folder}:{os.environ['PATH']}",
                CAPSTAN_CACHE=str(folder / ".cache"),
+               LC_COLLATE="C",  # the order of names
                CUDA_VISIBLE_DEVICES="")  # the guide shows what a CPU needs
+    env.pop("LC_ALL", None)
     text, errors, output, count = guide.read_text(encoding="utf-8"), [], None, 0
     for line, language, marks, block in blocks_of(text):
         where = f"{guide.name}:{line}"

@@ -99,7 +99,8 @@ TEST_P(Products, AreMeasuredAgainWhereTheFileIsDamaged) {
   const Variable on("CAPSTAN_MEASURE_PRODUCTS", nullptr);
   compute(GetParam());
   const fs::path file = products_in(folder.path());
-  if (file.empty()) GTEST_SKIP() << "this device measures nothing";
+  if (GetParam() != Device::cuda) GTEST_SKIP() << "this device measures nothing";
+  ASSERT_FALSE(file.empty());
   const auto size = fs::file_size(file);
   fs::resize_file(file, size - 1);
   const Results first = compute(GetParam());

@@ -47,6 +47,18 @@ std::string without_style(const std::string& page) {
   return page.substr(0, begin) + page.substr(end + 8);
 }
 
+TEST(Page, SetsTheMeasuredStepBesideThePredictedOne) {
+  RunSummary r = full_run();
+  EXPECT_EQ(report_html(r, rows()).find("predicted"), std::string::npos);
+  r.step_seconds = 0.198;
+  r.predicted_seconds = 0.22;
+  r.calibration = "a GPU <fast> of 2026-08-05";
+  const std::string page = report_html(r, rows());
+  for (const char* part :
+       {">0.198 s (-10.0 %)<", ">0.22 s, by the calibration of a GPU &lt;fast&gt; of 2026-08-05<"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
 TEST(Page, HasTheVerdictTheCurveTheNumbersTheOpsTheRecipeAndTheSamples) {
   const std::string page = report_html(full_run(), rows());
   EXPECT_EQ(fault_in_markup(without_style(page)), "");

@@ -208,6 +208,15 @@ TEST(ClosingBlock, ShowsWhatElseIsKnown) {
     EXPECT_NE(block.find(line), std::string::npos) << line << block;
 }
 
+TEST(ClosingBlock, SetsTheMeasuredStepBesideThePredictedOne) {
+  RunSummary r = some_run();
+  r.step_seconds = 0.231;
+  EXPECT_EQ(closing_block(r).find("Step Time"), std::string::npos) << "nothing was predicted";
+  r.predicted_seconds = 0.22;
+  EXPECT_NE(closing_block(r).find("0.231 s (0.22 s predicted, +5.0 %)"), std::string::npos)
+      << closing_block(r);
+}
+
 TEST(RunSummary, KnowsNoRatesOfARunWithoutTime) {
   RunSummary r = some_run();
   EXPECT_FALSE(r.mfu());

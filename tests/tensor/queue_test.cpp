@@ -19,13 +19,6 @@ const OpTotal* find(const Queue& q, std::string_view op) {
   return nullptr;
 }
 
-TEST(CostModels, TakeTheSlowerOfArithmeticAndMemory) {
-  const CostModel m{
-      .name = "m", .flops_per_second = 100, .bytes_per_second = 10, .seconds_per_call = 0.5};
-  EXPECT_DOUBLE_EQ(m.seconds({.flops = 300, .bytes = 10}), 3.5);
-  EXPECT_DOUBLE_EQ(m.seconds({.flops = 100, .bytes = 40}), 4.5);
-}
-
 TEST(SimQueue, AdvancesItsClockByTheModel) {
   Arena arena;
   Queue q(Device::sim, arena, {.name = "m", .flops_per_second = 10, .bytes_per_second = 1});

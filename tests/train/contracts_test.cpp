@@ -12,21 +12,8 @@
 namespace capstan::test {
 namespace {
 
-ModelConfig small_config() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 24;
-  c.intermediate = 37;
-  c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 6;
-  c.init_std = 0.15;
-  return c;
-}
-
 ModelConfig all_features() {
-  ModelConfig c = small_config();
+  ModelConfig c = grouped_config();
   c.architecture = "Qwen3ForCausalLM";
   c.qk_norm = c.tied = c.qkv_bias = c.o_bias = true;
   return c;
@@ -75,7 +62,7 @@ LossAndGradients compute(Device device, const ModelConfig& config, const Dataset
 }
 
 TEST_P(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
-  for (const ModelConfig& config : {small_config(), all_features()}) {
+  for (const ModelConfig& config : {grouped_config(), all_features()}) {
     const Dataset data = ragged(8, config.vocab);
     const LossAndGradients expected =
         compute(GetParam(), config, data, 8, true, Recompute::none, Precision::f32_true);
@@ -201,7 +188,7 @@ TEST_P(Determinism, GradientsThatLiveInTheStepChangeNothing) {
 
 // Every kind of model that there are golden values for, and ours with several at once.
 std::vector<ModelConfig> every_config() {
-  std::vector<ModelConfig> configs = {small_config(), all_features()};
+  std::vector<ModelConfig> configs = {grouped_config(), all_features()};
   const std::filesystem::path golden = std::filesystem::path(CAPSTAN_SOURCE_DIR) / "tests/golden";
   for (const auto& entry : std::filesystem::directory_iterator(golden))
     if (std::filesystem::exists(entry.path() / "config.json"))
@@ -254,7 +241,7 @@ TEST_P(PlanOn, IsWhatIsAllocatedWithMomentsIn8Bits) {
 
 TEST(Plan, RecomputationAndBf16NeedLess) {
   // Large enough that the panels of bf16's products do not outweigh what bf16 saves.
-  ModelConfig config = small_config();
+  ModelConfig config = grouped_config();
   config.layers = 12;
   config.hidden = 240;
   config.intermediate = 512;
@@ -300,7 +287,7 @@ TEST(Plan, Llama70BOnOneImaginaryDeviceInUnderASecond) {
 }
 
 TEST_P(TrainerOn, StopsBeforeANanReachesTheWeights) {
-  const ModelConfig config = small_config();
+  const ModelConfig config = grouped_config();
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
   Arena arena(Trainer::plan(o).device, o.device);
@@ -325,7 +312,7 @@ TEST_P(TrainerOn, StopsBeforeANanReachesTheWeights) {
 }
 
 TEST_P(TrainerOn, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
-  const ModelConfig config = small_config();
+  const ModelConfig config = grouped_config();
   const Dataset data = ragged(4, config.vocab);
   auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none, 4, true);
   o.skip_not_finite = true;
@@ -351,7 +338,7 @@ TEST_P(TrainerOn, AStepThatIsNotFiniteIsLeftOutWhenTheRecipeSaysSo) {
 
 // What minute zero does must not change what the run computes.
 TEST_P(TrainerOn, ARehearsalLeavesNoTrace) {
-  const ModelConfig config = small_config();
+  const ModelConfig config = grouped_config();
   const Dataset data = ragged(4, config.vocab);
   for (const int64_t micro_batch : {2, 4}) {
     const auto o = options_for(GetParam(), config, data, Precision::f32_true, Recompute::none,

@@ -15,6 +15,20 @@
 // What the tests of whole models share.
 namespace capstan::test {
 
+// A small model: odd sizes, and keys that two heads share.
+inline ModelConfig grouped_config() {
+  ModelConfig c;
+  c.vocab = 67;
+  c.hidden = 24;
+  c.intermediate = 37;
+  c.layers = 3;
+  c.heads = 4;
+  c.kv_heads = 2;
+  c.head_dim = 6;
+  c.init_std = 0.15;
+  return c;
+}
+
 // Puts f32 values into a contiguous tensor of the queue's device, rounded to its type.
 inline void put(Queue& q, const Tensor& to, const std::vector<float>& v) {
   if (to.dtype() == DType::f32) return q.upload(to, v.data());

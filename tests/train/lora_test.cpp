@@ -9,19 +9,6 @@
 namespace capstan::test {
 namespace {
 
-ModelConfig small_config() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 24;
-  c.intermediate = 37;
-  c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 6;
-  c.init_std = 0.15;
-  return c;
-}
-
 LoraOptions every_map(double dropout) {
   LoraOptions o{.r = 3, .alpha = 6, .dropout = dropout};
   o.query = o.key = o.value = o.projection = o.mlp = o.head = true;
@@ -99,7 +86,7 @@ TEST_P(Lora, RecomputationSeesTheSameMasksInEveryPrecision) {
     for (const LoraOptions& lora : choices(0.3, GetParam())) {
       std::optional<Pass> expected;
       for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
-        Engine e(GetParam(), small_config(), precision, policy, lora);
+        Engine e(GetParam(), grouped_config(), precision, policy, lora);
         initialize(e);
         const Pass found = train(e, key);
         if (!expected) expected = found;
@@ -109,7 +96,7 @@ TEST_P(Lora, RecomputationSeesTheSameMasksInEveryPrecision) {
 }
 
 TEST_P(Lora, MasksDependOnSeedStepAndMicroBatch) {
-  Engine e(GetParam(), small_config(), Precision::f32_true, Recompute::none, every_map(0.2));
+  Engine e(GetParam(), grouped_config(), Precision::f32_true, Recompute::none, every_map(0.2));
   initialize(e);
   const Pass first = train(e, StepKey{.seed = 1, .step = 2, .micro = 3});
   EXPECT_EQ(train(e, StepKey{.seed = 1, .step = 2, .micro = 3}), first);
@@ -120,7 +107,7 @@ TEST_P(Lora, MasksDependOnSeedStepAndMicroBatch) {
 // Over many masks the adapters' part keeps its mean; without a key of their own, evaluation and
 // decoding drop nothing.
 TEST_P(Lora, EvaluationDropsNothing) {
-  const ModelConfig config = small_config();
+  const ModelConfig config = grouped_config();
   Engine with(GetParam(), config, Precision::f32_true, Recompute::none, every_map(0.5));
   Engine without(GetParam(), config, Precision::f32_true, Recompute::none, every_map(0));
   PlainBatch b = some_batch(config.vocab);
@@ -139,10 +126,10 @@ TEST_P(Lora, EvaluationDropsNothing) {
 TEST_P(Lora, GradientsMatchFiniteDifferences) {
   const StepKey key{.seed = 4};
   for (const ModelConfig& config : [] {
-         ModelConfig qwen = small_config();
+         ModelConfig qwen = grouped_config();
          qwen.architecture = "Qwen3ForCausalLM";
          qwen.qk_norm = qwen.tied = true;
-         return std::vector<ModelConfig>{small_config(), qwen};
+         return std::vector<ModelConfig>{grouped_config(), qwen};
        }())
     for (const LoraOptions& lora : choices(0.3, GetParam())) {
       Engine e(GetParam(), config, Precision::f32_true, Recompute::selective, lora);
@@ -177,7 +164,7 @@ TEST_P(Lora, GradientsMatchFiniteDifferences) {
 // Folding in changes the weights by s B A alone, rounded once.
 TEST_P(Lora, MergingRoundsOnce) {
   for (const auto precision : {Precision::f32_true, Precision::bf16_mixed}) {
-    Engine e(GetParam(), small_config(), precision, Recompute::none, every_map(0));
+    Engine e(GetParam(), grouped_config(), precision, Recompute::none, every_map(0));
     initialize(e);
     const AdapterIndex at = e.params.spec().blocks[1].qkv_lora;
     const int qkv = e.params.spec().blocks[1].qkv;
@@ -252,7 +239,7 @@ TEST_P(Lora, ThePlanIsWhatIsAllocated) {
       for (const auto policy : {Recompute::none, Recompute::block})
         for (const auto gradients : {Gradients::kept, Gradients::in_step}) {
           const Planned p =
-              plan_and_run(GetParam(), small_config(), lora, precision, policy, gradients);
+              plan_and_run(GetParam(), grouped_config(), lora, precision, policy, gradients);
           EXPECT_EQ(p.allocated, p.plan.total_bytes);
           EXPECT_EQ(p.highest, p.plan.highest);
         }
@@ -260,7 +247,7 @@ TEST_P(Lora, ThePlanIsWhatIsAllocated) {
 
 // What a run needs by category, for a shape large enough that rounding up to 256 bytes is nothing.
 TEST(LoraCost, FrozenWeightsCostTwoBytesAndNothingElse) {
-  ModelConfig config = small_config();
+  ModelConfig config = grouped_config();
   config.hidden = 512;
   config.intermediate = 1376;
   config.heads = config.kv_heads = 8;
@@ -286,7 +273,7 @@ TEST(LoraCost, TheHeadAloneNeedsNoBackwardPassOfTheBlocks) {
   const auto cost = [&](const LoraOptions& lora) {
     Arena arena;
     Queue q(Device::sim, arena);
-    Parameters params(arena, make_spec(small_config(), Decay::all, lora), Precision::f32_true,
+    Parameters params(arena, make_spec(grouped_config(), Decay::all, lora), Precision::f32_true,
                       Gradients::kept);
     Transformer model(q, params, Recompute::none, 64);
     const Buffer loss = arena.make(Category::data, DType::f64, {1}, "loss");

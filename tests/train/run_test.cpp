@@ -14,6 +14,8 @@
 #include "recipe/recipe_input.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
+#include "support/variable.h"
+#include "train/calibration.h"
 
 namespace capstan {
 namespace {
@@ -102,6 +104,36 @@ TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   TrainingRun again(r, Task::pretrain, std::move(next));
   again.initialize();
   EXPECT_EQ(again.validate(), run.validate());
+}
+
+TEST(TrainingRun, SetsThePredictedStepBesideTheMeasuredOneWhereTheMachineWasMeasured) {
+  const Quiet quiet;
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", (folder / "cache").c_str());
+  Calibration c;
+  c.device = parse_accelerator("auto");
+  c.name = machine_name(c.device);
+  c.date = "2026-08-05";
+  c.seconds_per_call = 1e-3;
+  c.bytes_per_second = c.to_device_per_second = c.to_host_per_second = 1e9;
+  if (c.device == Device::cpu) c.to_device_per_second = c.to_host_per_second = 0;
+  for (const char* type : {"f32", "bf16"}) c.types[type].rates.fill(1e9);
+  for (const bool measured : {false, true}) {
+    if (measured) write_calibration(calibration_path(c.name), c);
+    Recipe r = small_recipe(folder);
+    r.out_dir = folder / (measured ? "with" : "without");
+    TrainingRun run(r, Task::pretrain, inputs(12, 3));
+    run.initialize();
+    run.rehearse();
+    run.train();
+    run.finish();
+    const RunSummary s = run.summary();
+    EXPECT_GT(s.step_seconds, 0);
+    EXPECT_EQ(s.predicted_seconds > 1e-3, measured) << s.predicted_seconds;
+    EXPECT_EQ(run.report().find("s predicted, ") != std::string::npos, measured) << run.report();
+    const std::string page = read_text(fs::path(r.out_dir) / "report.html");
+    EXPECT_EQ(page.find("by the calibration of ") != std::string::npos, measured);
+  }
 }
 
 // The weights' bytes and the losses of a run; `stops` are steps after which it is begun anew from

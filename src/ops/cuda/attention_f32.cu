@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kDim <= 64 ? 3 : 1)
 void f32_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   using namespace f32;
   const bool wide = packs(4, in.q, in.k, in.v, o);
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
     // Two or three blocks of 64 queries share a multiprocessor, or one of 128 has it.
     using S = std::conditional_t<kDim <= 96, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 8>>;
     constexpr int kBytes = S::bytes(1, 2);

@@ -200,25 +200,6 @@ __device__ inline float row_sum(float x) {
   return x;
 }
 
-template <class Kernel>
-void allow(Kernel kernel, int bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "take shared memory for attention");
-}
-
-// Calls body with the narrowest width that holds the heads' channels.
-template <class Body>
-void with_width(int64_t D, const Body& body) {
-  if (D <= 32)
-    body.template operator()<32>();
-  else if (D <= 64)
-    body.template operator()<64>();
-  else if (D <= 96)
-    body.template operator()<96>();
-  else
-    body.template operator()<128>();
-}
-
 }  // namespace capstan::cuda::f32
 
 namespace capstan::cuda {

@@ -156,7 +156,7 @@ void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Ten
                         const Tensor& delta, const AttentionInputs& in) {
   using namespace f32;
   const bool wide = packs(4, in.q, in.k, in.v, d_o, dq);
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
     using S = BackwardTiling<kDim>;
     constexpr int kBytes = S::bytes(2, 2);
     const dim3 grid(static_cast<unsigned>(in.q.dim(1)),
@@ -174,7 +174,7 @@ void f32_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor
                       const Tensor& lse, const Tensor& delta, const AttentionInputs& in) {
   using namespace f32;
   const bool wide = packs(4, in.q, in.k, in.v, d_o, dk, dv);
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
     using S = BackwardTiling<kDim>;
     constexpr int kBytes = S::bytes(2, 2);
     const dim3 grid(static_cast<unsigned>(blocks_for(in.k.dim(0), S::kRows)),

@@ -380,28 +380,11 @@ __global__ void __launch_bounds__(kThreads)
   store_rows<kDim>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f);
 }
 
-template <class Kernel>
-void allow(Kernel kernel, int bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "take shared memory for attention");
-}
-
-// Calls body with the narrowest width that holds the heads' channels.
-template <class Body>
-void with_width(int64_t D, const Body& body) {
-  if (D <= 32)
-    body.template operator()<32>();
-  else if (D <= 64)
-    body.template operator()<64>();
-  else
-    body.template operator()<128>();
-}
-
 void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
                   static_cast<unsigned>(in.q.dim(1)));
   const bool wide = packs(8, in.q, in.k, in.v);
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
     constexpr int kBytes = 5 * sizeof(Tile<kDim>);
     allow(attention_kernel<kDim>, kBytes);
     attention_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
@@ -416,7 +399,7 @@ void query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor&
   const bool wide = packs(8, in.q, in.k, in.v, d_o);
   const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
                   static_cast<unsigned>(in.q.dim(1)));
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
     constexpr int kBytes = 6 * sizeof(Tile<kDim>);
     allow(query_gradient_kernel<kDim>, kBytes);
     query_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
@@ -432,7 +415,7 @@ void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_
   const bool wide = packs(8, in.q, in.k, in.v, d_o);
   const dim3 grid(static_cast<unsigned>(blocks_for(in.k.dim(0), kTile)),
                   static_cast<unsigned>(in.k.dim(1)));
-  with_width(in.q.dim(2), [&]<int kDim>() {
+  with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
     constexpr int kBytes = 6 * sizeof(Tile<kDim>);
     allow(key_gradient_kernel<kDim>, kBytes);
     key_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(

@@ -71,11 +71,13 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   Softmax softmax[2];
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
     walk.advance(step);
+    settled(out);
     float scores[kColumns][4];
     begin_products();
     multiply_rows(scores, tiles[0], walk.keys(step));
     end_products();
     finish_products<0>();
+    settled(scores);
     if (rows.cuts(key)) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j)
@@ -92,6 +94,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     end_products();
   }
   finish_products<0>();
+  settled(out);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     softmax[r].sum = row_sum(softmax[r].sum);
@@ -109,7 +112,7 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   const bool wide = packs(8, o, in.q, in.k, in.v);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
     allow(attention_kernel<kDim>, kBytes);
     attention_kernel<kDim>

@@ -212,19 +212,4 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
 void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                         const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
 
-template <class Kernel>
-void allow(Kernel kernel, int bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "take shared memory for attention");
-}
-
-// Calls body with the narrowest width that holds the heads' channels.
-template <class Body>
-void with_panels(int64_t D, const Body& body) {
-  if (D <= 64)
-    body.template operator()<64>();
-  else
-    body.template operator()<128>();
-}
-
 }  // namespace capstan::cuda

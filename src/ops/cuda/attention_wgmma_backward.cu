@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     multiply_rows(d, tiles[1], walk.values(step));
     end_products();
     finish_products<1>();
+    settled(p);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -57,6 +58,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
           if (!rows.sees(i, key + column_of(j, i))) p[j][i] = 0;
     }
     finish_products<0>();
+    settled(d);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -66,9 +68,9 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     begin_products();
     multiply_columns<kDim>(sums, factors, walk.keys(step));
     end_products();
-    finish_products<0>();  // the compiler would move these sums before they are there
+    finish_products<0>();  // ptxas would serialize products whose sums go around the loop
+    settled(sums);
   }
-  finish_products<0>();
   store_rows<kDim>(dq, rows.begin, rows.end, h, s.D, wide, sums, s.scale, s.scale, tiles[0]);
 #endif
 }
@@ -185,6 +187,7 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     multiply_rows(d, values, gradients);
     end_products();
     finish_products<1>();
+    settled(p);
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
       const auto log_sum = *reinterpret_cast<const float2*>(&walk.log_sums[stage][column_of(j, 0)]);
@@ -207,6 +210,7 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     multiply_columns<kDim>(value_sums, factors, gradients);
     end_products();
     finish_products<1>();
+    settled(d);
     // Probabilities are read back from their factors: there are no registers to keep both.
 #pragma unroll
     for (int j = 0; j < kColumns; ++j) {
@@ -225,6 +229,8 @@ __global__ void __launch_bounds__(kGroups<kDim>* kGroup, 1)
     end_products();
   }
   finish_products<0>();
+  settled(key_sums);
+  settled(value_sums);
   finish_groups<0>();
 
   // A group's sums, thread by thread, in its own stages.
@@ -261,7 +267,7 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
   const bool wide = packs(8, dq, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kQueryTiles);
     allow(query_gradient_kernel<kDim>, kBytes);
     query_gradient_kernel<kDim>
@@ -278,7 +284,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
   const bool wide = packs(8, dk, dv, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
-  with_panels(s.D, [&]<int kDim>() {
+  with_width<64, 128>(s.D, [&]<int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups<kDim>);
     allow(key_gradient_kernel<kDim>, kBytes);
     key_gradient_kernel<kDim><<<static_cast<unsigned>(order.tiles * order.heads),

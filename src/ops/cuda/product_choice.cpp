@@ -174,7 +174,11 @@ std::optional<cublasLtMatmulAlgo_t> cached(Context& context, const Product& prod
   const ProductKey family = family_of(product.key());
   if (const ProductAlgorithm* found = cache->find(family))
     return std::bit_cast<cublasLtMatmulAlgo_t>(*found);
-  if (recording(context.stream()) || !cache->writable()) return std::nullopt;
+  if (!cache->writable()) return std::nullopt;
+  // What is chosen here would not be what the next run reads.
+  require(!recording(context.stream()), Fault::bug,
+          "a product of {} is met for the first time while a graph is recorded",
+          product.result().shape());
   const auto begin = std::chrono::steady_clock::now();
   const auto winner = std::bit_cast<ProductAlgorithm>(measured(context, product, workspace));
   // Computed with only once it is on disk: the next run finds it there, or this one does without.

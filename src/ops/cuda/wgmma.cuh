@@ -89,6 +89,17 @@ __device__ void finish_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLater) : "memory");
 }
 
+// After the wait for the products that made d, and before it is used: the compiler does not know
+// that the wait is for these registers.
+template <int kFragments>
+__device__ void settled(float (&d)[kFragments][4]) {
+#pragma unroll
+  for (auto& fragment : d)
+    asm volatile(""
+                 : "+f"(fragment[0]), "+f"(fragment[1]), "+f"(fragment[2]),
+                   "+f"(fragment[3])::"memory");
+}
+
 #define CAPSTAN_FRAGMENT(d, j) "+f"(d[j][0]), "+f"(d[j][1]), "+f"(d[j][2]), "+f"(d[j][3])
 #define CAPSTAN_FRAGMENTS_8(d, j)                                                         \
   CAPSTAN_FRAGMENT(d, j), CAPSTAN_FRAGMENT(d, j + 1), CAPSTAN_FRAGMENT(d, j + 2),         \

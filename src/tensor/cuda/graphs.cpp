@@ -23,6 +23,9 @@ GraphUse Graphs::begin(cudaStream_t stream, const Key& key) {
     check(cudaGraphLaunch(it->second.graph, stream), "launch a graph");
     return GraphUse::replayed;
   }
+  // Where more keys come again and again than graphs are kept, those that are there stay.
+  if (graphs_ == kMost && clock_ - oldest()->second.used < int64_t{4 * kMost})
+    return GraphUse::none;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
   return GraphUse::recording;
 }
@@ -31,7 +34,8 @@ void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
   cudaGraph_t recorded = nullptr;
   const cudaError_t status = cudaStreamEndCapture(stream, &recorded);
   if (!complete) {
-    // What went wrong while it was recorded is told by whoever saw it.
+    // What went wrong while it was recorded is told by whoever saw it, and not again.
+    cudaGetLastError();
     if (recorded != nullptr) cudaGraphDestroy(recorded);
     return;
   }
@@ -48,15 +52,20 @@ void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
 
 void Graphs::make_room() {
   if (graphs_ < kMost) return;
-  auto oldest = entries_.end();
+  const auto last = oldest();
+  // It may still be running; the driver keeps it for as long.
+  check(cudaGraphExecDestroy(last->second.graph), "forget a graph");
+  entries_.erase(last);
+  --graphs_;
+}
+
+Graphs::Entries::iterator Graphs::oldest() {
+  auto found = entries_.end();
   for (auto it = entries_.begin(); it != entries_.end(); ++it)
     if (it->second.graph != nullptr &&
-        (oldest == entries_.end() || it->second.used < oldest->second.used))
-      oldest = it;
-  // It may still be running; the driver keeps it for as long.
-  check(cudaGraphExecDestroy(oldest->second.graph), "forget a graph");
-  entries_.erase(oldest);
-  --graphs_;
+        (found == entries_.end() || it->second.used < found->second.used))
+      found = it;
+  return found;
 }
 
 GraphUse begin_graph(Context& context, const Graphs::Key& key) {

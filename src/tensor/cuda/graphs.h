@@ -31,9 +31,11 @@ class Graphs {
     cudaGraphExec_t graph = nullptr;  // null: seen once
     int64_t used = 0;
   };
+  using Entries = std::map<Key, Entry>;
   void make_room();  // for one more graph
+  Entries::iterator oldest();
 
-  std::map<Key, Entry> entries_;
+  Entries entries_;
   size_t graphs_ = 0;
   int64_t clock_ = 0;
 };

@@ -1,0 +1,104 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files.h"
+#include "base/log.h"
+#include "cli/app.h"
+#include "train/machine_bench.h"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A line that is redrawn where somebody watches.
+void show_progress(std::string_view what, int64_t number, int64_t of) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  fmt::print(stderr, "\r\x1b[K{:>3.0f}%  {}",
+             100.0 * static_cast<double>(number) / static_cast<double>(of), what);
+  std::fflush(stderr);
+}
+
+void end_progress() {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K");
+}
+
+const char* name_of(BenchRow::Unit unit) {
+  switch (unit) {
+    case BenchRow::Unit::flops: return "flops_per_second";
+    case BenchRow::Unit::bytes: return "bytes_per_second";
+    case BenchRow::Unit::seconds: return "seconds";
+  }
+  return "?";
+}
+
+void print_json(const BenchResult& result, const fs::path& file) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const BenchRow& row : result.rows) {
+    nlohmann::ordered_json r = {
+        {"what", row.what}, {"type", row.type}, {name_of(row.unit), row.value}};
+    if (const auto share = share_of_peak(row, result)) r["of_peak"] = *share;
+    rows.push_back(r);
+  }
+  const nlohmann::ordered_json out = {
+      {"file", file.string()},
+      {"peak", known_peak(result.calibration.name) ? "maker" : "measured"},
+      {"rows", rows},
+      {"calibration", nlohmann::ordered_json::parse(calibration_json(result.calibration))}};
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+// How the known steps compare with the sum of their ops: what predictions are corrected by.
+void print_steps(const Calibration& c) {
+  bool odd = false;
+  for (const auto& [type, rates] : c.types) {
+    if (rates.step_seconds == 0) continue;
+    const double ratio = rates.step_seconds / rates.step_predicted;
+    odd = odd || ratio < 0.8 || ratio > 1.25;
+    fmt::print("  the step in {} took {:.2f} times the sum of its ops\n", type, ratio);
+  }
+  if (odd)
+    fmt::print(
+        "  these should be near 1: something else may have used the machine meanwhile; measure "
+        "again when it is quiet\n");
+}
+
+}  // namespace
+
+int bench(const Arguments& arguments) {
+  CLI::App app(
+      "Measures this machine: matrix products, memory, attention, the ops between, and a training "
+      "step. What it finds is kept as a calibration, with which 'capstan plan' predicts the time "
+      "of a run. Takes up to a minute.",
+      "capstan bench");
+  std::string accelerator = "auto", out;
+  bool quick = false, json = false;
+  add_accelerator(app, accelerator);
+  app.add_option("--out", out,
+                 "the calibration's file; else one of the user's cache, where plan looks for it");
+  app.add_flag("--quick", quick, "a quarter of the time, and less exact");
+  app.add_flag("--json", json, "print JSON");
+  if (!parse(app, arguments)) return 0;
+  const Device device = parse_accelerator(accelerator);
+  require_present(device);
+  const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);
+  require(!file.empty(), Fault::usage,
+          "bench: neither CAPSTAN_CACHE nor HOME is set; say where to write, as --out FILE");
+  require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
+  end_progress();
+  write_calibration(file, result.calibration);
+  if (json) {
+    print_json(result, file);
+    return 0;
+  }
+  fmt::print("{}", bench_table(result));
+  print_steps(result.calibration);
+  fmt::print("\n  the calibration is {}; 'capstan plan' uses it{}\n", file.string(),
+             out.empty() ? "" : " with --calibration");
+  return 0;
+}
+
+}  // namespace capstan::cli

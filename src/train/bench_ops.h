@@ -1,0 +1,33 @@
+#pragma once
+
+#include "train/machine_bench.h"
+#include "train/op_timer.h"
+
+// The ops that `capstan bench` times.
+namespace capstan {
+
+// A type of numbers: products of f32 may be rounded to TF32.
+struct NumberType {
+  const char* name;
+  DType type;
+  bool tf32;
+};
+// That a step is trained in.
+Precision precision_of(const NumberType& type);
+
+// [tokens, inputs] times [outputs, inputs] transposed; and both gradients of it.
+OpSetup product(DType type, int64_t tokens, int64_t outputs, int64_t inputs);
+OpSetup product_backward(DType type, int64_t tokens, int64_t outputs, int64_t inputs);
+OpSetup head(DType type, const BenchSizes& sizes);  // forward and backward
+OpSetup attend(DType type, const BenchSizes& sizes);
+OpSetup attend_backward(DType type, const BenchSizes& sizes);
+OpSetup between_products(DType type, const BenchSizes& sizes);  // norms, swiglu, rope
+OpSetup update(const NumberType& type, const BenchSizes& sizes);
+
+inline constexpr int kTinyOps = 1000;
+OpSetup tiny_ops();  // so many in a row
+
+enum class Way { within, to_device, to_host };
+OpSetup copying(int64_t bytes, Way way);
+
+}  // namespace capstan

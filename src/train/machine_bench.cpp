@@ -1,0 +1,232 @@
+#include "train/machine_bench.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "base/rng.h"
+#include "train/bench_ops.h"
+#include "train/fit.h"
+#include "train/predict.h"
+
+namespace capstan {
+namespace {
+
+using Unit = BenchRow::Unit;
+
+std::vector<NumberType> types_on(Device device) {
+  if (device == Device::cuda)
+    return {{"f32", DType::f32, false}, {"tf32", DType::f32, true}, {"bf16", DType::bf16, false}};
+  return {{"f32", DType::f32, false}, {"bf16", DType::bf16, false}};
+}
+
+// ---- the step ------------------------------------------------------------------------------
+
+struct StepTimes {
+  double measured = 0, predicted = 0;  // 0: it does not fit
+};
+
+Dataset random_documents(const BenchSizes& s) {
+  Dataset data;
+  const Rng rng({.seed = 1});
+  uint64_t draw = 0;
+  for (int64_t d = 0; d < s.step_documents; ++d) {
+    std::vector<int32_t> tokens(static_cast<size_t>(s.step_length) + 1);
+    for (auto& t : tokens)
+      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(s.model.vocab)));
+    data.add(tokens, 0);
+  }
+  return data;
+}
+
+StepTimes time_step(const NumberType& type, const BenchSizes& s, const Calibration& calibration) {
+  const Dataset samples = random_documents(s);
+  const BatchOptions batches{.max_seq_length = s.step_length, .vocab = s.model.vocab};
+  TrainOptions o;
+  o.device = calibration.device;
+  o.model = s.model;
+  o.precision = precision_of(type);
+  o.tf32 = type.tf32;
+  o.limits = limits_of(samples, s.step_documents, batches);
+  o.single_micro_batch = true;
+  o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
+  const RunPlan plan = Trainer::plan(o);
+  if (!fits(plan, room_for(o.device))) return {};
+  std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
+  std::iota(ids.begin(), ids.end(), 0);
+  MicroBatches data(samples, s.step_documents, batches);
+  StepTimes times;
+  times.predicted = estimate_step(o, cost_model(calibration, o), data, ids).seconds;
+  Arena arena(plan.device, o.device), host(plan.host, Arena::Pinned{});
+  Queue q(o.device, arena, host);
+  Trainer trainer(q, o);
+  trainer.params().initialize(q, 1);
+  int64_t step = 0;
+  times.measured = median_seconds(s.seconds, [&] {
+    data.start(ids);
+    trainer.step(data, step++);
+    q.synchronize();
+  });
+  return times;
+}
+
+// ---- all of it -----------------------------------------------------------------------------
+
+class Bench {
+ public:
+  Bench(Device device, const BenchSizes& sizes, const BenchProgress& begin)
+      : device_(device), s_(sizes), begin_(begin), types_(types_on(device)) {
+    result_.calibration.name = machine_name(device);
+    result_.calibration.device = device;
+    result_.calibration.date = fmt::format(
+        "{:%Y-%m-%d}",
+        fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
+    count_ =
+        2 + (device == Device::cuda ? 2 : 0) + std::ssize(types_) * (9 + std::ssize(s_.squares));
+  }
+
+  BenchResult run() {
+    measure_memory();
+    for (const NumberType& type : types_) measure_ops(type);
+    for (const NumberType& type : types_) measure_step(type);
+    return std::move(result_);
+  }
+
+ private:
+  void begin(const std::string& what, const char* type) {
+    if (begin_) begin_(*type == 0 ? what : fmt::format("{}, {}", what, type), number_, count_);
+    ++number_;
+  }
+  OpTime time(const std::string& what, const NumberType& type, Unit unit, const OpSetup& setup) {
+    begin(what, type.name);
+    const OpTime t = time_ops(device_, type.tf32, s_.seconds, setup);
+    result_.rows.push_back(
+        {what, type.name, unit, unit == Unit::flops ? t.flops_per_second() : t.bytes_per_second()});
+    return t;
+  }
+
+  void measure_memory() {
+    const NumberType none{"", DType::f32, false};
+    Calibration& c = result_.calibration;
+    begin("one call of a tiny op", "");
+    c.seconds_per_call = time_ops(device_, false, s_.seconds, tiny_ops()).seconds / kTinyOps;
+    result_.rows.push_back({"one call of a tiny op", "", Unit::seconds, c.seconds_per_call});
+    c.bytes_per_second =
+        time("copy, read and written", none, Unit::bytes, copying(s_.copied, Way::within))
+            .bytes_per_second();
+    if (device_ != Device::cuda) return;
+    // Each byte crosses the bus once; the account counts it on both sides.
+    const auto across = [&](const std::string& what, Way way) {
+      const double rate =
+          time(what, none, Unit::bytes, copying(s_.copied, way)).bytes_per_second() / 2;
+      return result_.rows.back().value = rate;
+    };
+    c.to_device_per_second = across("host to device, pinned", Way::to_device);
+    c.to_host_per_second = across("device to host, pinned", Way::to_host);
+  }
+
+  void measure_ops(const NumberType& t) {
+    TypeRates& rates = result_.calibration.types[t.name];
+    for (const int64_t n : s_.squares)
+      time(fmt::format("product {0} x {0} x {0}", n), t, Unit::flops, product(t.type, n, n, n));
+    const int64_t outputs = 2 * s_.inner;
+    time(fmt::format("product of {} tokens", s_.few), t, Unit::flops,
+         product(t.type, s_.few, outputs, s_.hidden));
+    const OpTime forward =
+        time("gate and up", t, Unit::flops, product(t.type, s_.tokens, outputs, s_.hidden));
+    const OpTime backward = time("gate and up, backward", t, Unit::flops,
+                                 product_backward(t.type, s_.tokens, outputs, s_.hidden));
+    rates.of(OpKind::product) =
+        (forward.cost.flops + backward.cost.flops) / (forward.seconds + backward.seconds);
+    rates.of(OpKind::head) =
+        time("output head with loss", t, Unit::flops, head(t.type, s_)).flops_per_second();
+    rates.of(OpKind::attention) =
+        time("attention", t, Unit::flops, attend(t.type, s_)).flops_per_second();
+    rates.of(OpKind::attention_backward) =
+        time("attention, backward", t, Unit::flops, attend_backward(t.type, s_)).flops_per_second();
+    rates.of(OpKind::elementwise) =
+        time("rmsnorm, swiglu, rope", t, Unit::bytes, between_products(t.type, s_))
+            .bytes_per_second();
+    rates.of(OpKind::optimizer) = time("AdamW", t, Unit::bytes, update(t, s_)).bytes_per_second();
+  }
+
+  void measure_step(const NumberType& t) {
+    const std::string what =
+        fmt::format("training step, {} x {} tokens", s_.step_documents, s_.step_length);
+    begin(what, t.name);
+    const StepTimes times = time_step(t, s_, result_.calibration);
+    if (times.measured == 0) return;
+    TypeRates& rates = result_.calibration.types[t.name];
+    rates.step_seconds = times.measured;
+    rates.step_predicted = times.predicted;
+    result_.rows.push_back({what, t.name, Unit::seconds, times.measured});
+  }
+
+  Device device_;
+  const BenchSizes& s_;
+  const BenchProgress& begin_;
+  std::vector<NumberType> types_;
+  int64_t number_ = 0, count_ = 0;
+  BenchResult result_;
+};
+
+ModelConfig model_of(int64_t hidden, int64_t inner, int64_t layers, int64_t heads, int64_t kv_heads,
+                     int64_t vocab) {
+  ModelConfig c;
+  c.hidden = hidden;
+  c.intermediate = inner;
+  c.layers = layers;
+  c.heads = heads;
+  c.kv_heads = kv_heads;
+  c.head_dim = hidden / heads;
+  c.vocab = vocab;
+  return c;
+}
+
+BenchSizes gpu_sizes() {
+  BenchSizes s;
+  s.squares = {4096, 8192};
+  s.tokens = 4096, s.hidden = 2048, s.inner = 5632;
+  s.head_tokens = 4096, s.vocab = 32000;
+  s.documents = 2, s.length = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 64;
+  s.copied = int64_t{512} << 20;
+  s.model = model_of(2048, 5632, 4, 32, 4, 32000);
+  s.step_documents = 2, s.step_length = 2048;
+  s.seconds = 0.2;
+  return s;
+}
+
+BenchSizes cpu_sizes() {
+  BenchSizes s;
+  s.squares = {1024};
+  s.tokens = 512, s.hidden = 768, s.inner = 2048;
+  s.head_tokens = 128, s.vocab = 32000;
+  s.documents = 4, s.length = 256, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
+  s.copied = int64_t{128} << 20;
+  s.model = model_of(512, 1408, 4, 8, 8, 8192);
+  s.step_documents = 2, s.step_length = 256;
+  s.seconds = 1.2;
+  return s;
+}
+
+}  // namespace
+
+BenchSizes bench_sizes(Device device, bool quick) {
+  BenchSizes s = device == Device::cuda ? gpu_sizes() : cpu_sizes();
+  if (!quick) return s;
+  s.seconds /= 8;
+  s.squares.resize(1);
+  if (device == Device::cuda) return s;
+  s.tokens /= 2, s.head_tokens /= 2, s.documents /= 2;
+  s.copied /= 4;
+  s.step_documents = 1;
+  return s;
+}
+
+BenchResult bench_machine(Device device, const BenchSizes& sizes, const BenchProgress& begin) {
+  return Bench(device, sizes, begin).run();
+}
+
+}  // namespace capstan
