@@ -13,7 +13,8 @@ namespace capstan {
 // A factor with a NaN or an infinity is NaN as a whole, and so are the products with it.
 //
 // The result is Σ code_a code_b / (scale_a scale_b), rounded once to its type. On cuda tensor cores
-// add blocks of products with about 13 binary digits before the sums go into f32.
+// add with about 13 binary digits: for y all of its terms, for dx and dw some of them at a time,
+// whose sums are added in f32.
 //
 // Where O or I is no multiple of 16, which such products need on cuda, the products are those of
 // ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are contiguous; x and dy

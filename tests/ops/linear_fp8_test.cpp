@@ -153,6 +153,26 @@ TEST_P(LinearFp8, GradientsMatchF64OfRoundedFactors) {
       }
 }
 
+// Sums of thousands of terms: those of gradients go into f32 on the way, those of a forward pass
+// stay in tensor cores, with an error that grows.
+TEST_P(LinearFp8, LongSumsStayNear) {
+  const bool cuda = GetParam() == Device::cuda;
+  const int64_t few = 32, many = 4096;
+  const Buffer x = random(DType::bf16, {few, many}), w = random(DType::bf16, {few, many});
+  const Buffer y = empty(DType::f32, {few, few});
+  forward(y, x, w, {});
+  const Values x8 = quantized(Fp8::e4m3, values(x)), w8 = quantized(Fp8::e4m3, values(w));
+  EXPECT_LT(error(values(y), product(few, few, many, x8, false, w8, true)),
+            cuda ? 0x1p-5 : tolerance(DType::f32, many));
+
+  const Buffer tall_x = random(DType::bf16, {many, few}), dy = random(DType::bf16, {many, few});
+  const Buffer small_w = random(DType::bf16, {few, few}), dw = empty(DType::f32, {few, few});
+  backward({}, dw, {}, dy, tall_x, small_w, Write::replace);
+  EXPECT_LT(error(values(dw), product(few, few, many, quantized(Fp8::e5m2, values(dy)), true,
+                                      quantized(Fp8::e4m3, values(tall_x)), false)),
+            cuda ? 0x1p-7 : tolerance(DType::f32, many));
+}
+
 // 0, ±1 and ±1.75, of which 1.75 comes up: then every scale is a power of two, every factor is
 // exact, and sums need so few digits that all devices give the same bits.
 Values exact_values(int64_t n, int64_t seed) {

@@ -11,19 +11,25 @@ constexpr int kThreads = 256;
 
 // ---- the largest magnitude -----------------------------------------------------------------
 
-// Rows of `width` values, N at a time. A magnitude's bits grow with it, and NaN's are the largest.
-template <int N, class T>
+// Rows of `width` values, N at a time; all in one row where they are dense. A magnitude's bits grow
+// with it, and NaN's are the largest.
+template <int N, bool kDense, class T>
 __global__ void __launch_bounds__(kThreads)
     amax_kernel(uint32_t* amax, const T* m, int64_t stride, int64_t rows, int64_t width) {
-  const int64_t per_row = width / N, step = gridDim.x * int64_t{kThreads};
+  constexpr int kAtOnce = 4;
+  const int64_t per_row = width / N, count = rows * per_row, step = gridDim.x * int64_t{kThreads};
   uint32_t top = 0;
-#pragma unroll 4
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < rows * per_row; i += step) {
-    const int64_t row = rows == 1 ? 0 : i / per_row;
-    float v[N];
-    load(v, m + row * stride + (i - row * per_row) * N);
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += kAtOnce * step) {
+    float v[kAtOnce][N] = {};
 #pragma unroll
-    for (int k = 0; k < N; ++k) top = max(top, __float_as_uint(v[k]) & 0x7fffffffu);
+    for (int u = 0; u < kAtOnce; ++u) {
+      const int64_t at = i + u * step, row = kDense ? 0 : at / per_row;
+      if (at < count) load(v[u], m + row * stride + (at - row * per_row) * N);
+    }
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u)
+#pragma unroll
+      for (int k = 0; k < N; ++k) top = max(top, __float_as_uint(v[u][k]) & 0x7fffffffu);
   }
 #pragma unroll
   for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -41,7 +47,8 @@ template <class T>
 void amax_of(Queue& q, float* amax, const Tensor& m) {
   const bool dense = m.contiguous(), wide = packs(8, m);
   const int64_t rows = dense ? 1 : m.dim(0), width = dense ? m.numel() : m.dim(1);
-  const auto kernel = wide ? amax_kernel<8, T> : amax_kernel<1, T>;
+  const auto kernel = dense ? (wide ? amax_kernel<8, true, T> : amax_kernel<1, true, T>)
+                            : (wide ? amax_kernel<8, false, T> : amax_kernel<1, false, T>);
   // As many blocks as run at once: each of them ends with an atomic on the same word.
   const auto most = static_cast<unsigned>(q.cuda().multiprocessors() * (2048 / kThreads));
   const unsigned blocks = std::min(grid_for(m.numel() / (wide ? 8 : 1), kThreads), most);
@@ -99,22 +106,27 @@ template <Fp8 kFormat, bool kWide, class T>
 __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
   // Four rows to a word, and one word more so that neither side meets itself in a bank.
   __shared__ uint32_t tile[kTileColumns][kQuads + 1];
-  const float scale = fp8_scale(kFormat, *c.amax);
-  if (blockIdx.x == 0 && threadIdx.x == 0) *c.inverse = 1.0f / scale;
-  const int64_t across = (c.columns + kTileColumns - 1) / kTileColumns;
-  const int64_t row0 = blockIdx.x / across * kTileRows,
-                column0 = blockIdx.x % across * kTileColumns;
+  const auto across = static_cast<unsigned>((c.columns + kTileColumns - 1) / kTileColumns);
+  const int64_t row0 = int64_t{blockIdx.x / across} * kTileRows,
+                column0 = int64_t{blockIdx.x % across} * kTileColumns;
 
   const int group = static_cast<int>(threadIdx.x) % kGroups;
   const int quad = static_cast<int>(threadIdx.x) / kGroups;
   const int64_t row = row0 + 4 * quad, column = column0 + 8 * group;
+  const auto inside = [&](int r) { return column < c.columns && row + r < c.rows; };
+  // All loads before the first store, which they could not pass.
+  float v[4][8] = {};
+#pragma unroll
+  for (int r = 0; r < 4; ++r)
+    if (inside(r))
+      load_eight<kWide>(v[r], static_cast<const T*>(c.from) + (row + r) * c.from_stride + column);
+  const float scale = fp8_scale(kFormat, *c.amax);
+  if (blockIdx.x == 0 && threadIdx.x == 0) *c.inverse = 1.0f / scale;
   uint2 codes[4] = {};
 #pragma unroll
   for (int r = 0; r < 4; ++r) {
-    if (column >= c.columns || row + r >= c.rows) continue;
-    float v[8];
-    load_eight<kWide>(v, static_cast<const T*>(c.from) + (row + r) * c.from_stride + column);
-    codes[r] = make_uint2(four_codes<kFormat>(v, scale), four_codes<kFormat>(v + 4, scale));
+    if (!inside(r)) continue;
+    codes[r] = make_uint2(four_codes<kFormat>(v[r], scale), four_codes<kFormat>(v[r] + 4, scale));
     if (c.plain != nullptr)
       *reinterpret_cast<uint2*>(c.plain + (row + r) * c.columns + column) = codes[r];
   }

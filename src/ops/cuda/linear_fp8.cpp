@@ -12,7 +12,6 @@ class Room {
  public:
   Room(Queue& q, const Tensor& scratch)
       : workspace_(static_cast<std::byte*>(scratch.raw())),
-        scales_(reinterpret_cast<float*>(workspace_ + kGemmWorkspace)),
         rest_(workspace_ + kGemmWorkspace + kFp8Scales) {
     require(q.cuda().fp8(), Fault::device,
             "precision: fp8-mixed needs a GPU with matrix products in FP8 (compute capability 8.9 "
@@ -20,7 +19,9 @@ class Room {
   }
 
   std::byte* workspace() const { return workspace_; }
-  float* scale(int i) const { return scales_ + i; }
+  float* scale(int i) const {
+    return reinterpret_cast<float*>(workspace_ + kGemmWorkspace + i * kFp8Scale);
+  }
   Tensor codes(int64_t rows, int64_t cols) {
     const Tensor t(rest_, DType::u8, {rows, cols});
     rest_ += aligned_to_buffers(t.nbytes());
@@ -35,7 +36,6 @@ class Room {
 
  private:
   std::byte* workspace_;
-  float* scales_;
   std::byte* rest_;
 };
 

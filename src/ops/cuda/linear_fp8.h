@@ -21,7 +21,8 @@ inline int64_t turned_stride(int64_t rows) {
   return static_cast<int64_t>((n + step - 1) / step * step);
 }
 
-inline constexpr int64_t kFp8Scales = 256;  // bytes: the scales of an op
+// Bytes: the scales of an op, each in a place that is aligned for any way to read it.
+inline constexpr int64_t kFp8Scale = 64, kFp8Scales = 4 * kFp8Scale;
 
 // cuBLASLt's workspace, the scales, and the factors in 8 bits, each once in every form that is
 // needed.

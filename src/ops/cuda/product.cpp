@@ -78,6 +78,8 @@ Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor
     set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.raw());
   }
   if (a.format) {
+    const bool fast = *a.format == Fp8::e4m3 && *b.format == Fp8::e4m3;
+    set(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(fast));
     set(product_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b.inverse_scale);
     set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a.inverse_scale);
   }
