@@ -14,6 +14,7 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
+#include "ops/linear_fp8.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
 #include "ops/swiglu.h"
@@ -32,6 +33,11 @@ class Operands {
   Tensor random(DType type, const Shape& shape) {
     const Tensor t = make(type, shape);
     fill_normal(q_, t, 1, {.seed = buffers_.size()});
+    return t;
+  }
+  Tensor filled(const Shape& shape, float value) {
+    const Tensor t = make(DType::f32, shape);
+    fill(q_, t, value);
     return t;
   }
   Tensor of(const std::vector<int32_t>& values) {
@@ -187,6 +193,44 @@ Call attend_backward(Operands& o, DType type) {
   };
 }
 
+// The widest map of a block.
+struct MapOperands {
+  Tensor x, w, y, dx, dw, amax;
+
+  MapOperands(Operands& o, DType type)
+      : x(o.random(type, {kTokens, kHidden})),
+        w(o.random(type, {2 * kInner, kHidden})),
+        y(o.random(type, {kTokens, 2 * kInner})),
+        dx(o.random(type, {kTokens, kHidden})),
+        dw(o.make(DType::f32, {2 * kInner, kHidden})),
+        amax(o.filled({2}, 6)) {}  // about that, among millions of normal numbers
+};
+
+Call map(Operands& o, DType type) {
+  const MapOperands m(o, type);
+  return [=](Queue& q) { linear(q, m.y, m.x, m.w, {}); };
+}
+
+Call map_backward(Operands& o, DType type) {
+  const MapOperands m(o, type);
+  return [=](Queue& q) {
+    linear_backward_weight(q, m.dw, {}, m.y, m.x, Write::replace);
+    linear_backward_data(q, m.dx, m.y, m.w);
+  };
+}
+
+Call map_fp8(Operands& o, DType type) {
+  const MapOperands m(o, type);
+  return [=](Queue& q) { linear_fp8(q, m.y, m.x, m.w, {}, m.amax); };
+}
+
+Call map_fp8_backward(Operands& o, DType type) {
+  const MapOperands m(o, type);
+  return [=](Queue& q) {
+    linear_fp8_backward(q, m.dx, m.dw, {}, m.y, m.x, m.w, m.amax, Write::replace);
+  };
+}
+
 struct Case {
   std::string_view name;
   Prepare prepare;
@@ -203,6 +247,10 @@ const std::vector<Case> kCases = {
     {"attention", attend},
     {"attention_backward", attend_backward},
     {"head_loss_backward", head_backward},
+    {"linear", map},
+    {"linear_backward", map_backward},
+    {"linear_fp8", map_fp8},
+    {"linear_fp8_backward", map_fp8_backward},
 };
 
 int run(std::string_view wanted) {

@@ -175,17 +175,21 @@ std::string three_digits(double n) {
   return digits;
 }
 
-std::string no_time_line(Device device) {
+std::string no_time_line(const TrainOptions& o) {
+  const Device device = o.device;
   const char* way = "'capstan bench' measures this machine";
   if (device == Device::cpu && cuda_present())
     way = "'capstan bench --accelerator cpu' measures this machine";
   if (device == Device::cuda && !cuda_present())
     way = "run 'capstan bench --out FILE' there, and give --calibration FILE here";
+  if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
+      !multiplies_fp8(device))
+    way = "products in FP8 are measured only where the device has them";
   return fmt::format("  how long a step takes is not known: {}\n", way);
 }
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (!time) return no_time_line(p.options.device);
+  if (!time) return no_time_line(p.options);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), by the calibration of {} of {}\n",
                   about(time->step.seconds), three_digits(time->step.tokens_per_second()),

@@ -124,7 +124,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                            const LayerCache* cache) const {
   const int64_t T = a.x_Th->dim(0);
   a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
-  a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout);
+  a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout, amax(a, Map::qkv));
   if (c_.qk_norm) qk_norm_forward(q, a);
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::forward);
 
@@ -143,7 +143,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
   }
 
   const Buffer delta = make(q, T, c_.hidden, "attention delta");
-  a.o_lora_TR = o_.forward(q, delta, a.attn_TW, a.dropout);
+  a.o_lora_TR = o_.forward(q, delta, a.attn_TW, a.dropout, amax(a, Map::o));
   a.mid_Th = make(q, T, c_.hidden, "block middle");
   a.norm2_Th = make(q, T, c_.hidden, "middle norm");
   a.rstd2_T = make_f32(q, {T}, "middle norm scale");
@@ -154,10 +154,15 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
 void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
   const int64_t T = a.mid_Th->dim(0);
   a.gate_up_TF = make(q, T, 2 * c_.intermediate, "gate and up");
-  a.gate_up_lora_TR = gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout);
+  a.gate_up_lora_TR =
+      gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout, amax(a, Map::gate_up));
   a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
   swiglu(q, a.inner_TF, a.gate_up_TF);
-  if (delta) a.down_lora_TR = down_.forward(q, delta, a.inner_TF, a.dropout);
+  if (delta) a.down_lora_TR = down_.forward(q, delta, a.inner_TF, a.dropout, amax(a, Map::down));
+}
+
+Tensor Block::amax(const BlockActivations& a, Map map) {
+  return a.amax_42 ? a.amax_42->rows(static_cast<int64_t>(map), 1).reshape({2}) : Tensor();
 }
 
 void Block::drop(BlockActivations& a, Recompute policy) const {
@@ -188,7 +193,7 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
   down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF, a.down_lora_TR,
-                 a.dropout);
+                 a.dropout, amax(a, Map::down));
   a.down_lora_TR.release();
   if (!reach_.gate_up) return;
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
@@ -200,7 +205,7 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
       rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
   }
   gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th,
-                    a.gate_up_lora_TR, a.dropout);
+                    a.gate_up_lora_TR, a.dropout, amax(a, Map::gate_up));
   for (Buffer* b : {&a.gate_up_TF, &a.gate_up_lora_TR}) b->release();
   if (!reach_.middle) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
@@ -223,7 +228,7 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
   {
     Buffer d_attn;
     if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
-    o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout);
+    o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
     a.o_lora_TR.release();
     if (!reach_.qkv) return;
     // Gradients of q, k and v take their places.
@@ -242,7 +247,7 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
       a.norm1_Th = make(q, T, c_.hidden, "input norm");
   }
   qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), a.qkv_TW, a.norm1_Th, a.qkv_lora_TR,
-                a.dropout);
+                a.dropout, amax(a, Map::qkv));
   for (Buffer* b : {&a.qkv_TW, &a.qkv_lora_TR}) b->release();
   if (!reach_.input) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,

@@ -38,6 +38,7 @@ struct BlockActivations {
   Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
   Buffer qkv_lora_TR, o_lora_TR, gate_up_lora_TR, down_lora_TR;  // the adapters' `inner`
   std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
+  Buffer amax_42;  // where the linear maps multiply in FP8: for each of them, kept by every policy
 
   void drop(Recompute policy);  // what the policy does not keep for the backward pass
 };
@@ -80,6 +81,8 @@ class Block {
   QkNorm qk_norm(const BlockActivations& a) const;
   void qk_norm_forward(Queue& q, BlockActivations& a) const;
   void qk_norm_backward(Queue& q, BlockActivations& a) const;
+  enum class Map : uint8_t { qkv, o, gate_up, down };
+  static Tensor amax(const BlockActivations& a, Map map);  // absent where none is in FP8
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
   Buffer make_f32(Queue& q, const Shape& shape, const char* name) const;
 

@@ -1,10 +1,16 @@
 #include "model/linear_map.h"
 
+#include "ops/linear_fp8.h"
 #include "ops/quantize.h"
 
 namespace capstan {
 
-Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const {
+Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
+                          Tensor amax) const {
+  if (amax) {
+    linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_), amax);
+    return {};
+  }
   if (const QuantizedMatrix* w = params_.quantized(weight_))
     linear(q, y, x, *w, params_.weight(bias_));
   else
@@ -16,7 +22,10 @@ Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<Step
 }
 
 void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
-                         const std::optional<StepKey>& key) const {
+                         const std::optional<StepKey>& key, Tensor amax) const {
+  if (amax)
+    return linear_fp8_backward(q, dx, params_.grad(weight_), params_.grad(bias_), dy, x,
+                               params_.weight(weight_), amax, params_.write_grad(weight_));
   if (params_.spec().trainable(weight_))
     linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
                            params_.write_grad(weight_));

@@ -15,13 +15,16 @@ class LinearMap {
   const Adapter& adapter() const { return adapter_; }
 
   // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout. Returns the adapter's
-  // `inner`, which spares the backward pass a product; empty without one.
-  Buffer forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key) const;
+  // `inner`, which spares the backward pass a product; empty without one. With `amax_2` products
+  // are those of ops/linear_fp8.h, in both passes, for a map that is trained whole: the forward
+  // pass leaves there what the backward pass needs.
+  Buffer forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
+                 Tensor amax_2 = {}) const;
 
   // Adds to the gradients of what is trained. dx may alias x, and is absent where nothing below is
   // trained; `inner` is absent where it has not been kept.
   void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
-                const std::optional<StepKey>& key) const;
+                const std::optional<StepKey>& key, Tensor amax_2 = {}) const;
 
  private:
   Parameters& params_;

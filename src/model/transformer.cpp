@@ -1,17 +1,33 @@
 #include "model/transformer.h"
 
+#include <algorithm>
+
 #include "model/rope_table.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/rmsnorm.h"
 
 namespace capstan {
+namespace {
+
+bool multiplies_in_fp8(const Parameters& params) {
+  if (params.precision() != Precision::fp8_mixed) return false;
+  const bool frozen = std::any_of(params.spec().params.begin(), params.spec().params.end(),
+                                  [](const Param& p) { return !p.trainable; });
+  require(!frozen, Fault::usage,
+          "precision: fp8-mixed is for training all weights, and some of these are frozen; use "
+          "bf16-mixed with adapters and quantized weights");
+  return true;
+}
+
+}  // namespace
 
 Transformer::Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions)
     : params_(params),
       recompute_(recompute),
       head_(params, params.spec().head, -1, params.spec().head_lora),
-      lowest_unit_(params.spec().lowest_trainable_unit()) {
+      lowest_unit_(params.spec().lowest_trainable_unit()),
+      fp8_(multiplies_in_fp8(params)) {
   const ModelConfig& c = params.spec().config;
   const Shape shape{positions, c.head_dim / 2};
   rope_cos_ = q.arena().make(Category::data, DType::f32, shape, "rope cosines");
@@ -43,6 +59,10 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockActivations& a = kept_[i];
     a.dropout = key;
+    // Text is made by the weights as they are saved, one token at a time: there the factors in FP8
+    // would cost more than they save.
+    if (fp8_ && caches == nullptr)
+      a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {
       embed(q, batch, a);
       blocks_[i].norm_input(q, a);

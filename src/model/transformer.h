@@ -13,7 +13,8 @@ namespace capstan {
 // The caller wraps calls in a phase of the arena. A Transformer belongs to one thread.
 class Transformer {
  public:
-  // Makes rope's tables for positions below `positions`, and fills them.
+  // Makes rope's tables for positions below `positions`, and fills them. Throws Fault::usage for
+  // fp8-mixed where some weights are frozen.
   Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions);
 
   Parameters& params() const { return params_; }
@@ -57,6 +58,7 @@ class Transformer {
   Recompute recompute_;
   LinearMap head_;
   int lowest_unit_;  // the first with something to train
+  bool fp8_;         // the blocks' linear maps multiply in FP8
   Buffer rope_cos_, rope_sin_;
   std::vector<Block> blocks_;
   std::vector<BlockActivations> kept_;

@@ -43,8 +43,9 @@ const std::vector<Option> kRun = {
      &R::precision,
      oneof,
      kAll,
-     "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU",
-     {"32-true", "bf16-true", "bf16-mixed", "16-true", "16-mixed"}},
+     "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU; fp8-mixed trains all "
+     "weights, not adapters",
+     {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed", "16-true", "16-mixed"}},
     {"matmul_precision",
      &R::matmul_precision,
      oneof,

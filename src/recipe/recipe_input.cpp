@@ -140,6 +140,10 @@ Recipe RecipeInput::finish() {
   }
   check_uses();
   for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
+  if (recipe_.precision == "fp8-mixed" && task_ != Task::pretrain && task_ != Task::finetune_full)
+    complain("precision",
+             "fp8-mixed is for training all weights, with pretrain or finetune_full; use "
+             "bf16-mixed with adapters");
   require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
   return recipe_;
 }

@@ -13,6 +13,8 @@ constexpr NamedOp kOps[] = {
     {"linear", OpKind::product},
     {"linear_backward_data", OpKind::product},
     {"linear_backward_weight", OpKind::product},
+    {"linear_fp8", OpKind::product},
+    {"linear_fp8_backward", OpKind::product},
     {"head_loss", OpKind::head},
     {"head_loss_backward", OpKind::head},
     {"attention", OpKind::attention},

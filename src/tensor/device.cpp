@@ -53,4 +53,9 @@ std::optional<CudaFacts> cuda_facts() {
   return std::nullopt;
 }
 
+bool multiplies_fp8(Device device) {
+  const auto facts = device == Device::cuda ? cuda_facts() : std::nullopt;
+  return facts && facts->capability >= std::pair(8, 9);
+}
+
 }  // namespace capstan

@@ -41,4 +41,7 @@ struct CudaFacts {
 // None where there is no GPU to use. Takes no memory on it.
 std::optional<CudaFacts> cuda_facts();
 
+// Whether the device multiplies matrices of FP8: not whether it can compute as if.
+bool multiplies_fp8(Device device);
+
 }  // namespace capstan

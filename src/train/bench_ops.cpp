@@ -6,7 +6,7 @@
 #include "ops/attention.h"
 #include "ops/elementwise.h"
 #include "ops/head_loss.h"
-#include "ops/linear.h"
+#include "ops/linear_fp8.h"
 #include "ops/optimizer.h"
 #include "ops/rmsnorm.h"
 #include "ops/rope.h"
@@ -14,6 +14,8 @@
 
 namespace capstan {
 namespace {
+
+constexpr float kLargest = 6;  // about that, among millions of normal numbers
 
 struct AttentionOperands {
   Tensor qkv, o, lse;
@@ -45,22 +47,30 @@ struct AttentionOperands {
 }  // namespace
 
 Precision precision_of(const NumberType& t) {
+  if (t.fp8) return Precision::fp8_mixed;
   return t.type == DType::bf16 ? Precision::bf16_mixed : Precision::f32_true;
 }
 
-OpSetup product(DType type, int64_t tokens, int64_t outputs, int64_t inputs) {
+OpSetup product(const NumberType& t, int64_t tokens, int64_t outputs, int64_t inputs) {
   return [=](Operands& o) -> OpCall {
-    const Tensor y = o.zeros(type, {tokens, outputs}), x = o.random(type, {tokens, inputs});
-    const Tensor w = o.random(type, {outputs, inputs});
-    return [=](Queue& q) { linear(q, y, x, w, {}); };
+    const Tensor y = o.zeros(t.type, {tokens, outputs}), x = o.random(t.type, {tokens, inputs});
+    const Tensor w = o.random(t.type, {outputs, inputs});
+    if (!t.fp8) return [=](Queue& q) { linear(q, y, x, w, {}); };
+    const Tensor amax = o.zeros(DType::f32, {2});
+    return [=](Queue& q) { linear_fp8(q, y, x, w, {}, amax); };
   };
 }
 
-OpSetup product_backward(DType type, int64_t tokens, int64_t outputs, int64_t inputs) {
+OpSetup product_backward(const NumberType& t, int64_t tokens, int64_t outputs, int64_t inputs) {
   return [=](Operands& o) -> OpCall {
-    const Tensor dy = o.random(type, {tokens, outputs}), x = o.random(type, {tokens, inputs});
-    const Tensor w = o.random(type, {outputs, inputs}), dx = o.zeros(type, x.shape());
-    const Tensor dw = o.zeros(type, w.shape());
+    const Tensor dy = o.random(t.type, {tokens, outputs}), x = o.random(t.type, {tokens, inputs});
+    const Tensor w = o.random(t.type, {outputs, inputs}), dx = o.zeros(t.type, x.shape());
+    if (t.fp8) {
+      const Tensor dw = o.zeros(DType::f32, w.shape());
+      const Tensor amax = o.filled(DType::f32, {2}, kLargest);
+      return [=](Queue& q) { linear_fp8_backward(q, dx, dw, {}, dy, x, w, amax, Write::replace); };
+    }
+    const Tensor dw = o.zeros(t.type, w.shape());
     return [=](Queue& q) {
       linear_backward_data(q, dx, dy, w);
       linear_backward_weight(q, dw, {}, dy, x);

@@ -17,26 +17,27 @@ struct NamedPeak {
 };
 // From the makers' data sheets; a longer name comes before one that it has in it.
 constexpr NamedPeak kPeaks[] = {
-    {"B200", {80, 1125, 2250, 8000}},
-    {"GH200", {67, 494.5, 989, 4000}},
-    {"H200", {67, 494.5, 989, 4800}},
-    {"H100 PCIe", {51, 378, 756, 2000}},
-    {"H100", {67, 494.5, 989, 3350}},
-    {"A100 80GB PCIe", {19.5, 156, 312, 1935}},
-    {"A100-SXM4-80GB", {19.5, 156, 312, 2039}},
-    {"A100", {19.5, 156, 312, 1555}},
-    {"L40S", {91.6, 0, 362, 864}},
-    {"A10", {31.2, 0, 125, 600}},
-    {"A40", {37.4, 0, 149.7, 696}},
-    {"A6000", {38.7, 0, 154.8, 768}},
-    {"RTX 3090", {35.6, 0, 71, 936}},
-    {"RTX 4090", {82.6, 0, 165, 1008}},
-    {"RTX 5090", {105, 0, 209.5, 1792}},
+    {"B200", {80, 1125, 2250, 4500, 8000}},
+    {"GH200", {67, 494.5, 989, 1979, 4000}},
+    {"H200", {67, 494.5, 989, 1979, 4800}},
+    {"H100 PCIe", {51, 378, 756, 1513, 2000}},
+    {"H100", {67, 494.5, 989, 1979, 3350}},
+    {"A100 80GB PCIe", {19.5, 156, 312, 0, 1935}},
+    {"A100-SXM4-80GB", {19.5, 156, 312, 0, 2039}},
+    {"A100", {19.5, 156, 312, 0, 1555}},
+    {"L40S", {91.6, 0, 362, 733, 864}},
+    {"A10", {31.2, 0, 125, 0, 600}},
+    {"A40", {37.4, 0, 149.7, 0, 696}},
+    {"A6000", {38.7, 0, 154.8, 0, 768}},
+    {"RTX 3090", {35.6, 0, 71, 0, 936}},
+    {"RTX 4090", {82.6, 0, 165, 330, 1008}},
+    {"RTX 5090", {105, 0, 209.5, 419, 1792}},
 };
 
 double peak_of(const DevicePeak& peak, const BenchRow& row) {
   if (row.unit == Unit::bytes) return peak.bytes;
   if (row.type == "bf16") return peak.bf16;
+  if (row.type == "fp8") return peak.fp8;
   return row.type == "tf32" ? peak.tf32 : peak.f32;
 }
 
@@ -71,7 +72,7 @@ std::optional<DevicePeak> known_peak(std::string_view name) {
   for (const NamedPeak& row : kPeaks)
     if (name.find(row.part) != std::string_view::npos)
       return DevicePeak{row.peak.f32 * 1e12, row.peak.tf32 * 1e12, row.peak.bf16 * 1e12,
-                        row.peak.bytes * 1e9};
+                        row.peak.fp8 * 1e12, row.peak.bytes * 1e9};
   return std::nullopt;
 }
 

@@ -24,7 +24,7 @@ constexpr const char* kToHost = "to_host_bytes_per_second";
 constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attention,
                                    OpKind::attention_backward};
 constexpr std::array kByteKinds = {OpKind::elementwise, OpKind::optimizer};
-constexpr std::array<std::string_view, 3> kTypes = {"f32", "tf32", "bf16"};
+constexpr std::array<std::string_view, 4> kTypes = {"f32", "tf32", "bf16", "fp8"};
 
 // An object of the file, which knows the keys that lead to it.
 class Fields {
@@ -173,10 +173,10 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
     c.to_host_per_second = file.rate(kToHost);
   }
   const Fields types = file.object("types");
-  types.expect_only({kTypes[0], kTypes[1], kTypes[2]});
+  types.expect_only({kTypes[0], kTypes[1], kTypes[2], kTypes[3]});
   for (const std::string_view type : kTypes)
     if (types.has(type)) c.types.emplace(type, type_rates(types.object(type)));
-  if (c.types.empty()) file.refuse("types", "expected f32, tf32 or bf16, found none");
+  if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16 or fp8, found none");
   return c;
 }
 
@@ -230,6 +230,7 @@ std::optional<Calibration> find_calibration(Device device) {
 }
 
 std::string_view type_of_products(const TrainOptions& o) {
+  if (o.precision == Precision::fp8_mixed) return "fp8";
   if (types_of(o.precision).compute == DType::bf16) return "bf16";
   return o.tf32 && o.device == Device::cuda ? "tf32" : "f32";
 }
@@ -241,9 +242,10 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
           c.name, name_of(c.device), name_of(o.device), name_of(c.device));
   const std::string_view type = type_of_products(o);
   const auto it = c.types.find(type);
-  require(it != c.types.end(), Fault::usage,
-          "the calibration of {} has no rates for {}; 'capstan bench' on it measures them", c.name,
-          type);
+  require(it != c.types.end(), Fault::usage, "the calibration of {} has no rates for {}; {}",
+          c.name, type,
+          type == "fp8" ? "'capstan bench' measures them on a GPU with products in FP8"
+                        : "'capstan bench' on it measures them");
   const TypeRates& rates = it->second;
   CostModel m{.name = c.name,
               .device = c.device,

@@ -31,7 +31,7 @@ struct Calibration {
   double seconds_per_call = 0;
   double bytes_per_second = 0;                              // of a copy, read and written
   double to_device_per_second = 0, to_host_per_second = 0;  // bytes, of a GPU through pinned memory
-  std::map<std::string, TypeRates, std::less<>> types;      // "f32", "tf32" (a GPU's), "bf16"
+  std::map<std::string, TypeRates, std::less<>> types;      // "f32", "bf16"; a GPU's "tf32", "fp8"
 
   bool operator==(const Calibration&) const = default;
 };
@@ -56,7 +56,7 @@ Calibration read_calibration(const std::filesystem::path& path);
 // here; a file that cannot be used is warned of.
 std::optional<Calibration> find_calibration(Device device);
 
-// "f32", "tf32" or "bf16": what the products of such a run multiply.
+// "f32", "tf32", "bf16" or "fp8": what the products of such a run multiply, in its blocks.
 std::string_view type_of_products(const TrainOptions& options);
 
 // The machine as `sim` imitates it for a run with these options. A paged optimizer's state crosses

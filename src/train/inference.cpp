@@ -56,8 +56,8 @@ Precision inference_precision(const std::string& asked, const ModelConfig& model
   const bool narrow = device == Device::cuda || model.dtype == DType::bf16;
   if (asked.empty()) return narrow ? Precision::bf16_true : Precision::f32_true;
   const Precision precision = parse_precision(asked);
-  require(precision != Precision::bf16_mixed, Fault::usage,
-          "precision: bf16-mixed is for training; use bf16-true or 32-true");
+  require(precision == Precision::bf16_true || precision == Precision::f32_true, Fault::usage,
+          "precision: {} is for training; use bf16-true or 32-true", asked);
   return precision;
 }
 

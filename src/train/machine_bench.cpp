@@ -17,9 +17,11 @@ namespace {
 using Unit = BenchRow::Unit;
 
 std::vector<NumberType> types_on(Device device) {
-  if (device == Device::cuda)
-    return {{"f32", DType::f32, false}, {"tf32", DType::f32, true}, {"bf16", DType::bf16, false}};
-  return {{"f32", DType::f32, false}, {"bf16", DType::bf16, false}};
+  if (device != Device::cuda) return {{"f32", DType::f32}, {"bf16", DType::bf16}};
+  std::vector<NumberType> types = {
+      {"f32", DType::f32}, {"tf32", DType::f32, true}, {"bf16", DType::bf16}};
+  if (multiplies_fp8(device)) types.push_back({"fp8", DType::bf16, false, true});
+  return types;
 }
 
 // ---- the step ------------------------------------------------------------------------------
@@ -84,8 +86,8 @@ class Bench {
     result_.calibration.date = fmt::format(
         "{:%Y-%m-%d}",
         fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
-    count_ =
-        2 + (device == Device::cuda ? 2 : 0) + std::ssize(types_) * (9 + std::ssize(s_.squares));
+    count_ = 2 + (device == Device::cuda ? 2 : 0);
+    for (const NumberType& t : types_) count_ += (t.fp8 ? 4 : 9) + std::ssize(s_.squares);
   }
 
   BenchResult run() {
@@ -109,7 +111,7 @@ class Bench {
   }
 
   void measure_memory() {
-    const NumberType none{"", DType::f32, false};
+    const NumberType none{"", DType::f32};
     Calibration& c = result_.calibration;
     begin("one call of a tiny op", "");
     c.seconds_per_call = time_ops(device_, false, s_.seconds, tiny_ops()).seconds / kTinyOps;
@@ -131,16 +133,19 @@ class Bench {
   void measure_ops(const NumberType& t) {
     TypeRates& rates = result_.calibration.types[t.name];
     for (const int64_t n : s_.squares)
-      time(fmt::format("product {0} x {0} x {0}", n), t, Unit::flops, product(t.type, n, n, n));
+      time(fmt::format("product {0} x {0} x {0}", n), t, Unit::flops, product(t, n, n, n));
     const int64_t outputs = 2 * s_.inner;
     time(fmt::format("product of {} tokens", s_.few), t, Unit::flops,
-         product(t.type, s_.few, outputs, s_.hidden));
+         product(t, s_.few, outputs, s_.hidden));
     const OpTime forward =
-        time("gate and up", t, Unit::flops, product(t.type, s_.tokens, outputs, s_.hidden));
+        time("gate and up", t, Unit::flops, product(t, s_.tokens, outputs, s_.hidden));
     const OpTime backward = time("gate and up, backward", t, Unit::flops,
-                                 product_backward(t.type, s_.tokens, outputs, s_.hidden));
+                                 product_backward(t, s_.tokens, outputs, s_.hidden));
+    // All but the products is done in bf16.
+    if (t.fp8) rates = result_.calibration.types.at("bf16");
     rates.of(OpKind::product) =
         (forward.cost.flops + backward.cost.flops) / (forward.seconds + backward.seconds);
+    if (t.fp8) return;
     rates.of(OpKind::head) =
         time("output head with loss", t, Unit::flops, head(t.type, s_)).flops_per_second();
     rates.of(OpKind::attention) =

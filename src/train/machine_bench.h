@@ -32,7 +32,7 @@ BenchSizes bench_sizes(Device device, bool quick);
 struct BenchRow {
   enum class Unit { flops, bytes, seconds };  // per second, per second, of one
   std::string what;
-  std::string type;  // "f32", "tf32", "bf16", or empty
+  std::string type;  // "f32", "tf32", "bf16", "fp8", or empty
   Unit unit = Unit::flops;
   double value = 0;
 };
@@ -49,7 +49,7 @@ BenchResult bench_machine(Device device, const BenchSizes& sizes, const BenchPro
 
 // What makers say that a device reaches, in FLOP/s and bytes/s; 0 where that is not known.
 struct DevicePeak {
-  double f32 = 0, tf32 = 0, bf16 = 0, bytes = 0;
+  double f32 = 0, tf32 = 0, bf16 = 0, fp8 = 0, bytes = 0;
 };
 std::optional<DevicePeak> known_peak(std::string_view name);
 

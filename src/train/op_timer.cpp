@@ -35,9 +35,9 @@ Tensor Operands::make(Arena& arena, DType type, const Shape& shape) {
   return *buffers_.back();
 }
 
-Tensor Operands::ones(DType type, const Shape& shape) {
+Tensor Operands::filled(DType type, const Shape& shape, float value) {
   const Tensor t = zeros(type, shape);
-  fill(q_, t, 1);
+  fill(q_, t, value);
   return t;
 }
 

@@ -16,7 +16,8 @@ class Operands {
 
   Tensor zeros(DType type, const Shape& shape) { return make(q_.arena(), type, shape); }
   Tensor in_host_memory(DType type, const Shape& shape) { return make(q_.host(), type, shape); }
-  Tensor ones(DType type, const Shape& shape);
+  Tensor ones(DType type, const Shape& shape) { return filled(type, shape, 1); }
+  Tensor filled(DType type, const Shape& shape, float value);
   Tensor random(DType type, const Shape& shape);  // ~ N(0, 1): on zeros a GPU is faster than it is
   Tensor of(const std::vector<int32_t>& values);
 

@@ -39,7 +39,7 @@ std::string resume_failure(SmallRun& run, const fs::path& dir) {
 }
 
 TEST(TrainingCheckpoint, ComesBackBitForBitInEveryPrecisionAndWithEveryOptimizer) {
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+  for (const auto precision : kPrecisions)
     for (const OptimizerOptions& options : {OptimizerOptions(), sgd(0.9), sgd(0)}) {
       QuickFolder folder;
       SmallRun run(precision, options), other(precision, options);
@@ -56,7 +56,7 @@ TEST(TrainingCheckpoint, ComesBackBitForBitInEveryPrecisionAndWithEveryOptimizer
 
 TEST(TrainingCheckpoint, ComesBackBitForBitWithMomentsIn8Bits) {
   const ModelConfig config = with_8bit_moments();
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+  for (const auto precision : kPrecisions)
     for (const bool staged : {false, true}) {
       QuickFolder folder;
       SmallRun run(precision, kAdamW8bit, {}, Quantize::none, config),

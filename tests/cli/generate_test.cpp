@@ -70,6 +70,7 @@ TEST_F(Cli, GenerateRefusesDamagedFoldersAndNamesTheFile) {
   train_tiny();
   expect_refused(2, {"generate", made, "--precision=8-true"}, {"'8-true' is not one of"});
   expect_refused(2, {"generate", made, "--precision=bf16-mixed"}, {"bf16-mixed is for training"});
+  expect_refused(2, {"generate", made, "--precision=fp8-mixed"}, {"fp8-mixed is for training"});
   const std::string good = slurp(at(made) / "model.safetensors");
   write(made + "/model.safetensors", good.substr(0, good.size() - 1));
   expect_refused(4, {"generate", made}, {made + "/model.safetensors"});

@@ -220,6 +220,7 @@ std::string round_figures(const std::string& accelerator, const std::string& typ
 TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
   write("cpu.json", round_figures("cpu", "f32"));
   write("gpu.json", round_figures("cuda", "bf16"));
+  write("fp8.json", round_figures("cuda", "fp8"));
   const Words words = {"finetune_full",
                        "Llama-3.2-1B",
                        "--train.max_seq_length=512",
@@ -234,8 +235,10 @@ TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
   // All parameters but the norms, with the tied head, forward and backward; twice, by the step.
   const double weights = 1'235'814'400 - 33 * 2048;
   const double seconds = 2 * 6 * 4096 * weights / 1e12;
-  for (const Words& more : {Words{"--accelerator=cpu", "--calibration=cpu.json"},
-                            Words{"--accelerator=cuda", "--calibration=gpu.json"}}) {
+  for (const Words& more :
+       {Words{"--accelerator=cpu", "--calibration=cpu.json"},
+        Words{"--accelerator=cuda", "--calibration=gpu.json"},
+        Words{"--accelerator=cuda", "--precision=fp8-mixed", "--calibration=fp8.json"}}) {
     const json time = plan(with(more), 0)["time"];
     EXPECT_NEAR(time["step_seconds"].get<double>(), seconds, 1e-4 * seconds);
     EXPECT_EQ(time["step_tokens"], 4096);
@@ -249,6 +252,9 @@ TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
                                "round machine of 2026-08-05\n"});
   text.back() = "--calibration=gpu.json";
   expect_refused(2, text, {"of a round machine (accelerator cuda)", "--accelerator cuda"});
+  text = with({"--accelerator=cuda", "--precision=fp8-mixed", "--calibration=gpu.json"});
+  text.insert(text.begin(), "plan");
+  expect_refused(2, text, {"has no rates for fp8", "on a GPU with products in FP8"});
 }
 
 TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {
@@ -267,6 +273,8 @@ TEST_F(Plan, WithoutACalibrationSaysHowToGetOne) {
   Words words = {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--train.max_seq_length=64",
                  "--memory=80GiB"};
   expect_holds(run(words).out, {"how long a step takes is not known: 'capstan bench"});
+  words.emplace_back("--precision=fp8-mixed");
+  expect_holds(run(words).out, {"products in FP8 are measured only where the device has them"});
   if (cuda_present()) return;
   words[2] = "--accelerator=cuda";
   expect_holds(run(words).out, {"run 'capstan bench --out FILE' there"});

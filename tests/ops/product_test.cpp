@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "ops/linear.h"
+#include "ops/linear_fp8.h"
 #include "ops/reference.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
@@ -90,6 +90,44 @@ TEST_P(Products, AreRightAndEqualInEveryRunMeasuredOrNot) {
   EXPECT_EQ(first, second) << "the first run measured, the second read what it found";
   expect_near(first, expected(GetParam(), DType::bf16),
               tolerance(DType::bf16, inputs_on(GetParam())));
+  EXPECT_EQ(!products_in(folder.path()).empty(), GetParam() == Device::cuda);
+}
+
+// y, dx, and the gradient of w as it replaces and as it adds to what is there.
+struct Fp8Results {
+  Values y, dx, dw, sum;
+  bool operator==(const Fp8Results&) const = default;
+};
+
+Fp8Results compute_fp8(Device device, const Values& before) {
+  const int64_t T = 16, N = device == Device::cuda ? 4096 : 96;
+  Arena arena(Arena::Heap{}, device);
+  Queue q(device, arena);
+  const auto make = [&](DType type, const Shape& shape, int64_t seed) {
+    return buffer_of(q, type, shape, cheap_values(shape.numel(), seed));
+  };
+  const Buffer x = make(DType::bf16, {T, N}, 1), w = make(DType::bf16, {N, N}, 2);
+  const Buffer dy = make(DType::bf16, {T, N}, 3), amax = make(DType::f32, {2}, 4);
+  const Buffer y = make(DType::bf16, {T, N}, 5), dx = make(DType::bf16, {T, N}, 6);
+  const Buffer dw = make(DType::f32, {N, N}, 7), sum = buffer_of(q, DType::f32, {N, N}, before);
+  linear_fp8(q, y, x, w, {}, amax);
+  linear_fp8_backward(q, dx, dw, {}, dy, x, w, amax, Write::replace);
+  linear_fp8_backward(q, dx, sum, {}, dy, x, w, amax, Write::add);
+  return {values_of(q, y), values_of(q, dx), values_of(q, dw), values_of(q, sum)};
+}
+
+// Measuring writes the result many times over.
+TEST_P(Products, OfFp8AreEqualInEveryRunAndMeasuringLeavesWhatIsAddedTo) {
+  const int64_t N = GetParam() == Device::cuda ? 4096 : 96;
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", folder.path().c_str());
+  const Variable on("CAPSTAN_MEASURE_PRODUCTS", nullptr);
+  const Values before = cheap_values(N * N, 8);
+  const Fp8Results first = compute_fp8(GetParam(), before);
+  EXPECT_TRUE(first == compute_fp8(GetParam(), before)) << "the first run measured";
+  Values sum = first.dw;
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += before[i];
+  EXPECT_LT(error(first.sum, sum), 1e-3);
   EXPECT_EQ(!products_in(folder.path()).empty(), GetParam() == Device::cuda);
 }
 

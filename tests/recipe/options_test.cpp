@@ -263,7 +263,7 @@ TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
   Recipe r;
   r.max_steps = 1;
   set_option(r, find_option("optimizer.rounding"), "stochastic");
-  for (const char* precision : {"", "32-true", "bf16-mixed"}) {
+  for (const char* precision : {"", "32-true", "bf16-mixed", "fp8-mixed"}) {
     r.precision = precision;
     const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
     EXPECT_NE(message.find("optimizer.rounding: stochastic is for weights that are bf16 alone"),

@@ -149,6 +149,15 @@ TEST_F(Input, AMapInsideItselfIsAnErrorAndNotAnEndlessWalk) {
   EXPECT_NE(refusal("train: &a\n  train: *a\n").find("no such key"), std::string::npos);
 }
 
+TEST_F(Input, Fp8TrainsAllWeights) {
+  for (const Task task : {Task::pretrain, Task::finetune_full})
+    EXPECT_EQ(read("precision: fp8-mixed\n", {}, task).precision, "fp8-mixed");
+  for (const Task task : {Task::finetune_lora, Task::demo})
+    EXPECT_EQ(refusal("precision: fp8-mixed\n", {{"train.max_steps", "1"}}, task),
+              "r.yaml:1:1: precision: fp8-mixed is for training all weights, with pretrain or "
+              "finetune_full; use bf16-mixed with adapters");
+}
+
 TEST_F(Input, DeepNestingIsAnError) {
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "[";

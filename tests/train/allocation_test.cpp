@@ -72,7 +72,7 @@ TEST(Allocation, NoneInsideAStep) {
   Dataset data;
   for (int s = 0; s < 8; ++s) data.add(std::vector<int32_t>(static_cast<size_t>(20 + s), s + 1), 1);
 
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+  for (const auto precision : kPrecisions)
     for (const auto policy : {Recompute::none, Recompute::block})
       for (const int64_t micro_batch : {4, 2}) {
         const BatchOptions batches{.max_seq_length = 32, .vocab = config.vocab};

@@ -23,6 +23,7 @@ Calibration some_gpu() {
   bf16.rates = {600e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
   bf16.step_seconds = 0.11;
   bf16.step_predicted = 0.1;
+  c.types["fp8"].rates = {900e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
   c.types["f32"].rates = {50e12, 40e12, 30e12, 20e12, 3e12, 2e12, 0};
   return c;
 }
@@ -66,7 +67,7 @@ TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
   expect(refused("3e-06", "\"fast\""), "found \"fast\"");
   expect(refused("\"head\"", "\"heat\""), "heat: no such key is known here");
   expect(refused("\"head\"", "\"product\""), "product\" is here for the second time");
-  expect(refused("\"bf16\"", "\"fp8\""), "fp8: no such key");
+  expect(refused("\"bf16\"", "\"fp4\""), "fp4: no such key");
   expect(refused("\"date\"", "\"data\""), "data: no such key");
   expect(refused("    \"f32\"", "    \"f32\": 3,\n\"x\""), "x: no such key");
   EXPECT_NE(message_of(Fault::file, [&] { parse_calibration("{}", "c"); }).find("format: expected"),
@@ -128,6 +129,11 @@ TEST(CostModels, OfACalibrationHaveTheRatesOfTheRunsType) {
   EXPECT_DOUBLE_EQ(seconds("swiglu", {.flops = 1e18, .bytes = 3e12}), 1 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds("adamw", {.flops = 1e18, .bytes = 2e12}), 1 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds("fill", {.bytes = 4e12}), 1 + 3e-6);
+  o.precision = Precision::fp8_mixed;
+  const CostModel fp8 = cost_model(some_gpu(), o);
+  for (const char* op : {"linear_fp8", "linear_fp8_backward"})
+    EXPECT_DOUBLE_EQ(fp8.seconds(op, {.flops = 900e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(fp8.seconds("head_loss_backward", {.flops = 500e12}), 1 + 3e-6);
   o.precision = Precision::f32_true;
   EXPECT_DOUBLE_EQ(cost_model(some_gpu(), o).factor, 1) << "no step was measured in f32";
 }
@@ -139,6 +145,11 @@ TEST(CostModels, AreRefusedForAnotherDeviceAndForTypesThatWereNotMeasured) {
   o.device = Device::cuda;
   o.tf32 = true;
   EXPECT_NE(message_of(Fault::usage, [&] { cost_model(some_gpu(), o); }).find("no rates for tf32"),
+            std::string::npos);
+  o.precision = Precision::fp8_mixed;
+  Calibration older = some_gpu();
+  older.types.erase("fp8");
+  EXPECT_NE(message_of(Fault::usage, [&] { cost_model(older, o); }).find("no rates for fp8"),
             std::string::npos);
 }
 

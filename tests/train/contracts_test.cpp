@@ -84,7 +84,7 @@ TEST_P(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
 TEST_P(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
   const ModelConfig config = all_features();
   const Dataset data = ragged(5, config.vocab);
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
+  for (const auto precision : kPrecisions) {
     const auto expected = compute(GetParam(), config, data, 5, true, Recompute::none, precision);
     for (const auto policy : {Recompute::selective, Recompute::block}) {
       const auto found = compute(GetParam(), config, data, 5, true, policy, precision);
@@ -224,7 +224,7 @@ TEST_P(Determinism, ReplayedStepsEqualStepsOpByOp) {
 TEST_P(Determinism, TwoRunsAreBitwiseEqual) {
   const ModelConfig config = all_features();
   const Dataset data = ragged(12, config.vocab);
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed}) {
+  for (const auto precision : kPrecisions) {
     const auto o = options_for(GetParam(), config, data, precision, Recompute::selective, 2, false);
     EXPECT_EQ(run(o, data, 6, 2, 4), run(o, data, 6, 2, 4)) << name_of(precision);
   }
@@ -255,7 +255,7 @@ TEST_P(PlanOn, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
   EXPECT_GE(every_config().size(), 8U);
   for (const ModelConfig& config : every_config()) {
     const Dataset data = ragged(6, config.vocab);
-    for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+    for (const auto precision : kPrecisions)
       for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block})
         for (const bool single : {true, false}) {
           SCOPED_TRACE(fmt::format("{} {} {}", name_of(precision), name_of(policy), single));
@@ -276,7 +276,7 @@ TEST_P(PlanOn, IsWhatIsAllocatedWithMomentsIn8Bits) {
   config.intermediate = 70;
   config.head_dim = 18;
   const Dataset data = ragged(6, config.vocab);
-  for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
+  for (const auto precision : kPrecisions)
     for (const bool single : {true, false}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(precision), single));
       const int64_t micro = single ? 6 : 2;

@@ -43,7 +43,9 @@ TEST(MachineBench, MeasuresEveryRateOfACalibration) {
         });
     EXPECT_EQ(begun, promised);
     EXPECT_EQ(std::ssize(r.rows), promised) << "the step fits";
-    EXPECT_EQ(r.calibration.types.size(), device == Device::cuda ? 3u : 2u);
+    const size_t types = (device == Device::cuda ? 3 : 2) + (multiplies_fp8(device) ? 1 : 0);
+    EXPECT_EQ(r.calibration.types.size(), types);
+    EXPECT_EQ(r.calibration.types.contains("fp8"), multiplies_fp8(device));
     for (const BenchRow& row : r.rows) EXPECT_TRUE(row.value > 0 && std::isfinite(row.value));
     // What is written can be read: every rate is there, and above 0.
     EXPECT_EQ(parse_calibration(calibration_json(r.calibration), "c"), r.calibration);
@@ -86,6 +88,7 @@ TEST(BenchTable, HasBarsOfThePeakThatIsKnown) {
 TEST(KnownPeaks, TakeTheLongerOfTwoNames) {
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA A100-SXM4-80GB")->bytes, 2039e9);
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA A10")->bf16, 125e12);
+  EXPECT_DOUBLE_EQ(known_peak("NVIDIA H200")->fp8, 1979e12);
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA GH200 480GB")->bytes, 4000e9);
   EXPECT_FALSE(known_peak("ARM, 2 threads"));
 }

@@ -86,7 +86,7 @@ TEST(Estimates, OfAnyBatchThatFitsAreSmallerThanThatOfTheLargest) {
 
 // An op that the table of kinds does not know would be charged at no rate that was measured.
 TEST(OpKinds, AreKnownOfEveryOpOfATrainingStep) {
-  std::vector<TrainOptions> all(6, options());
+  std::vector<TrainOptions> all(7, options());
   all[1].precision = Precision::bf16_mixed;
   all[2].lora = LoraOptions();
   all[2].lora->dropout = 0.1;
@@ -97,6 +97,7 @@ TEST(OpKinds, AreKnownOfEveryOpOfATrainingStep) {
   all[4].model.qk_norm = true;
   all[4].model.architecture = "Qwen3ForCausalLM";
   all[5].optimizer.kind = OptimizerOptions::Kind::sgd;
+  all[6].precision = Precision::fp8_mixed;
   for (TrainOptions& o : all)
     for (const Device device : {Device::cpu, Device::cuda}) {
       o.device = device;

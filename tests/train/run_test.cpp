@@ -169,7 +169,7 @@ Trace trace(Recipe r, std::vector<int64_t> stops) {
 }
 
 TEST(TrainingRun, ResumesBitForBit) {
-  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed"})
+  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed"})
     for (const char* optimizer : {"AdamW", "AdamW8bit", "SGD"}) {
       Recipe r = small_recipe(TempFolder());
       r.precision = precision;

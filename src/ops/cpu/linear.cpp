@@ -7,9 +7,8 @@
 #include "ops/cpu/types.h"
 
 namespace capstan::cpu {
-namespace {
 
-// db += column sums. Each thread owns columns and walks the rows in order: the sum does not depend
+// Each thread owns columns and walks the rows in order: the sum does not depend
 // on the number of threads.
 void add_column_sums(Tensor db, Tensor dy) {
   constexpr int64_t kStripe = 64;
@@ -29,8 +28,6 @@ void add_column_sums(Tensor db, Tensor dy) {
     });
   });
 }
-
-}  // namespace
 
 void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor, Tensor scratch) {
   gemm(x.dim(0), w.dim(0), w.dim(1), matrix(x), matrix(w, true), y.raw(), y.dtype(), y.stride(0),

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <optional>
+
+#include "base/fp8.h"
 #include "tensor/queue.h"
 
 namespace capstan::cuda {
@@ -8,6 +11,9 @@ namespace capstan::cuda {
 struct Factor {
   Tensor matrix;
   bool transposed = false;
+  // Of codes (u8) in a format, each of which stands for code * *inverse_scale: on the device.
+  std::optional<Fp8> format = std::nullopt;
+  const float* inverse_scale = nullptr;
 
   int64_t rows() const { return matrix.dim(transposed ? 1 : 0); }
   int64_t cols() const { return matrix.dim(transposed ? 0 : 1); }

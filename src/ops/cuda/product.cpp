@@ -13,14 +13,19 @@ cudaDataType_t type_of(DType type) {
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
+cudaDataType_t type_of(const Factor& f) {
+  if (!f.format) return type_of(f.matrix.dtype());
+  return *f.format == Fp8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2;
+}
+
 uint32_t alignment_of(const Tensor& t) {
   const auto zeros = std::countr_zero(reinterpret_cast<uintptr_t>(t.raw()));
   return uint32_t{1} << std::min(zeros, 8);
 }
 
 // A row-major matrix is the transpose of a column-major one, which is all that cuBLAS knows.
-void describe(cublasLtMatrixLayoutOpaque_t& layout, const Tensor& t) {
-  check(cublasLtMatrixLayoutInit(&layout, type_of(t.dtype()), static_cast<uint64_t>(t.dim(1)),
+void describe(cublasLtMatrixLayoutOpaque_t& layout, const Tensor& t, cudaDataType_t type) {
+  check(cublasLtMatrixLayoutInit(&layout, type, static_cast<uint64_t>(t.dim(1)),
                                  static_cast<uint64_t>(t.dim(0)), t.stride(0)),
         "describe a matrix");
 }
@@ -45,6 +50,11 @@ ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tenso
   for (const bool flag : {a.transposed, b.transposed, add, bool{bias},
                           a.matrix.dtype() == DType::bf16, c.dtype() == DType::bf16, tf32})
     flags = flags << 1 | static_cast<int64_t>(flag);
+  int place = 7;
+  for (const Factor* f : {&a, &b}) {
+    if (f->format) flags |= int64_t{*f->format == Fp8::e4m3 ? 1 : 2} << place;
+    place += 2;
+  }
   const auto aligned = [](const Tensor& t) { return static_cast<int64_t>(alignment_of(t)); };
   return {{c.dim(0), c.dim(1), a.cols(), a.matrix.stride(0), b.matrix.stride(0), c.stride(0), flags,
            aligned(a.matrix) | aligned(b.matrix) << 16 | aligned(c) << 32}};
@@ -67,9 +77,15 @@ Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor
     set(product_, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     set(product_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.raw());
   }
-  describe(a_layout_, a_);
-  describe(b_layout_, b_);
-  describe(c_layout_, c_);
+  if (a.format) {
+    const bool fast = *a.format == Fp8::e4m3 && *b.format == Fp8::e4m3;
+    set(product_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(fast));
+    set(product_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b.inverse_scale);
+    set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a.inverse_scale);
+  }
+  describe(a_layout_, a_, type_of(a));
+  describe(b_layout_, b_, type_of(b));
+  describe(c_layout_, c_, type_of(c_.dtype()));
 }
 
 cublasStatus_t Product::try_multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,

@@ -10,8 +10,11 @@
 namespace capstan::cuda {
 
 // A product of two matrices as cuBLASLt takes it: c = factor · a b + bias, or c += the same.
-// Factors of one type; c of that type, or f32 from bf16. Descriptors lie in the object: it costs
-// the host next to nothing. Refers to the operands' memory.
+// Factors of one type; c of that type, or f32 from bf16. Or both in FP8, a as it is and b
+// transposed, with columns in multiples of 16, at most one of them e5m2; then c is bf16 or f32, and
+// the bias, which takes c in bf16, bf16. Sums of e4m3 alone stay in the tensor cores, which is
+// faster; those with e5m2, of gradients, go into f32 after every few. Descriptors lie in the
+// object: it costs the host next to nothing. Refers to the operands' memory.
 class Product {
  public:
   Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,

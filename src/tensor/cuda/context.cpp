@@ -28,10 +28,13 @@ Context::Context() {
   check(cudaGetDevice(&device), "find the current device");
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
         "read the device's properties");
-  int major = 0;
+  int major = 0, minor = 0;
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
         "read the device's properties");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+        "read the device's properties");
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
+  fp8_ = 10 * major + minor >= 89;
   // A GPU's slice has the whole one's name, and fewer multiprocessors.
   if (may_measure())
     product_cache_ = std::make_unique<ProductCache>(

@@ -28,6 +28,7 @@ class Context {
   // program was compiled for them.
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
   void avoid_wgmma(bool avoid) { avoids_wgmma_ = avoid; }  // to compare
+  bool fp8() const { return fp8_; }  // whether the GPU multiplies matrices of FP8
 
   // The algorithm that this run computes a product with; null until one is kept. It holds for
   // exactly these shapes.
@@ -50,7 +51,7 @@ class Context {
   Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0;
-  bool wgmma_ = false, avoids_wgmma_ = false;
+  bool wgmma_ = false, avoids_wgmma_ = false, fp8_ = false;
   std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
   std::unique_ptr<ProductCache> product_cache_;
   int measured_ = 0;

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ops/linear.h"
+
+namespace capstan::cpu {
+
+// Factors are rounded to their formats as f32 in the scratch, and multiplied as such.
+int64_t linear_fp8_scratch(const Tensor& y, const Tensor& x, const Tensor& w);
+int64_t linear_fp8_backward_scratch(const Tensor& dx, const Tensor& dw, const Tensor& dy);
+
+void linear_fp8(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
+                const Tensor& amax, const Tensor& scratch);
+void linear_fp8_backward(const Tensor& dx, const Tensor& dw, const Tensor& db, const Tensor& dy,
+                         const Tensor& x, const Tensor& w, const Tensor& amax, Write mode,
+                         const Tensor& scratch);
+
+}  // namespace capstan::cpu
