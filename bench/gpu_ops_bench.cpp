@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/dropped_linear.h"
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
@@ -231,6 +232,34 @@ Call map_fp8_backward(Operands& o, DType type) {
   };
 }
 
+// The first maps of the adapters of queries, keys and values, of rank 32.
+struct AdapterOperands {
+  Tensor x, dx, y, w, dw;
+  RngKey key{.seed = 1};
+
+  AdapterOperands(Operands& from, DType type)
+      : x(from.random(type, {kTokens, kHidden})),
+        dx(from.random(type, x.shape())),
+        y(from.random(type, {kTokens, 96})),
+        w(from.random(type, {96, kHidden})),
+        dw(from.random(type, w.shape())) {}
+};
+
+Call adapt(Operands& o, DType type) {
+  const AdapterOperands a(o, type);
+  return [=](Queue& q) { dropped_linear(q, a.y, a.x, a.w, 1, 0.05f, a.key); };
+}
+
+Call adapt_backward_data(Operands& o, DType type) {
+  const AdapterOperands a(o, type);
+  return [=](Queue& q) { dropped_linear_backward_data(q, a.dx, a.y, a.w, 0.05f, a.key); };
+}
+
+Call adapt_backward_weight(Operands& o, DType type) {
+  const AdapterOperands a(o, type);
+  return [=](Queue& q) { dropped_linear_backward_weight(q, a.dw, a.y, a.x, 0.05f, a.key); };
+}
+
 struct Case {
   std::string_view name;
   Prepare prepare;
@@ -249,6 +278,9 @@ const std::vector<Case> kCases = {
     {"head_loss_backward", head_backward},
     {"linear", map},
     {"linear_backward", map_backward},
+    {"dropped_linear", adapt},
+    {"dropped_linear_backward_data", adapt_backward_data},
+    {"dropped_linear_backward_weight", adapt_backward_weight},
     {"linear_fp8", map_fp8},
     {"linear_fp8_backward", map_fp8_backward},
 };
