@@ -98,9 +98,9 @@ class Queue {
   // The ops of `body` as one piece of work. On cuda they are recorded as a CUDA graph when the same
   // key comes for the second time, and from the third on that graph is launched, and body is called
   // only for the requests and the account that it makes. So everything that its kernels are given
-  // must follow from the key: the same buffers in the same places, and Scalars where a number
-  // changes. body must not copy to or from the host, or wait. A few graphs are kept, those that
-  // were used last.
+  // must follow from the key: the same buffers in the same places, and Scalars and RandomKeys
+  // where numbers change. body must not copy to or from the host, or wait. A few graphs are kept,
+  // those that were used last.
   template <class Body>
   void graph(const GraphKey& key, const Body& body) {
     if (!begins_graph(key)) return body();
