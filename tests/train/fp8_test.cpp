@@ -73,9 +73,10 @@ Trained train(Device device, const Setting& s) {
   o.max_norm = 1;
   o.sample_positions = 24;
   Trained result;
-  result.plan = Trainer::plan(o).device;
-  Arena arena(result.plan, device);
-  Queue q(device, arena);
+  const RunPlan plan = Trainer::plan(o);
+  result.plan = plan.device;
+  Arena arena(plan.device, device), host(plan.host, Arena::Pinned{});
+  Queue q(device, arena, host);
   q.time_each_op(s.op_by_op);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
@@ -183,8 +184,9 @@ TEST_P(Fp8Training, StopsBeforeANanReachesTheWeights) {
   o.precision = Precision::fp8_mixed;
   o.limits = limits_of(data, 4, batches);
   o.schedule = {.lr = 1e-2, .decay = Schedule::Decay::constant};
-  Arena arena(Trainer::plan(o).device, GetParam());
-  Queue q(GetParam(), arena);
+  const RunPlan plan = Trainer::plan(o);
+  Arena arena(plan.device, GetParam()), host(plan.host, Arena::Pinned{});
+  Queue q(GetParam(), arena, host);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 3);
   const int qkv = trainer.params().spec().blocks[1].qkv;
