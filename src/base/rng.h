@@ -1,7 +1,6 @@
 #pragma once
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
@@ -73,10 +72,8 @@ class Rng {
   }
   // Uniform in [0, 1), 24 bits.
   float uniform(uint64_t i) const { return static_cast<float>(word(i) >> 8) * 0x1p-24f; }
-  // word(i) >= least_word(p) says what uniform(i) >= p says. 0 <= p < 1.
-  static uint32_t least_word(float p) {
-    return static_cast<uint32_t>(std::ceil(p * 0x1p24f)) << 8;  // the product is exact
-  }
+  // 16 bits: the lower half of word(i / 2) for even i, else the upper one.
+  uint32_t half(uint64_t i) const { return word(i / 2) >> (i % 2 * 16) & 0xffff; }
   // Uniform in [0, n), from draws(i); the bias is below n / 2^64. n > 0.
   uint64_t below(uint64_t i, uint64_t n) const;
 

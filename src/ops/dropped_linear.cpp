@@ -69,8 +69,8 @@ void dropped_linear_backward_weight(Queue& q, Tensor dw, Tensor dy, Tensor x, fl
   check_map("dropped_linear_backward_weight", dy, x, dw, p, key);
   if (!fused(q, dw, {dy, x})) return linear_backward_weight(q, dw, {}, dy, dropped(q, x, p, key));
   const auto span = q.account("linear_backward_weight", cost(dy, x, dw, dw));
-  const Buffer scratch =
-      q.scratch(DType::f32, {cuda::dropped_linear_scratch(x.dim(1), dy.dim(1))}, "partial sums");
+  const Buffer scratch = q.scratch(
+      DType::f32, {cuda::dropped_weight_scratch(x.dim(0), dy.dim(1), x.dim(1))}, "partial sums");
   if constexpr (kWithCuda)
     if (q.device() == Device::cuda)
       cuda::dropped_linear_backward_weight(q, dw, dy, x, p, key, scratch);

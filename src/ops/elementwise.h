@@ -33,8 +33,8 @@ void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t fi
 void scale(Queue& q, Tensor y, Tensor x, float factor);
 
 // y[i] = x[i] / (1 - p) with probability 1 - p, else 0, replaced or added; whether i is kept is a
-// function of (key, i) alone. The backward pass is the same call on gradients. With Write::replace
-// y may alias x. 0 <= p < 1.
+// function of (key, i) alone (ops/keep.h). The backward pass is the same call on gradients. With
+// Write::replace y may alias x. 0 <= p < 1.
 void dropout(Queue& q, Tensor y, Tensor x, float p, const RandomKey& key,
              Write mode = Write::replace);
 

@@ -19,7 +19,7 @@ std::ostream& operator<<(std::ostream& to, const Size& s) {
 
 const std::vector<Size> kSizes = {{1, 1, 1},    {1, 257, 100}, {3, 31, 33},  {4, 100, 257},
                                   {5, 33, 600}, {31, 100, 3},  {33, 257, 1}, {100, 33, 257},
-                                  {257, 3, 31}, {64, 1, 100}};
+                                  {257, 3, 31}, {64, 1, 100},  {600, 264, 8}};
 
 // An empty b is absent.
 Values linear_f64(const Size& s, const Values& x, const Values& w, const Values& b = {}) {

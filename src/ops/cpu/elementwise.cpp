@@ -7,6 +7,7 @@
 #include "base/parallel.h"
 #include "ops/cpu/types.h"
 #include "ops/cpu/vmath.h"
+#include "ops/keep.h"
 
 namespace capstan::cpu {
 namespace {
@@ -128,19 +129,25 @@ void scale(const Tensor& y_, const Tensor& x_, float factor) {
 
 void dropout(const Tensor& y_, const Tensor& x_, float p, const RandomKey& key_, Write mode) {
   const RngKey key = key_.at ? key_of(key_.at.as<int32_t>(), key_.value.site) : key_.value;
-  const float scale = 1.0f / (1.0f - p);
-  const uint32_t least = Rng::least_word(p);
+  const Keep keep(p);
   const bool add = mode == Write::add;
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
     Y* const y = y_.as<Y>();
     const X* const x = x_.as<X>();
-    with_words(key, 0, x_.numel(),
+    const auto put = [&](int64_t i, uint32_t half) {
+      const float kept = half >= keep.least ? float(x[i]) * keep.factor : 0.0f;
+      store(y[i], (add ? float(y[i]) : 0.0f) + kept);
+    };
+    const int64_t n = x_.numel();
+    with_words(key, 0, (n + 1) / 2,
                [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
+                 const int64_t pairs = std::min(end, n / 2);
 #pragma omp simd
-                 for (int64_t i = begin; i < end; ++i) {
-                   const float kept = words[i - base] >= least ? float(x[i]) * scale : 0.0f;
-                   store(y[i], (add ? float(y[i]) : 0.0f) + kept);
+                 for (int64_t i = begin; i < pairs; ++i) {
+                   put(2 * i, words[i - base] & 0xffff);
+                   put(2 * i + 1, words[i - base] >> 16);
                  }
+                 if (pairs < end) put(n - 1, words[pairs - base] & 0xffff);
                });
   });
 }

@@ -80,13 +80,6 @@ extern const AttentionKernels kF32Attention;    // f32, up to 128
 extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
 extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
 
-// Lets a kernel have so much shared memory.
-template <class Kernel>
-void allow(Kernel kernel, int bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "take shared memory for attention");
-}
-
 // Calls body with the first of the widths, which ascend, that holds the heads' channels.
 template <int kWidth, int... kWider, class Body>
 void with_width(int64_t D, const Body& body) {

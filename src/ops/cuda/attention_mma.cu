@@ -17,9 +17,6 @@ constexpr int kTile = 64, kWarps = 4, kThreads = 32 * kWarps;
 constexpr int kColumns = kTile / 8;  // fragments of 8 columns in a row of scores
 constexpr float kLog2e = 1.4426950408889634f;
 
-__device__ int lane() {
-  return static_cast<int>(threadIdx.x) % 32;
-}
 __device__ int first_row() {  // of the warp, in the tile
   return static_cast<int>(threadIdx.x) / 32 * 16;
 }

@@ -256,6 +256,13 @@ inline unsigned grid_for(int64_t items, int threads) {
   return static_cast<unsigned>(std::clamp<int64_t>(blocks_for(items, threads), 1, 132 * 32));
 }
 
+// Lets a kernel have so much shared memory.
+template <class Kernel>
+void allow(Kernel kernel, int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+        "take shared memory");
+}
+
 // Whether tensors can be walked in packs of n values: their rows begin, and end, at multiples.
 template <class... Tensors>
 bool packs(int n, const Tensors&... tensors) {

@@ -1,290 +1,158 @@
-// Products of a dropped matrix x with one that has few rows or columns. They are bound by reading
-// x: each block reads a part of it once, drops what the key says on the way to shared memory, and
-// multiplies it with all outputs. Sums are split over blocks, each of which has its place in the
-// scratch, and added in their order.
-#include "ops/cuda/dropped_linear.h"
-#include "ops/cuda/mma.cuh"
-#include "ops/cuda/rng.cuh"
+// y = factor · drop(x) wᵀ. Sums over many inputs are made in parts, which are then added in order.
+#include "ops/cuda/dropped_linear.cuh"
 
 namespace capstan::cuda {
 namespace {
 
-constexpr int kThreads = 256, kTile = static_cast<int>(kDroppedTile);
-constexpr int kMost = static_cast<int>(kMostDroppedOutputs);
-// Rows in shared memory are 16 bytes longer than their values, so that eight rows read at one
-// column lie in different banks.
-constexpr int kStride = kTile + 8, kWideStride = kMost + 8;
-constexpr int kPacksOfX = kTile * kTile / 8 / kThreads;     // of a thread, for a tile of x
-constexpr int kPacksBeside = kMost * kTile / 8 / kThreads;  // … and of the other factor, at most
+constexpr int kThreads = kDroppedThreads;
+constexpr int kTokens = static_cast<int>(kDroppedTokens),
+              kInputs = static_cast<int>(kDroppedInputs);
+constexpr int kStages = 2;
+// Rows in shared memory are 64 bytes longer than their values: four packs of two rows each lie in
+// all banks.
+constexpr int kStride = kInputs + 32;
 
-struct Sizes {
-  int64_t T, O, I;
-};
+// A warp has 32 tokens of a block's 64, and 32 inputs of each 128.
+//
+// A sum does not mind the order of its terms: a lane takes eight inputs that lie together for the
+// four pairs that the tensor cores expect of it, in both factors.
+template <int kOutputs>
+__global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
+    linear_kernel(float* partial, const bf16_t* x, const bf16_t* w, Mask mask, int64_t T, int64_t I,
+                  int64_t length) {
+  constexpr int kFragments = kOutputs / 8, kPacks = kInputs / 8;
+  extern __shared__ uint4 memory[];
+  auto* const stages = reinterpret_cast<bf16_t*>(memory);  // of weights
+  const int index = static_cast<int>(threadIdx.x), warp = index / 32;
+  const int half = warp % 2, quarter = warp / 2, column = 32 * quarter + 8 * (lane() % 4);
+  const int64_t first_row = int64_t{blockIdx.x} * kTokens + 32 * half + lane() / 4;
+  const int64_t begin = int64_t{blockIdx.y} * length, end = min(begin + length, I);
 
-// What is dropped of eight values from `at` on in x becomes zero.
-__device__ uint4 dropped(uint4 values, const Rng& rng, int64_t at, uint32_t least) {
-  const auto kept = [least](uint32_t lower, uint32_t upper) {
-    return (lower >= least ? 0xffffu : 0u) | (upper >= least ? 0xffff0000u : 0u);
+  const auto fill = [&](int64_t input, int stage) {
+    if (input < end)
+      for (int i = index; i < kOutputs * kPacks; i += kThreads)
+        copy_pack(stages + (stage * kOutputs + i / kPacks) * kStride + i % kPacks * 8,
+                  w + i / kPacks * I + input + i % kPacks * 8, true);
+    end_copies();
   };
-  const auto first = rng.draws(static_cast<uint64_t>(at / 4));
-  const auto second = rng.draws(static_cast<uint64_t>(at / 4 + 1));
-  values.x &= kept(first[0], first[1]);
-  values.y &= kept(first[2], first[3]);
-  values.z &= kept(second[0], second[1]);
-  values.w &= kept(second[2], second[3]);
-  return values;
-}
-
-// A tile of x, 64 by 64 values, on its way from memory to shared memory through registers.
-struct TileOfX {
-  const bf16_t* x;
-  int64_t T, I;
-  uint4 packs[kPacksOfX];
-
-  __device__ static int row(int n) { return (static_cast<int>(threadIdx.x) + n * kThreads) / 8; }
-  __device__ static int column() { return static_cast<int>(threadIdx.x) % 8 * 8; }
-
-  __device__ void fetch(int64_t first_row, int64_t first_column) {
-    const int64_t c = first_column + column();
+  uint4 next[4];
+  const auto fetch = [&](int64_t input) {
 #pragma unroll
-    for (int n = 0; n < kPacksOfX; ++n) {
-      const int64_t r = first_row + row(n);
-      packs[n] = pack_at(x + r * I + c, r < T && c < I);
+    for (int i = 0; i < 4; ++i) {
+      const int64_t row = first_row + 8 * i;
+      next[i] = pack_at(x + row * I + input + column, row < T);
     }
-  }
-  __device__ void put(bf16_t* tile, int64_t first_row, int64_t first_column, const Rng& rng,
-                      uint32_t least) const {
-#pragma unroll
-    for (int n = 0; n < kPacksOfX; ++n) {
-      const int64_t at = (first_row + row(n)) * I + first_column + column();
-      *reinterpret_cast<uint4*>(tile + row(n) * kStride + column()) =
-          dropped(packs[n], rng, at, least);
-    }
-  }
-};
+  };
+  fetch(begin);
+  fill(begin, 0);
+  const Rng rng = mask.key.read();
 
-// The same for `rows` by `columns` values of another matrix, columns a multiple of 8.
-template <int kTileStride>
-struct TileBeside {
-  const bf16_t* matrix;
-  int64_t stride;
-  int rows, columns;
-  uint4 packs[kPacksBeside];
-
-  // Rows and columns from the limits on are zeros.
-  __device__ void fetch(int64_t first_row, int64_t first_column, int64_t row_limit,
-                        int64_t column_limit) {
-    each([&](int n, int r, int c) {
-      packs[n] = pack_at(matrix + (first_row + r) * stride + first_column + c,
-                         first_row + r < row_limit && first_column + c < column_limit);
-    });
-  }
-  __device__ void put(bf16_t* tile) const {
-    each([&](int n, int r, int c) {
-      *reinterpret_cast<uint4*>(tile + r * kTileStride + c) = packs[n];
-    });
-  }
-
- private:
-  template <class Body>
-  __device__ void each(const Body& body) const {
-    const int per_row = columns / 8;
-#pragma unroll
-    for (int n = 0; n < kPacksBeside; ++n) {
-      const int i = static_cast<int>(threadIdx.x) + n * kThreads;
-      if (i < rows * per_row) body(n, i / per_row, i % per_row * 8);
-    }
-  }
-};
-
-// Shared memory for two tiles of each factor: one is filled while the other is multiplied.
-struct alignas(16) Tiles {
-  bf16_t x[2][kTile * kStride];
-  bf16_t beside[2][kMost * kStride];
-};
-static_assert(kTile * kWideStride <= kMost * kStride);
-
-// partial[split, t, o] = Σ_i kept x[t, i] w[o, i], over the split's `chunk` inputs. Of a block's
-// results, 64 by O, a warp has 16 rows and half of the columns.
-__global__ void __launch_bounds__(kThreads, 3)
-    dropped_linear_kernel(float* partial, const bf16_t* x, const bf16_t* w, Sizes s, int64_t chunk,
-                          uint32_t least, RngArgument key) {
-  constexpr int kFragments = kMost / 16;
-  __shared__ Tiles tiles;
-  const Rng rng = key.read();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int O = static_cast<int>(s.O), fragments = O / 16;
-  const int warp_row = warp / 2 * 16, warp_column = warp % 2 * (O / 2);
-  const int64_t row = blockIdx.x * int64_t{kTile}, begin = blockIdx.y * chunk;
-  const int64_t end = begin + chunk < s.I ? begin + chunk : s.I;
-  TileOfX from_x{x, s.T, s.I, {}};
-  TileBeside<kStride> from_w{w, s.I, O, kTile, {}};
-  float sums[kFragments][4] = {};
-
-  from_x.fetch(row, begin);
-  from_w.fetch(0, begin, O, s.I);
-  int side = 0;
-  for (int64_t i = begin; i < end; i += kTile, side ^= 1) {
-    from_x.put(tiles.x[side], row, i, rng, least);
-    from_w.put(tiles.beside[side]);
+  float sums[2][kFragments][4] = {};
+  int stage = 0;
+  for (int64_t input = begin; input < end; input += kInputs, stage ^= 1) {
+    finish_copies<0>();
     __syncthreads();
-    if (i + kTile < end) {
-      from_x.fetch(row, i + kTile);
-      from_w.fetch(0, i + kTile, O, s.I);
-    }
+    fill(input + kInputs, stage ^ 1);
+    uint4 rows[4];
 #pragma unroll
-    for (int k = 0; k < kTile; k += 16) {
-      uint32_t a[4];
-      load_matrices(a, tiles.x[side] + (warp_row + lane % 16) * kStride + k + lane / 16 * 8);
+    for (int i = 0; i < 4; ++i) rows[i] = next[i];
+    if (input + kInputs < end) fetch(input + kInputs);
 #pragma unroll
-      for (int j = 0; j < kFragments; j += 2) {
-        if (j >= fragments) break;
-        uint32_t b[4];
-        const int o = warp_column + 8 * j + lane % 8 + lane / 16 * 8;
-        load_matrices(b, tiles.beside[side] + o * kStride + k + lane / 8 % 2 * 8);
-        multiply(sums[j], a, b[0], b[1]);
-        if (j + 1 < fragments) multiply(sums[j + 1], a, b[2], b[3]);
+    for (int i = 0; i < 4; ++i)
+      rows[i] = drop(rows[i], rng, mask.keep,
+                     static_cast<uint64_t>((first_row + 8 * i) * I + input + column));
+    const bf16_t* const weights = stages + (stage * kOutputs + lane() / 4) * kStride + column;
+#pragma unroll
+    for (int n = 0; n < kFragments; ++n) {
+      const uint4 b = *reinterpret_cast<const uint4*>(weights + 8 * n * kStride);
+#pragma unroll
+      for (int m = 0; m < 2; ++m) {
+        const uint4 &low = rows[2 * m], &high = rows[2 * m + 1];
+        multiply(sums[m][n], {low.x, high.x, low.y, high.y}, b.x, b.y);
+        multiply(sums[m][n], {low.z, high.z, low.w, high.w}, b.z, b.w);
       }
     }
   }
 
-  for (int half = 0; half < 2; ++half) {
-    const int64_t t = row + warp_row + lane / 4 + 8 * half;
-    if (t >= s.T) break;
-    float* const to = partial + (blockIdx.y * s.T + t) * s.O + warp_column + lane % 4 * 2;
+  // The upper quarters hand their sums over to the lower ones.
+  auto* const room = reinterpret_cast<float*>(memory);
+  __syncthreads();
 #pragma unroll
-    for (int j = 0; j < kFragments; ++j)
-      if (j < fragments)
-        *reinterpret_cast<float2*>(to + 8 * j) =
-            half == 0 ? float2{sums[j][0], sums[j][1]} : float2{sums[j][2], sums[j][3]};
-  }
-}
-
-// partial[split, o, i] = Σ_t dy[t, o] kept x[t, i], over the split's `chunk` tokens. Of a block's
-// results, O by 64, a warp has 16 columns and every other 16 rows.
-__global__ void __launch_bounds__(kThreads, 3)
-    dropped_backward_weight_kernel(float* partial, const bf16_t* dy, const bf16_t* x, Sizes s,
-                                   int64_t chunk, uint32_t least, RngArgument key) {
-  constexpr int kFragments = kMost / 32;
-  __shared__ Tiles tiles;
-  const Rng rng = key.read();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int O = static_cast<int>(s.O);
-  const int warp_row = warp / 4 * 16, warp_column = warp % 4 * 16;
-  const int64_t column = blockIdx.x * int64_t{kTile}, begin = blockIdx.y * chunk;
-  const int64_t end = begin + chunk < s.T ? begin + chunk : s.T;
-  TileOfX from_x{x, s.T, s.I, {}};
-  TileBeside<kWideStride> from_dy{dy, s.O, kTile, O, {}};
-  float sums[kFragments][2][4] = {};
-
-  from_x.fetch(begin, column);
-  from_dy.fetch(begin, 0, s.T, O);
-  int side = 0;
-  for (int64_t t = begin; t < end; t += kTile, side ^= 1) {
-    from_x.put(tiles.x[side], t, column, rng, least);
-    from_dy.put(tiles.beside[side]);
+  for (int from = 2; from > 0; from /= 2) {
+    float* const mine = room + (quarter % from * 2 + half) * kOutputs * 32 + lane();
+    const auto each = [&](const auto& body) {
+#pragma unroll
+      for (int i = 0; i < kOutputs; ++i)
+        body(sums[i / 4 / kFragments][i / 4 % kFragments][i % 4], mine[i * 32]);
+    };
+    if (quarter >= from && quarter < 2 * from) each([](float& sum, float& at) { at = sum; });
     __syncthreads();
-    if (t + kTile < end) {
-      from_x.fetch(t + kTile, column);
-      from_dy.fetch(t + kTile, 0, s.T, O);
-    }
+    if (quarter < from) each([](float& sum, float& at) { sum += at; });
+    __syncthreads();
+  }
+  if (quarter > 0) return;
 #pragma unroll
-    for (int k = 0; k < kTile; k += 16) {
-      uint32_t b[4];
-      load_matrices_flipped(
-          b, tiles.x[side] + (k + lane % 16) * kStride + warp_column + lane / 16 * 8);
+  for (int i = 0; i < 4; ++i) {
+    const int64_t row = first_row + 8 * i;
+    if (row >= T) continue;
+    float* const to = partial + (blockIdx.y * T + row) * kOutputs + 2 * (lane() % 4);
 #pragma unroll
-      for (int m = 0; m < kFragments; ++m) {
-        const int o = warp_row + 32 * m;
-        if (o >= O) break;
-        uint32_t a[4];
-        load_matrices_flipped(a, tiles.beside[side] + (k + lane % 8 + lane / 16 * 8) * kWideStride +
-                                     o + lane / 8 % 2 * 8);
-        multiply(sums[m][0], a, b[0], b[1]);
-        multiply(sums[m][1], a, b[2], b[3]);
-      }
+    for (int n = 0; n < kFragments; ++n) {
+      const float* const pair = sums[i / 2][n] + i % 2 * 2;
+      *reinterpret_cast<float2*>(to + 8 * n) = make_float2(pair[0], pair[1]);
     }
   }
-
-#pragma unroll
-  for (int m = 0; m < kFragments; ++m)
-#pragma unroll
-    for (int j = 0; j < 2; ++j) {
-      const int64_t o = warp_row + 32 * m + lane / 4;
-      const int64_t i = column + warp_column + 8 * j + lane % 4 * 2;
-      if (warp_row + 32 * m >= O || i >= s.I) continue;
-      float* const to = partial + (blockIdx.y * s.O + o) * s.I + i;
-      *reinterpret_cast<float2*>(to) = float2{sums[m][j][0], sums[m][j][1]};
-      *reinterpret_cast<float2*>(to + 8 * s.I) = float2{sums[m][j][2], sums[m][j][3]};
-    }
 }
 
-// y = factor · Σ over the splits, or y += the same; n values, a multiple of 4.
 template <bool kAdd, class Y>
-__global__ void add_up_kernel(Y* y, const float* partial, int splits, float factor, int64_t n) {
-  const int64_t i = (blockIdx.x * int64_t{kThreads} + threadIdx.x) * 4;
+__global__ void add_parts_kernel(Y* to, const float* partial, int64_t parts, int64_t n,
+                                 float factor) {
+  const int64_t i = 4 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
   if (i >= n) return;
-  float sums[4] = {}, v[4];
-  for (int split = 0; split < splits; ++split) {
-    load(v, partial + split * n + i);
+  float sum[4] = {}, v[4] = {};
+  for (int64_t part = 0; part < parts; ++part) {
+    load(v, partial + part * n + i);
 #pragma unroll
-    for (int k = 0; k < 4; ++k) sums[k] += v[k];
+    for (int e = 0; e < 4; ++e) sum[e] += v[e];
   }
-  if (kAdd) load(v, y + i);
+  float old[4] = {};
+  if (kAdd) load(old, to + i);
 #pragma unroll
-  for (int k = 0; k < 4; ++k) sums[k] = kAdd ? v[k] + factor * sums[k] : factor * sums[k];
-  store(y + i, sums);
+  for (int e = 0; e < 4; ++e) v[e] = fmaf(sum[e], factor, old[e]);
+  store(to + i, v);
 }
-
-template <bool kAdd>
-void add_up(Queue& q, const Tensor& y, const Tensor& partial, int64_t splits, float factor) {
-  with_type(y.dtype(), [&]<class Y>() {
-    const auto blocks = static_cast<unsigned>(blocks_for(y.numel(), 4 * kThreads));
-    add_up_kernel<kAdd><<<blocks, kThreads, 0, stream_of(q)>>>(
-        data<Y>(y), data<float>(partial), static_cast<int>(splits), factor, y.numel());
-  });
-}
-
-// How `tiles` tiles of results with sums over `terms` are given to blocks.
-struct Split {
-  int64_t parts, chunk;  // terms of a part, in whole tiles
-  dim3 grid;
-
-  Split(int64_t tiles, int64_t terms) {
-    const int64_t steps = blocks_for(terms, kTile);
-    const int64_t each = blocks_for(steps, std::min(dropped_splits(tiles), steps));
-    parts = blocks_for(steps, each);
-    chunk = each * kTile;
-    grid = dim3(static_cast<unsigned>(tiles), static_cast<unsigned>(parts));
-  }
-};
 
 }  // namespace
 
-void dropped_linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, float factor,
-                    float p, const RandomKey& key, const Tensor& scratch) {
-  const Sizes s{x.dim(0), w.dim(0), x.dim(1)};
-  if (s.T == 0) return;
-  const Split split(blocks_for(s.T, kTile), s.I);
-  dropped_linear_kernel<<<split.grid, kThreads, 0, stream_of(q)>>>(
-      data<float>(scratch), data<bf16_t>(x), data<bf16_t>(w), s, split.chunk, Rng::least_word(p),
-      RngArgument(key));
-  launched("dropped_linear");
-  add_up<false>(q, y, scratch, split.parts, factor / (1.0f - p));
-  launched("dropped_linear");
+void add_parts(Queue& q, const Tensor& to, const Tensor& partial, int64_t parts, float factor,
+               Write mode) {
+  const int64_t n = to.numel();
+  with_type(to.dtype(), [&]<class Y>() {
+    const auto kernel = mode == Write::add ? add_parts_kernel<true, Y> : add_parts_kernel<false, Y>;
+    kernel<<<static_cast<unsigned>(blocks_for(n, 4 * kThreads)), kThreads, 0, stream_of(q)>>>(
+        data<Y>(to), data<float>(partial), parts, n, factor);
+  });
+  launched("add parts of sums");
 }
 
-void dropped_linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                    float p, const RandomKey& key, const Tensor& scratch) {
-  const Sizes s{x.dim(0), dw.dim(0), x.dim(1)};
-  if (s.T == 0) return;
-  const Split split(blocks_for(s.I, kTile), s.T);
-  dropped_backward_weight_kernel<<<split.grid, kThreads, 0, stream_of(q)>>>(
-      data<float>(scratch), data<bf16_t>(dy), data<bf16_t>(x), s, split.chunk, Rng::least_word(p),
-      RngArgument(key));
-  launched("dropped_linear_backward_weight");
-  add_up<true>(q, dw, scratch, split.parts, 1.0f / (1.0f - p));
-  launched("dropped_linear_backward_weight");
+void dropped_linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, float factor,
+                    float p, const RandomKey& key, const Tensor& scratch) {
+  const int64_t T = x.dim(0), I = x.dim(1);
+  if (T == 0) return;
+  const Parts parts = dropped_linear_parts(T, w.dim(0), I);
+  const Mask mask(p, key);
+  with_outputs(w.dim(0), [&]<int kOutputs>() {
+    constexpr int kWeights = kStages * kOutputs * kStride * static_cast<int>(sizeof(bf16_t)),
+                  kSums = 4 * kOutputs * 32 * static_cast<int>(sizeof(float));
+    constexpr int kBytes = std::max(kWeights, kSums);
+    allow(linear_kernel<kOutputs>, kBytes);
+    const dim3 grid(static_cast<unsigned>(blocks_for(T, kTokens)),
+                    static_cast<unsigned>(parts.count));
+    linear_kernel<kOutputs><<<grid, kThreads, kBytes, stream_of(q)>>>(
+        data<float>(scratch), data<bf16_t>(x), data<bf16_t>(w), mask, T, I, parts.length);
+  });
+  launched("dropped_linear");
+  add_parts(q, y, scratch, parts.count, factor * mask.keep.factor, Write::replace);
 }
 
 }  // namespace capstan::cuda

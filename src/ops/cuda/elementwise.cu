@@ -69,37 +69,37 @@ __global__ void fill_uniform_kernel(Y* y, float bound, Rng rng, int64_t first, i
   });
 }
 
+// One draw has the halves of eight values.
 template <bool kAdd, class Y, class X>
-__global__ void dropout_kernel(Y* y, const X* x, uint32_t least, float scale, RngArgument key,
-                               int64_t n) {
+__global__ void dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
   const Rng rng = key.read();
-  for_each_word(rng, 0, n, [&](int64_t i, int k, const std::array<uint32_t, 4>& words) {
-    const float kept = words[k] >= least ? to_float(x[i]) * scale : 0.0f;
-    y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
-  });
+  for (int64_t d = first_item(); d < (n + 7) / 8; d += stride()) {
+    const auto words = rng.draws(static_cast<uint64_t>(d));
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int64_t i = 8 * d + k;
+      if (i >= n) return;
+      const float kept = keeps(keep, words, k) ? to_float(x[i]) * keep.factor : 0.0f;
+      y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
+    }
+  }
 }
 
-// The same where eight values lie together: those of two draws.
+// The same where the eight lie together.
 template <bool kAdd, class Y, class X>
-__global__ void wide_dropout_kernel(Y* y, const X* x, uint32_t least, float scale, RngArgument key,
-                                    int64_t n) {
-  constexpr int kValues = 8;
+__global__ void wide_dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
   const Rng rng = key.read();
-  for (int64_t d = first_item(); d < n / kValues; d += stride()) {
-    float v[kValues], old[kValues] = {};
-    load(v, x + kValues * d);
-    if (kAdd) load(old, y + kValues * d);
+  for (int64_t d = first_item(); d < n / 8; d += stride()) {
+    float v[8], old[8] = {};
+    load(v, x + 8 * d);
+    if (kAdd) load(old, y + 8 * d);
+    const auto words = rng.draws(static_cast<uint64_t>(d));
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const auto words = rng.draws(static_cast<uint64_t>(2 * d + half));
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        float& value = v[4 * half + k];
-        const float kept = words[k] >= least ? value * scale : 0.0f;
-        value = kAdd ? old[4 * half + k] + kept : kept;
-      }
+    for (int k = 0; k < 8; ++k) {
+      const float kept = keeps(keep, words, k) ? v[k] * keep.factor : 0.0f;
+      v[k] = kAdd ? old[k] + kept : kept;
     }
-    store(y + kValues * d, v);
+    store(y + 8 * d, v);
   }
 }
 
@@ -191,9 +191,9 @@ void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKe
           wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
                : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
       // As many blocks as run at once: each makes its state from the key.
-      const unsigned grid = std::min(grid_for(n / (wide ? 8 : 4) + 1, kThreads), 132u * 8);
-      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), Rng::least_word(p),
-                                                  1.0f / (1.0f - p), RngArgument(key), n);
+      const unsigned grid = std::min(grid_for(n / 8 + 1, kThreads), 132u * 8);
+      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), Keep(p), RngArgument(key),
+                                                  n);
     });
   });
   launched("dropout");

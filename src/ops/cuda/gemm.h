@@ -41,7 +41,8 @@ void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Ten
 
 // y[t,:] += b.
 void add_bias(Queue& q, const Tensor& y_TO, const Tensor& b_O);
-// db += Σ_t dy[t,:], in the order of t within each of a fixed number of stretches.
-void bias_backward(Queue& q, const Tensor& db_O, const Tensor& dy_TO);
+// db += Σ_t dy[t,:], in an order that follows from the shape. The workspace has kGemmWorkspace
+// bytes.
+void bias_backward(Queue& q, const Tensor& db_O, const Tensor& dy_TO, std::byte* workspace);
 
 }  // namespace capstan::cuda

@@ -24,7 +24,7 @@ inline void linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, c
 inline void linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& db, const Tensor& dy,
                                    const Tensor& x, Write mode, const Tensor& scratch) {
   gemm(q, dw, flipped(dy), plain(x), {}, mode == Write::add, scratch);
-  if (db) bias_backward(q, db, dy);
+  if (db) bias_backward(q, db, dy, static_cast<std::byte*>(scratch.raw()));
 }
 
 }  // namespace capstan::cuda

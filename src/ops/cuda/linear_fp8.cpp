@@ -87,7 +87,7 @@ void linear_fp8_backward(Queue& q, const Tensor& dx, const Tensor& dw, const Ten
   convert(q, Fp8::e4m3, amax.as<float>(), x_scale, x, {}, x8);
   multiply(q, dw, {dy8_turned, false, Fp8::e5m2, dy_scale}, {x8, true, Fp8::e4m3, x_scale}, {},
            mode == Write::add, room.workspace());
-  if (db) bias_backward(q, db, dy);
+  if (db) bias_backward(q, db, dy, room.workspace());
   if (!dx) return;
 
   room.go_back(place);  // x has been used up

@@ -7,6 +7,10 @@
 // Fragments of a result: lane l has rows l / 4 and l / 4 + 8, and columns 2 (l % 4), + 1 of each 8.
 namespace capstan::cuda {
 
+__device__ inline int lane() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+
 // Four 8 by 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is. Lane l
 // gets columns 2 (l % 4), + 1 of row l / 4 of each…
 __device__ inline void load_matrices(uint32_t (&to)[4], const bf16_t* row) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/cuda/device.cuh"
+#include "ops/keep.h"
 #include "ops/random_key.h"
 
 namespace capstan::cuda {
@@ -31,5 +32,18 @@ class RngArgument {
   const int32_t* at_;
   uint32_t site_;
 };
+
+// Of the eight values whose halves are in these words: whether value k is kept, and the same for a
+// pack of them, in which zeros take the place of others.
+__device__ inline bool keeps(const Keep& keep, const std::array<uint32_t, 4>& words, int k) {
+  const uint32_t word = words[static_cast<size_t>(k / 2)];
+  return (k % 2 == 0 ? word & 0xffff : word >> 16) >= keep.least;
+}
+__device__ inline uint4 kept(const Keep& keep, const std::array<uint32_t, 4>& words, uint4 pack) {
+  const auto pair = [&](int k) {
+    return (keeps(keep, words, k) ? 0xffffu : 0u) | (keeps(keep, words, k + 1) ? 0xffff0000u : 0u);
+  };
+  return {pack.x & pair(0), pack.y & pair(2), pack.z & pair(4), pack.w & pair(6)};
+}
 
 }  // namespace capstan::cuda

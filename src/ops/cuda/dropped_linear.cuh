@@ -1,0 +1,58 @@
+#pragma once
+
+#include "ops/cuda/dropped_linear.h"
+#include "ops/cuda/mma.cuh"
+#include "ops/cuda/rng.cuh"
+
+// What the kernels of dropped_linear share. They are bound by reading x, or by dx: masks are drawn
+// where values pass.
+namespace capstan::cuda {
+
+inline constexpr int kDroppedThreads = 256;
+
+// Which values a kernel keeps.
+struct Mask {
+  RngArgument key;
+  Keep keep;
+
+  Mask(float p, const RandomKey& k) : key(k), keep(p) {}
+};
+
+// The pack that begins at value `first` of the tensor, with zeros for what is dropped of it.
+__device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint64_t first) {
+  return kept(keep, rng.draws(first / 8), pack);
+}
+
+// 16 bytes from memory to shared memory behind the thread's back, or zeros.
+__device__ inline void copy_pack(bf16_t* to, const bf16_t* from, bool there) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+__device__ inline void end_copies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Waits for all but the last kLater groups of this thread's copies. A barrier must follow.
+template <int kLater>
+__device__ void finish_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+}
+
+// Calls body.operator()<O>().
+template <class Body>
+void with_outputs(int64_t O, const Body& body) {
+  switch (O) {
+    case 16: return body.template operator()<16>();
+    case 32: return body.template operator()<32>();
+    case 48: return body.template operator()<48>();
+    case 64: return body.template operator()<64>();
+    default: return body.template operator()<96>();
+  }
+}
+
+// to = factor · Σ parts, or to += the same.
+void add_parts(Queue& q, const Tensor& to, const Tensor& partial, int64_t parts, float factor,
+               Write mode);
+
+}  // namespace capstan::cuda
