@@ -7,15 +7,13 @@
 // has one owner and a fixed order, and no atomics are needed.
 //
 // A warp has 16 rows of the tile.
-#include "ops/cuda/attention.cuh"
+#include "ops/cuda/attention_rows.cuh"
 #include "ops/cuda/mma.cuh"
 
 namespace capstan::cuda {
 namespace {
 
-constexpr int kTile = 64, kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kColumns = kTile / 8;  // fragments of 8 columns in a row of scores
-constexpr float kLog2e = 1.4426950408889634f;
+constexpr int kWarps = 4, kThreads = 32 * kWarps;
 
 __device__ int first_row() {  // of the warp, in the tile
   return static_cast<int>(threadIdx.x) / 32 * 16;
@@ -126,14 +124,6 @@ __device__ void multiply_columns(float (&sums)[kDim / 8][4], const float (&facto
   }
 }
 
-// The row of the tile, and its column, of value i of fragment j.
-__device__ int row_of(int i) {
-  return first_row() + lane() / 4 + (i / 2) * 8;
-}
-__device__ int column_of(int j, int i) {
-  return 8 * j + 2 * (lane() % 4) + i % 2;
-}
-
 template <int kDim>
 __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
                            const float (&sums)[kDim / 8][4], float low_factor, float high_factor) {
@@ -158,6 +148,11 @@ __device__ float row_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
+// The last tiles see the most keys: they begin first.
+__device__ int last_tile_first() {
+  return static_cast<int>(gridDim.x - 1 - blockIdx.x);
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
@@ -166,38 +161,28 @@ __global__ void __launch_bounds__(kThreads)
   auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
   Tile<kDim>& queries = tiles[0];  // then keys and values, twice: one pair is used, one filled
   __shared__ int firsts[kTile];
-  // The last tiles see the most keys: they begin first.
-  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
-  const int h = static_cast<int>(blockIdx.y), head = h / s.group;
-  const int end = min(begin + kTile, s.T);
-  if (threadIdx.x < kTile)
-    firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
-  queries.fill(q, begin, end, h, s.D, wide);
-  __syncthreads();  // firsts
-  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
-  const int first[2] = {firsts[row_of(0)], firsts[row_of(2)]};
-  const int earliest = firsts[0], latest_first = firsts[kTile - 1];
+  const QueryRows rows(last_tile_first(), visible, s.T, firsts);
+  const int h = static_cast<int>(blockIdx.y);
+  queries.fill(q, rows.begin, rows.end, h, s.D, wide);
 
   float out[kDim / 8][4] = {}, most[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-  const int first_key = earliest / kTile * kTile;
+  const int first_key = rows.earliest / kTile * kTile;
   const auto fill = [&](int key, int stage) {
-    fill_keys(&tiles[1 + 2 * stage], k, v, key, end, head, s, wide);
+    fill_keys(&tiles[1 + 2 * stage], k, v, key, rows.end, h / s.group, s, wide);
   };
   fill(first_key, 0);
-  for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
+  for (int key = first_key, stage = 0; key < rows.end; key += kTile, stage ^= 1) {
     fill(key + kTile, stage ^ 1);
     finish_fills<1>();
     const Tile<kDim>&keys = tiles[1 + 2 * stage], &values = tiles[2 + 2 * stage];
     float scores[kColumns][4] = {};
     multiply_rows(scores, queries, keys);
-    if (key + kTile > begin + 1 || key < latest_first) {
+    if (rows.cuts(key)) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = key + column_of(j, i);
-          if (at > rows[i / 2] || at < first[i / 2]) scores[j][i] = -INFINITY;
-        }
+        for (int i = 0; i < 4; ++i)
+          if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
     }
     float shift[2];
 #pragma unroll
@@ -231,10 +216,10 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     sum[r] = row_sum(sum[r]);
-    if (lane() % 4 == 0 && rows[r] < end)
-      lse[int64_t{h} * s.T + rows[r]] = most[r] * s.scale + logf(sum[r]);
+    if (lane() % 4 == 0 && rows.rows[r] < rows.end)
+      lse[int64_t{h} * s.T + rows.rows[r]] = most[r] * s.scale + logf(sum[r]);
   }
-  store_rows<kDim>(o, begin, end, h, s.D, out, 1.0f / sum[0], 1.0f / sum[1]);
+  store_rows<kDim>(o, rows.begin, rows.end, h, s.D, out, 1.0f / sum[0], 1.0f / sum[1]);
 }
 
 template <int kDim>
@@ -246,31 +231,24 @@ __global__ void __launch_bounds__(kThreads)
   auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
   Tile<kDim>&queries = tiles[0], &gradients = tiles[1];  // then keys and values, twice
   __shared__ int firsts[kTile];
-  const int begin = static_cast<int>(gridDim.x - 1 - blockIdx.x) * kTile;
-  const int h = static_cast<int>(blockIdx.y), head = h / s.group;
-  const int end = min(begin + kTile, s.T);
-  if (threadIdx.x < kTile)
-    firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
-  queries.fill(q, begin, end, h, s.D, wide);
-  gradients.fill(d_o, begin, end, h, s.D, wide);
-  __syncthreads();  // firsts
-  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
-  const int first[2] = {firsts[row_of(0)], firsts[row_of(2)]};
-  const int earliest = firsts[0];
+  const QueryRows rows(last_tile_first(), visible, s.T, firsts);
+  const int h = static_cast<int>(blockIdx.y);
+  queries.fill(q, rows.begin, rows.end, h, s.D, wide);
+  gradients.fill(d_o, rows.begin, rows.end, h, s.D, wide);
   float log_sum[2], shift[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int64_t at = int64_t{h} * s.T + min(rows[r], s.T - 1);
+    const int64_t at = int64_t{h} * s.T + min(rows.rows[r], s.T - 1);
     log_sum[r] = lse[at] * kLog2e;
     shift[r] = delta[at];
   }
   float sums[kDim / 8][4] = {};
-  const int first_key = earliest / kTile * kTile;
+  const int first_key = rows.earliest / kTile * kTile;
   const auto fill = [&](int key, int stage) {
-    fill_keys(&tiles[2 + 2 * stage], k, v, key, end, head, s, wide);
+    fill_keys(&tiles[2 + 2 * stage], k, v, key, rows.end, h / s.group, s, wide);
   };
   fill(first_key, 0);
-  for (int key = first_key, stage = 0; key < end; key += kTile, stage ^= 1) {
+  for (int key = first_key, stage = 0; key < rows.end; key += kTile, stage ^= 1) {
     fill(key + kTile, stage ^ 1);
     finish_fills<1>();
     const Tile<kDim>&keys = tiles[2 + 2 * stage], &values = tiles[3 + 2 * stage];
@@ -281,15 +259,14 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int at = key + column_of(j, i);
-        const bool seen = at <= rows[i / 2] && at >= first[i / 2];
+        const bool seen = rows.sees(i, key + column_of(j, i));
         const float p = exp2f(scores[j][i] * s.scale * kLog2e - log_sum[i / 2]);
         d[j][i] = seen ? s.scale * p * (d[j][i] - shift[i / 2]) : 0.0f;
       }
     multiply_columns<kDim>(sums, d, keys);
     __syncthreads();
   }
-  store_rows<kDim>(dq, begin, end, h, s.D, sums, 1.0f, 1.0f);
+  store_rows<kDim>(dq, rows.begin, rows.end, h, s.D, sums, 1.0f, 1.0f);
 }
 
 // Scores are made transposed, so that the warp's rows are keys.

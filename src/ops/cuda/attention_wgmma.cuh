@@ -1,28 +1,18 @@
 #pragma once
 
-#include "ops/cuda/attention.cuh"
+#include "ops/cuda/attention_rows.cuh"
 #include "ops/cuda/wgmma.cuh"
 
 // What the kernels of attention by wgmma share: tiles of 64 queries by 64 keys, made by groups of
 // four warps. Tiles are filled one step ahead of the products that read them.
 namespace capstan::cuda {
 
-inline constexpr float kLog2e = 1.4426950408889634f;
 inline constexpr int kStages = 2;  // steps of a walk whose tiles are in shared memory
 
 __device__ inline float exp2_of(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
-}
-
-// The row of the tile, and its column, of value i of fragment j.
-__device__ inline int row_of(int i) {
-  return static_cast<int>(threadIdx.x) % kGroup / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 +
-         (i / 2) * 8;
-}
-__device__ inline int column_of(int j, int i) {
-  return 8 * j + 2 * (static_cast<int>(threadIdx.x) % 4) + i % 2;
 }
 
 // Shared memory of a block; its tiles begin at a multiple of 1024.
@@ -179,26 +169,6 @@ struct KeyWalk {
   }
 };
 
-// What the threads of a tile of queries know of it.
-struct QueryRows {
-  int begin, end, rows[2], first[2], earliest, latest;  // first: key of each of the two rows
-
-  __device__ QueryRows(int tile, const Visible& visible, int T, int (&firsts)[kTile])
-      : begin(tile * kTile), end(min(begin + kTile, T)) {
-    if (threadIdx.x < kTile)
-      firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), T - 1));
-    __syncthreads();
-    earliest = firsts[0];
-    latest = firsts[kTile - 1];
-    for (int r = 0; r < 2; ++r) {
-      rows[r] = begin + row_of(2 * r);
-      first[r] = firsts[row_of(2 * r)];
-    }
-  }
-  // Some row does not see some key of the tile that begins at `key`.
-  __device__ bool cuts(int key) const { return key + kTile > begin + 1 || key < latest; }
-  __device__ bool sees(int i, int key) const { return key <= rows[i / 2] && key >= first[i / 2]; }
-};
 __device__ inline int tile_of_queries(Finder& finder, const Order& order, const Visible& visible,
                                       int T) {
   return finder.tile(

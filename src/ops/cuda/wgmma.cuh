@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/tile.cuh"
 
 // Tiles of 64 rows in shared memory, and products of them in Hopper's tensor cores (wgmma): the
 // left factor has 64 rows, which four warps share, 16 each. bf16 factors, f32 sums.
@@ -16,10 +16,8 @@
 
 namespace capstan::cuda {
 
-inline constexpr int kTile = 64;            // rows of a tile
-inline constexpr int kGroup = 128;          // threads that multiply together
-inline constexpr int kColumns = kTile / 8;  // fragments of 8 columns in a row of scores
-inline constexpr int kPanel = kTile * 64;   // values in a panel: 64 channels of all rows
+inline constexpr int kGroup = 128;         // threads that multiply together
+inline constexpr int kPanel = kTile * 64;  // values in a panel: 64 channels of all rows
 inline constexpr int kPanelBytes = kPanel * 2;
 
 __device__ inline uint32_t shared_address(const void* at) {

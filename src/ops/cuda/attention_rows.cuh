@@ -1,0 +1,33 @@
+#pragma once
+
+#include "ops/cuda/attention.cuh"
+#include "ops/cuda/tile.cuh"
+
+// What attention in tiles of 64 queries by 64 keys shares, whichever tensor cores make the
+// products.
+namespace capstan::cuda {
+
+inline constexpr float kLog2e = 1.4426950408889634f;
+
+// What the threads of a tile of queries know of it.
+struct QueryRows {
+  int begin, end, rows[2], first[2], earliest, latest;  // first: key of each of the two rows
+
+  __device__ QueryRows(int tile, const Visible& visible, int T, int (&firsts)[kTile])
+      : begin(tile * kTile), end(min(begin + kTile, T)) {
+    if (threadIdx.x < kTile)
+      firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), T - 1));
+    __syncthreads();
+    earliest = firsts[0];
+    latest = firsts[kTile - 1];
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = begin + row_of(2 * r);
+      first[r] = firsts[row_of(2 * r)];
+    }
+  }
+  // Some row does not see some key of the tile that begins at `key`.
+  __device__ bool cuts(int key) const { return key + kTile > begin + 1 || key < latest; }
+  __device__ bool sees(int i, int key) const { return key <= rows[i / 2] && key >= first[i / 2]; }
+};
+
+}  // namespace capstan::cuda
