@@ -297,8 +297,11 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
                              heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order,
                              wide);
   };
-  // Groups that need not add up their sums are faster, if there are enough of them to end together.
-  const bool many = order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
+  // Groups that need not add up their sums are faster, if they are many and none is long: heads
+  // that share keys make long walks, and a group alone finds the longest of kGroup tiles at the
+  // most.
+  const bool many = s.group == 1 && order.tiles <= kGroup &&
+                    order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
   with_width<64, 128>(s.D, [&]<int kDim>() {
     if (many)
       launch.template operator()<kDim, 1>();
