@@ -66,12 +66,15 @@ inline AttentionValues attention_f64(const Layout& l, const Values& q, const Val
   return r;
 }
 
-// Infinite when lengths differ.
+// NaN when either holds one; infinite when lengths differ.
 inline double largest_difference(const Values& a, const Values& b) {
   if (a.size() != b.size()) return INFINITY;
   double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (const double off = std::abs(a[i] - b[i]); !(off <= worst)) worst = off;  // NaN wins
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double off = std::abs(a[i] - b[i]);
+    if (std::isnan(off)) return off;
+    worst = std::max(worst, off);
+  }
   return worst;
 }
 

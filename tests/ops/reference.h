@@ -81,7 +81,8 @@ inline double gradient_error(const std::function<double(const Values&)>& f, cons
         norm(gradient) * norm(direction) / std::sqrt(static_cast<double>(at.size()));
     const double off = std::abs(difference - dot(gradient, direction));
     const double relative = size > 0 ? off / size : off;
-    if (!(relative <= worst)) worst = relative;  // NaN wins
+    if (std::isnan(relative)) return relative;
+    worst = std::max(worst, relative);
   }
   return worst;
 }
