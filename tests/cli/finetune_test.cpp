@@ -1,28 +1,20 @@
-// Fine-tuning as a user meets it, from a small checkpoint made by the program itself.
-
-#include <nlohmann/json.hpp>
+// Fine-tuning as a user meets it.
 
 #include "checkpoint/manifest.h"
-#include "program.h"
+#include "tiny_model.h"
 
 namespace capstan::cli_test {
 namespace {
 
-class Finetune : public Cli {
+class Finetune : public TinyModel {
  protected:
-  Finetune() {
-    std::string jsonl;
-    for (int i = 0; i < 30; ++i)
-      jsonl +=
-          nlohmann::json{{"instruction", "Say " + std::to_string(i)},
-                         {"input", ""},
-                         {"output", std::to_string(i) + std::string(static_cast<size_t>(i), '.')}}
-              .dump() +
-          "\n";
-    write("data.jsonl", jsonl);
-    train_tiny({"--out_dir=checkpoints/tiny", "--train.max_seq_length=512",
-                "--data.val_split_fraction=0"});
+  // Of every length.
+  static nlohmann::json record(int i) {
+    return {{"instruction", "Say " + std::to_string(i)},
+            {"input", ""},
+            {"output", std::to_string(i) + std::string(static_cast<size_t>(i), '.')}};
   }
+  Finetune() : TinyModel(30, record) {}
 
   static Words finetune(const Words& more = {}) {
     Words words = {"finetune_full",

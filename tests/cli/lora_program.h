@@ -1,25 +1,17 @@
 #pragma once
 
-#include <nlohmann/json.hpp>
-
-#include "program.h"
+#include "tiny_model.h"
 
 namespace capstan::cli_test {
 
-// A tiny model under checkpoints/tiny/final, and records to train adapters of it on.
-class Lora : public Cli {
+// Adapters are trained and used as a user does it.
+class Lora : public TinyModel {
  protected:
-  Lora() {
-    std::string jsonl;
-    for (int i = 0; i < 24; ++i)
-      jsonl += nlohmann::json{{"instruction", "Say " + std::to_string(i)},
-                              {"output", std::to_string(i * i)}}
-                   .dump() +
-               "\n";
-    write("data.jsonl", jsonl);
-    train_tiny({"--out_dir=checkpoints/tiny", "--train.max_seq_length=512",
-                "--data.val_split_fraction=0"});
+  static nlohmann::json record(int i) {
+    return {{"instruction", "Say " + std::to_string(i)}, {"output", std::to_string(i * i)}};
   }
+  Lora() : TinyModel(24, record) {}
+
   static Words finetune(const Words& more = {}) {
     Words words = {"finetune",
                    "tiny/final",

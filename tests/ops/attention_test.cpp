@@ -1,93 +1,13 @@
 #include "ops/attention.h"
 
-#include <ostream>
-
+#include "ops/attention_reference.h"
 #include "ops/cpu/attention.h"
-#include "ops/reference.h"
 #if CAPSTAN_WITH_CUDA
 #include "tensor/cuda/context.h"
 #endif
 
 namespace capstan::test {
 namespace {
-
-struct Layout {
-  int64_t H, K, D;
-  std::vector<int64_t> lengths;  // of the documents
-  int64_t window = 0;
-
-  int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
-  int64_t longest() const {
-    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
-  }
-  float scale() const { return 1 / std::sqrt(static_cast<float>(D)); }
-  // An output rests on sums over a head and over the keys.
-  int64_t terms() const { return D + longest(); }
-};
-
-std::ostream& operator<<(std::ostream& to, const Layout& l) {
-  to << "H=" << l.H << " K=" << l.K << " D=" << l.D << " window=" << l.window << " documents of";
-  for (const int64_t length : l.lengths) to << ' ' << length;
-  return to;
-}
-
-struct Reference {
-  Values o_THD, lse_HT;
-};
-
-Reference attention_f64(const Layout& l, const Values& q, const Values& k, const Values& v,
-                        double scale) {
-  const int64_t T = l.tokens(), D = l.D;
-  Reference r{Values(q.size(), 0.0), Values(idx(l.H * T))};
-  int64_t first = 0;
-  for (const int64_t length : l.lengths) {
-    for (int64_t t = first; t < first + length; ++t)
-      for (int64_t h = 0; h < l.H; ++h) {
-        const int64_t begin = l.window > 0 ? std::max(first, t - l.window + 1) : first;
-        const auto query = q.begin() + (t * l.H + h) * D;
-        const auto row = [&](int64_t s) { return (s * l.K + h / (l.H / l.K)) * D; };
-        Values p;
-        for (int64_t s = begin; s <= t; ++s)
-          p.push_back(scale * std::inner_product(query, query + D, k.begin() + row(s), 0.0));
-        const double top = *std::max_element(p.begin(), p.end());
-        double sum = 0;
-        for (double& x : p) sum += x = std::exp(x - top);
-        for (int64_t s = begin; s <= t; ++s)
-          for (int64_t d = 0; d < D; ++d)
-            r.o_THD[idx((t * l.H + h) * D + d)] += p[idx(s - begin)] / sum * v[idx(row(s) + d)];
-        r.lse_HT[idx(h * T + t)] = top + std::log(sum);
-      }
-    first += length;
-  }
-  return r;
-}
-
-double largest_difference(const Values& a, const Values& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i)
-    if (const double off = std::abs(a[i] - b[i]); !(off <= worst)) worst = off;  // NaN wins
-  return worst;
-}
-
-// One problem. q, k and v are columns of one buffer, as a fused projection leaves them; so are
-// their gradients.
-struct Case {
-  Layout layout;
-  Buffer qkv, dqkv, o, d_o, lse, starts;
-  AttentionMask mask;
-
-  Tensor q(const Tensor& buffer) const {
-    return buffer.cols(0, layout.H * layout.D).heads(layout.H);
-  }
-  Tensor k(const Tensor& buffer) const { return kv(buffer, layout.H); }
-  Tensor v(const Tensor& buffer) const { return kv(buffer, layout.H + layout.K); }
-
- private:
-  Tensor kv(const Tensor& buffer, int64_t head) const {
-    return buffer.cols(head * layout.D, layout.K * layout.D).heads(layout.K);
-  }
-};
 
 class Attention : public OnEveryDevice {
  protected:
@@ -114,7 +34,7 @@ class Attention : public OnEveryDevice {
     attention_backward(q_, c.q(dqkv), c.k(dqkv), c.v(dqkv), c.d_o, c.o, c.lse, c.q(c.qkv),
                        c.k(c.qkv), c.v(c.qkv), c.mask, c.layout.scale());
   }
-  Reference expected(const Case& c) {
+  AttentionValues expected(const Case& c) {
     return attention_f64(c.layout, values(c.q(c.qkv)), values(c.k(c.qkv)), values(c.v(c.qkv)),
                          double{c.layout.scale()});
   }
@@ -122,7 +42,7 @@ class Attention : public OnEveryDevice {
   void expect_matches_f64(const Layout& l, DType dtype) {
     const Case c = make(l, dtype);
     forward(c);
-    const Reference r = expected(c);
+    const AttentionValues r = expected(c);
     EXPECT_LT(error(values(c.o), r.o_THD), tolerance(dtype, l.terms()))
         << name_of(dtype) << ' ' << l;
     // A score is a sum of D products, whose rounding is relative to |q| |k| scale, here sqrt(D).
@@ -401,7 +321,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   const Buffer qkv = of(DType::f32, c.qkv->shape(), whole);
   const Tensor q = c.q(qkv), k = c.k(qkv), v = c.v(qkv);
   attention(q_, c.o, c.lse, q, k, v, c.mask, 128);
-  const Reference r = attention_f64(l, values(q), values(k), values(v), 128);
+  const AttentionValues r = attention_f64(l, values(q), values(k), values(v), 128);
   EXPECT_GT(*std::max_element(r.lse_HT.begin(), r.lse_HT.end()), 2e4);
   EXPECT_LT(error(values(c.o), r.o_THD), tolerance(DType::f32, l.terms()));
   EXPECT_LT(error(values(c.lse), r.lse_HT), tolerance(DType::f32));
@@ -430,7 +350,7 @@ TEST_P(Attention, NothingToDo) {
   backward(c, c.dqkv);
   EXPECT_EQ(q_.total().flops, 0);
   forward(empty_documents);
-  const Reference r = expected(empty_documents);
+  const AttentionValues r = expected(empty_documents);
   EXPECT_LT(error(values(empty_documents.o), r.o_THD), tolerance(DType::f32, 19));
 }
 

@@ -35,18 +35,6 @@ Values dropped_f64(Values x, float p) {
   return x;
 }
 
-// c[m, n] = Σ_k a[m, k] b[k, n], where a and b may be stored the other way round.
-Values product(int64_t m, int64_t n, int64_t k, const Values& a, bool a_flipped, const Values& b,
-               bool b_flipped) {
-  Values c(idx(m * n));
-  for (int64_t i = 0; i < m; ++i)
-    for (int64_t j = 0; j < n; ++j)
-      for (int64_t l = 0; l < k; ++l)
-        c[idx(i * n + j)] +=
-            a[idx(a_flipped ? l * m + i : i * k + l)] * b[idx(b_flipped ? j * k + l : l * n + j)];
-  return c;
-}
-
 // p = 1/2: dropped values are exact in every type, wherever they are.
 TEST_P(DroppedLinear, MatchesF64) {
   for (const DType dtype : kComputeTypes)
@@ -55,7 +43,7 @@ TEST_P(DroppedLinear, MatchesF64) {
       const Buffer y = empty(dtype, {s.T, s.O});
       dropped_linear(q_, y, x, w, -1.5f, 0.5f, kKey);
       Values expected =
-          product(s.T, s.O, s.I, dropped_f64(values(x), 0.5f), false, values(w), true);
+          product_f64(s.T, s.O, s.I, dropped_f64(values(x), 0.5f), false, values(w), true);
       for (double& v : expected) v *= -1.5;
       EXPECT_LT(error(values(y), expected), tolerance(dtype, s.I)) << name_of(dtype) << ' ' << s;
     }
@@ -67,7 +55,7 @@ TEST_P(DroppedLinear, BackwardDataAddsWhatF64Does) {
       const Buffer dx = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
       const Buffer dy = random(dtype, {s.T, s.O});
       Values expected =
-          dropped_f64(product(s.T, s.I, s.O, values(dy), false, values(w), false), 0.5f);
+          dropped_f64(product_f64(s.T, s.I, s.O, values(dy), false, values(w), false), 0.5f);
       const Values before = values(dx);
       for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
       dropped_linear_backward_data(q_, dx, dy, w, 0.5f, kKey);
@@ -83,7 +71,7 @@ TEST_P(DroppedLinear, BackwardWeightAddsWhatF64Does) {
         const Buffer x = random(dtype, {s.T, s.I}), dy = random(dtype, {s.T, s.O});
         const Buffer dw = random(weights, {s.O, s.I});
         Values expected =
-            product(s.O, s.I, s.T, values(dy), true, dropped_f64(values(x), 0.5f), false);
+            product_f64(s.O, s.I, s.T, values(dy), true, dropped_f64(values(x), 0.5f), false);
         const Values before = values(dw);
         for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
         dropped_linear_backward_weight(q_, dw, dy, x, 0.5f, kKey);

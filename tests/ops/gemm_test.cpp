@@ -29,13 +29,9 @@ Values transposed(const Values& x, int64_t rows, int64_t cols) {
   return result;
 }
 
-Values product_f64(const Product& p, const Values& a, const Values& b) {
-  Values c(idx(p.m * p.n), 0.0);
-  for (int64_t i = 0; i < p.m; ++i)
-    for (int64_t l = 0; l < p.k; ++l)
-      for (int64_t j = 0; j < p.n; ++j)
-        c[idx(i * p.n + j)] += a[idx(i * p.k + l)] * b[idx(l * p.n + j)];
-  return c;
+// Of a and b as they are stored.
+Values reference(const Product& p, const Values& a, const Values& b) {
+  return product_f64(p.m, p.n, p.k, a, p.a_transposed, b, p.b_transposed);
 }
 
 class Gemm : public testing::Test {
@@ -63,9 +59,7 @@ class Gemm : public testing::Test {
     const Stored a = store(p.a, p.m, p.k, p.gap, p.a_transposed);
     const Stored b = store(p.b, p.k, p.n, p.gap, p.b_transposed);
     const Stored c = store(p.c, p.m, p.n, p.gap, false);
-    const Values a64 = p.a_transposed ? transposed(values(a.view), p.k, p.m) : values(a.view);
-    const Values b64 = p.b_transposed ? transposed(values(b.view), p.n, p.k) : values(b.view);
-    Values expected = product_f64(p, a64, b64);
+    Values expected = reference(p, values(a.view), values(b.view));
     if (p.add) {
       const Values old = values(c.view);
       for (size_t i = 0; i < old.size(); ++i) expected[i] += old[i];
@@ -167,7 +161,7 @@ TEST_F(Gemm, ReplacingDoesNotReadWhatIsThere) {
       const Stored a = store(p.a, m, 9, 0, false), b = store(p.b, 9, 17, 0, true);
       const Buffer result = buffer_of(q_, c, {m, 17}, Values(idx(m * 17), NAN));
       multiply(p, result, a.view, b.view);
-      const Values expected = product_f64(p, values(a.view), transposed(values(b.view), 17, 9));
+      const Values expected = reference(p, values(a.view), values(b.view));
       EXPECT_LT(error(values(result), expected), tolerance(c, 9)) << p;
     }
 }
@@ -190,7 +184,7 @@ TEST_F(Gemm, AnyNumberOfThreads) {
     const Product p{100, 257, 129, dtype, dtype, DType::f32};
     const Stored a = store(p.a, p.m, p.k, 0, false), b = store(p.b, p.k, p.n, 0, false);
     const Stored c = store(p.c, p.m, p.n, 0, false);
-    const Values expected = product_f64(p, values(a.view), values(b.view));
+    const Values expected = reference(p, values(a.view), values(b.view));
     for (const int threads : {1, 2, 3, 7}) {
       omp_set_num_threads(threads);
       multiply(p, c.view, a.view, b.view);

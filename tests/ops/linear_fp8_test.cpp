@@ -43,18 +43,6 @@ std::ostream& operator<<(std::ostream& to, const Size& s) {
 const std::vector<Size> kSizes = {{1, 16, 16},  {3, 32, 48},   {16, 48, 32},
                                   {33, 96, 80}, {100, 16, 64}, {257, 272, 144}};
 
-// c[m,n] = Σ_k a[m,k] b[k,n], of which either may be stored the other way round.
-Values product(int64_t M, int64_t N, int64_t K, const Values& a, bool turn_a, const Values& b,
-               bool turn_b) {
-  Values c(idx(M * N));
-  for (int64_t m = 0; m < M; ++m)
-    for (int64_t n = 0; n < N; ++n)
-      for (int64_t k = 0; k < K; ++k)
-        c[idx(m * N + n)] +=
-            a[idx(turn_a ? k * M + m : m * K + k)] * b[idx(turn_b ? n * K + k : k * N + n)];
-  return c;
-}
-
 // All numbers of a format from 0 on, from its definition: `mantissa` bits after the point, and the
 // lowest exponent's step below the first of them.
 Values magnitudes(Fp8 format) {
@@ -105,8 +93,8 @@ TEST_P(LinearFp8, MatchesF64OfRoundedFactors) {
         const Buffer x = random(dtype, {s.T, s.I}, 3), w = random(dtype, {s.O, s.I}, 0.02);
         const Buffer b = random(dtype, {s.O}), y = empty(dtype, {s.T, s.O});
         forward(y, x, w, bias ? *b : Tensor());
-        Values expected = product(s.T, s.O, s.I, quantized(Fp8::e4m3, values(x)), false,
-                                  quantized(Fp8::e4m3, values(w)), true);
+        Values expected = product_f64(s.T, s.O, s.I, quantized(Fp8::e4m3, values(x)), false,
+                                      quantized(Fp8::e4m3, values(w)), true);
         const Values b64 = values(b);
         for (size_t i = 0; bias && i < expected.size(); ++i) expected[i] += b64[i % idx(s.O)];
         EXPECT_LT(error(values(y), expected), sums_tolerance(GetParam(), dtype, s.I))
@@ -140,15 +128,15 @@ TEST_P(LinearFp8, GradientsMatchF64OfRoundedFactors) {
         backward(dx, dw, db, dy, x, w, mode);
         const Values dy8 = quantized(Fp8::e5m2, values(dy));
         const Values w8 = quantized(Fp8::e4m3, values(w)), x8 = quantized(Fp8::e4m3, values(x));
-        EXPECT_LT(error(values(dx), product(s.T, s.I, s.O, dy8, false, w8, false)),
+        EXPECT_LT(error(values(dx), product_f64(s.T, s.I, s.O, dy8, false, w8, false)),
                   sums_tolerance(GetParam(), dtype, s.O))
             << name_of(dtype) << ' ' << s;
-        Values dw64 = product(s.O, s.I, s.T, dy8, true, x8, false);
+        Values dw64 = product_f64(s.O, s.I, s.T, dy8, true, x8, false);
         add(dw64, before);
         EXPECT_LT(error(values(dw), dw64), sums_tolerance(GetParam(), DType::f32, s.T))
             << name_of(dtype) << ' ' << s << " add " << adds;
         const Values ones(idx(s.T), 1.0);
-        EXPECT_LT(error(values(db), product(1, s.O, s.T, ones, false, values(dy), false)),
+        EXPECT_LT(error(values(db), product_f64(1, s.O, s.T, ones, false, values(dy), false)),
                   tolerance(DType::f32, s.T));
       }
 }
@@ -162,14 +150,14 @@ TEST_P(LinearFp8, LongSumsStayNear) {
   const Buffer y = empty(DType::f32, {few, few});
   forward(y, x, w, {});
   const Values x8 = quantized(Fp8::e4m3, values(x)), w8 = quantized(Fp8::e4m3, values(w));
-  EXPECT_LT(error(values(y), product(few, few, many, x8, false, w8, true)),
+  EXPECT_LT(error(values(y), product_f64(few, few, many, x8, false, w8, true)),
             cuda ? 0x1p-5 : tolerance(DType::f32, many));
 
   const Buffer tall_x = random(DType::bf16, {many, few}), dy = random(DType::bf16, {many, few});
   const Buffer small_w = random(DType::bf16, {few, few}), dw = empty(DType::f32, {few, few});
   backward({}, dw, {}, dy, tall_x, small_w, Write::replace);
-  EXPECT_LT(error(values(dw), product(few, few, many, quantized(Fp8::e5m2, values(dy)), true,
-                                      quantized(Fp8::e4m3, values(tall_x)), false)),
+  EXPECT_LT(error(values(dw), product_f64(few, few, many, quantized(Fp8::e5m2, values(dy)), true,
+                                          quantized(Fp8::e4m3, values(tall_x)), false)),
             cuda ? 0x1p-7 : tolerance(DType::f32, many));
 }
 
@@ -195,9 +183,9 @@ TEST_P(LinearFp8, ExactFactorsGiveExactProducts) {
       const Buffer dw = empty(DType::f32, {s.O, s.I});
       forward(y, x, w, {});
       backward(dx, dw, {}, dy, x, w, Write::replace);
-      EXPECT_EQ(values(y), product(s.T, s.O, s.I, x64, false, w64, true));
-      EXPECT_EQ(values(dx), product(s.T, s.I, s.O, dy64, false, w64, false));
-      EXPECT_EQ(values(dw), product(s.O, s.I, s.T, dy64, true, x64, false));
+      EXPECT_EQ(values(y), product_f64(s.T, s.O, s.I, x64, false, w64, true));
+      EXPECT_EQ(values(dx), product_f64(s.T, s.I, s.O, dy64, false, w64, false));
+      EXPECT_EQ(values(dw), product_f64(s.O, s.I, s.T, dy64, true, x64, false));
     }
 }
 
@@ -215,9 +203,9 @@ TEST_P(LinearFp8, DirectionsAreThoseOfTheExactProducts) {
     EXPECT_GT(dot(found, exact) / (norm(found) * norm(exact)), 1 - most);
     EXPECT_GT(error(found, exact), 0.01) << "nothing was rounded";
   };
-  expect_along(values(y), product(T, O, I, values(x), false, values(w), true), 0.002);
-  expect_along(values(dx), product(T, I, O, values(dy), false, values(w), false), 0.005);
-  expect_along(values(dw), product(O, I, T, values(dy), true, values(x), false), 0.005);
+  expect_along(values(y), product_f64(T, O, I, values(x), false, values(w), true), 0.002);
+  expect_along(values(dx), product_f64(T, I, O, values(dy), false, values(w), false), 0.005);
+  expect_along(values(dw), product_f64(O, I, T, values(dy), true, values(x), false), 0.005);
 }
 
 TEST_P(LinearFp8, NothingThatIsNotFiniteIsHidden) {

@@ -81,11 +81,24 @@ inline double gradient_error(const std::function<double(const Values&)>& f, cons
         norm(gradient) * norm(direction) / std::sqrt(static_cast<double>(at.size()));
     const double off = std::abs(difference - dot(gradient, direction));
     const double relative = size > 0 ? off / size : off;
-    if (!(relative <= worst)) worst = relative;  // NaN wins
+    if (std::isnan(relative)) return relative;
+    worst = std::max(worst, relative);
   }
   return worst;
 }
 inline constexpr double kDifferenceError = 1e-7;
+
+// c[m,n] = Σ_k a[m,k] b[k,n], either of which may be stored the other way round: as [k,m], [n,k].
+inline Values product_f64(int64_t M, int64_t N, int64_t K, const Values& a, bool a_turned,
+                          const Values& b, bool b_turned) {
+  Values c(idx(M * N));
+  for (int64_t m = 0; m < M; ++m)
+    for (int64_t n = 0; n < N; ++n)
+      for (int64_t k = 0; k < K; ++k)
+        c[idx(m * N + n)] +=
+            a[idx(a_turned ? k * M + m : m * K + k)] * b[idx(b_turned ? n * K + k : k * N + n)];
+  return c;
+}
 
 // ---- devices and tensors -------------------------------------------------------------------
 

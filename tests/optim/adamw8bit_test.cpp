@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 
+#include "model/small_models.h"
 #include "ops/reference.h"
 #include "optim/optimizer.h"
 
@@ -12,14 +13,8 @@ constexpr OptimizerOptions kFewBits{.kind = OptimizerOptions::Kind::adamw8bit};
 
 // q is quantized and k and v, of half its size, are not; of gate and up both are.
 ModelConfig config() {
-  ModelConfig c;
+  ModelConfig c = aligned_config();
   c.vocab = 256;
-  c.hidden = 64;
-  c.intermediate = 96;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 16;
   c.tied = true;
   return c;
 }

@@ -21,6 +21,7 @@
 
 #include "data/micro_batches.h"
 #include "data/sampler.h"
+#include "model/small_models.h"
 #include "train/trainer.h"
 
 namespace {
@@ -85,13 +86,9 @@ TEST(Allocation, TheCounterCounts) {
 }
 
 TEST(Allocation, NoneInsideAStep) {
-  ModelConfig config;
+  ModelConfig config = aligned_config();
   config.vocab = 300;
-  config.hidden = 64;
-  config.intermediate = 96;
-  config.layers = 2;
-  config.heads = config.kv_heads = 4;
-  config.head_dim = 16;
+  config.kv_heads = 4;
   config.qk_norm = true;
   config.architecture = "Qwen3ForCausalLM";
   Dataset data;
@@ -126,13 +123,8 @@ TEST(Allocation, NoneInsideAStep) {
 }
 
 TEST(Allocation, NoneWithAdaptersBesideAQuantizedBase) {
-  ModelConfig config;
-  config.vocab = 67;
-  config.hidden = 64;
-  config.intermediate = 96;
-  config.layers = 2;
-  config.heads = config.kv_heads = 4;
-  config.head_dim = 16;
+  ModelConfig config = aligned_config();
+  config.kv_heads = 4;
   LoraOptions lora;
   lora.key = lora.projection = lora.mlp = lora.head = true;
   for (const Quantize quantize : {Quantize::none, Quantize::nf4_dq}) {

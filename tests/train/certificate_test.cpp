@@ -7,7 +7,6 @@
 
 #include "base/files.h"
 #include "engine.h"
-#include "ops/elementwise.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 
@@ -17,25 +16,11 @@ namespace {
 namespace fs = std::filesystem;
 
 ModelConfig small_config(DType dtype = DType::f32) {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 40;
-  c.intermediate = 52;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 10;
-  c.init_std = 0.15;
+  ModelConfig c = uneven_config();
   c.max_positions = 64;
-  c.qkv_bias = c.o_bias = c.mlp_bias = true;
+  c.o_bias = true;
   c.dtype = dtype;
   return c;
-}
-
-LoraOptions every_map() {
-  LoraOptions o{.r = 3, .alpha = 6, .dropout = 0};
-  o.query = o.key = o.value = o.projection = o.mlp = o.head = true;
-  return o;
 }
 
 // A drawn model in a folder; `change` may do something to it first.
@@ -64,11 +49,7 @@ struct Adapted {
         model(q, options) {
     load_parameters(q, model.params(), base);
     model.params().initialize_adapters(q, 3);
-    for (int i = 0; i < model.params().count(); ++i)
-      if (const Param& p = model.params().spec().params[static_cast<size_t>(i)];
-          p.adapter && p.init == Init::zeros)
-        fill_normal(q, model.params().stored(i), 0.2f, {.seed = 8, .site = uint32_t(i)});
-    model.params().refresh_weights(q);
+    draw_zero_factors(q, model.params());
   }
 };
 
@@ -76,7 +57,7 @@ InferenceOptions adapted_options(const std::vector<Prompt>& prompts, const Model
                                  Quantize quantize, Device device = Device::cpu) {
   InferenceOptions o = options_for(prompts, config, device);
   o.model = config;
-  o.lora = every_map();
+  o.lora = every_map(0);
   o.quantize = quantize;
   o.merge = true;
   return o;

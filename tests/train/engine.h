@@ -9,25 +9,13 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/safetensors.h"
+#include "model/small_models.h"
 #include "model/transformer.h"
+#include "ops/elementwise.h"
 #include "ops/reference.h"
 
 // What the tests of whole models share.
 namespace capstan::test {
-
-// A small model: odd sizes, and keys that two heads share.
-inline ModelConfig grouped_config() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 24;
-  c.intermediate = 37;
-  c.layers = 3;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 6;
-  c.init_std = 0.15;
-  return c;
-}
 
 // Puts f32 values into a contiguous tensor of the queue's device, rounded to its type.
 inline void put(Queue& q, const Tensor& to, const std::vector<float>& v) {
@@ -80,6 +68,26 @@ struct PlainBatch {
  private:
   std::vector<Buffer> copies_;
 };
+
+// Two documents, of 9 and 14 tokens, some without a target.
+inline PlainBatch some_batch(int64_t vocab) {
+  const Rng rng({.seed = 5});
+  std::vector<int32_t> ids, labels;
+  for (uint64_t t = 0; t < 23; ++t) {
+    ids.push_back(static_cast<int32_t>(rng.below(2 * t, static_cast<uint64_t>(vocab))));
+    labels.push_back(t % 4 == 3 ? -100 : static_cast<int32_t>(rng.below(2 * t + 1, 60)));
+  }
+  return {ids, labels, {0, 9, 23}};
+}
+
+// Draws the factors of adapters that begin as zeros, so that adapters do something.
+inline void draw_zero_factors(Queue& q, Parameters& params) {
+  for (int i = 0; i < params.count(); ++i)
+    if (const Param& p = params.spec().params[static_cast<size_t>(i)];
+        p.adapter && p.init == Init::zeros)
+      fill_normal(q, params.stored(i), 0.2f, {.seed = 8, .site = static_cast<uint32_t>(i)});
+  params.refresh_weights(q);
+}
 
 // A model with memory from the heap of its device.
 struct Engine {

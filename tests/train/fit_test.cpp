@@ -9,17 +9,6 @@
 namespace capstan {
 namespace {
 
-ModelConfig small_model() {
-  ModelConfig c;
-  c.vocab = 31;
-  c.hidden = 16;
-  c.intermediate = 24;
-  c.layers = 2;
-  c.heads = c.kv_heads = 2;
-  c.head_dim = 8;
-  return c;
-}
-
 TEST(AvailableMemory, IsMoreThanThisTestNeedsAndLessThanAnyMachineHas) {
   EXPECT_GT(available_memory(), int64_t{1} << 20);
   EXPECT_LT(available_memory(), int64_t{1} << 50);
@@ -29,11 +18,11 @@ class RequireFit : public testing::Test {
  protected:
   static TrainOptions options() {
     TrainOptions o;
-    o.model = small_model();
     o.model.vocab = 300;
-    o.model.layers = 12;
     o.model.hidden = 128;
     o.model.intermediate = 384;
+    o.model.layers = 12;
+    o.model.heads = o.model.kv_heads = 2;
     o.model.head_dim = 64;
     // As the largest of few and ragged documents give it: not a multiple of their number.
     o.limits = {.tokens = 7 * 64 - 50, .documents = 7, .longest = 64};

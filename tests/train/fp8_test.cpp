@@ -11,16 +11,8 @@ namespace {
 
 CAPSTAN_ON_EVERY_DEVICE(Fp8Training);
 
-// All linear maps have multiples of 16 in both directions.
 ModelConfig config_for_fp8() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 64;
-  c.intermediate = 96;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 16;
+  ModelConfig c = aligned_config();
   c.qkv_bias = true;
   c.architecture = "Qwen2ForCausalLM";
   return c;

@@ -2,42 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include "support/temp_folder.h"
-#include "train/run.h"
+#include "short_run.h"
 
-namespace capstan {
+namespace capstan::test {
 namespace {
-
-RunInputs some_inputs() {
-  RunInputs in;
-  in.tokenizer = std::make_shared<ByteTokenizer>();
-  in.model.config.vocab = 31;
-  in.model.config.hidden = 16;
-  in.model.config.intermediate = 24;
-  in.model.config.layers = 2;
-  in.model.config.heads = in.model.config.kv_heads = 2;
-  in.model.config.head_dim = 8;
-  in.model.name = "a small model";
-  for (int32_t s = 0; s < 8; ++s)
-    in.data.train.add(std::vector<int32_t>(static_cast<size_t>(3 + s), s), 1);
-  in.max_seq_length = 16;
-  in.is_text = true;
-  return in;
-}
 
 // The summary and the report of a short run.
 std::pair<RunSummary, std::string> run_on(const char* accelerator, const TempFolder& folder) {
-  Recipe r = defaults_of(Task::pretrain);
+  Recipe r = short_recipe(folder);
   r.accelerator = accelerator;
-  r.out_dir = folder / "out";
-  r.logger_name = "csv";
-  r.max_tokens = std::nullopt;
-  r.global_batch_size = 4;
-  r.micro_batch_size = 2;
-  r.max_steps = 3;
-  r.lr_warmup_steps = 0;
   testing::internal::CaptureStderr();
-  TrainingRun run(r, Task::pretrain, some_inputs());
+  TrainingRun run(r, Task::pretrain, short_inputs(8, 0));
   run.initialize();
   run.rehearse();
   run.train();
@@ -73,4 +48,4 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::test

@@ -7,12 +7,11 @@
 #include <filesystem>
 
 #include "base/files.h"
+#include "short_run.h"
 #include "support/message_of.h"
-#include "support/temp_folder.h"
 #include "train/fit.h"
-#include "train/run.h"
 
-namespace capstan {
+namespace capstan::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -208,29 +207,17 @@ class RunsOnGpu : public testing::Test {
   }
 
   static RunInputs inputs() {
-    RunInputs in;
-    in.tokenizer = std::make_shared<ByteTokenizer>();
+    RunInputs in = short_inputs(13, 3);
     in.model.config = small_model();
-    in.model.name = "a small model";
-    for (int64_t s = 0; s < 16; ++s)
-      (s < 13 ? in.data.train : in.data.validation)
-          .add(std::vector<int32_t>(static_cast<size_t>(3 + s % 9), static_cast<int32_t>(s)), 1);
-    in.max_seq_length = 16;
-    in.is_text = true;
     return in;
   }
 
   Recipe recipe(const std::string& optimizer, const std::string& out) const {
-    Recipe r = defaults_of(Task::pretrain);
+    Recipe r = short_recipe(folder_);
     r.accelerator = "cuda";
     r.out_dir = (folder_.path() / out).string();
-    r.logger_name = "csv";
-    r.max_tokens = std::nullopt;
-    r.global_batch_size = 4;
-    r.micro_batch_size = 2;
     r.max_steps = 7;
     r.save_interval = 2;
-    r.lr_warmup_steps = 0;
     r.optimizer = optimizer;
     r.resume = "auto";
     return r;
@@ -340,4 +327,4 @@ TEST_F(RunsOnGpu, ARunThatIsStoppedAndGoesOnHasTheBitsOfOneThatValidatesBetween)
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::test

@@ -4,7 +4,6 @@
 
 #include "checkpoint/training_checkpoint.h"
 #include "engine.h"
-#include "ops/elementwise.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/fit.h"
@@ -15,14 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ModelConfig small_config() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 64;
-  c.intermediate = 96;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 16;
+  ModelConfig c = aligned_config();
   c.max_positions = 64;
   c.init_std = 0.2;
   c.qkv_bias = c.o_bias = true;
@@ -45,10 +37,7 @@ class InferenceOn : public OnEveryDevice {
     Engine e(small_config(), Precision::f32_true, Recompute::none, 64, lora);
     load_parameters(e.q, e.params, base);
     e.params.initialize_adapters(e.q, 3);
-    for (int i = 0; i < e.params.count(); ++i)
-      if (const Param& p = e.params.spec().params[static_cast<size_t>(i)];
-          p.adapter && p.init == Init::zeros)
-        fill_normal(e.q, e.params.stored(i), 0.2f, {.seed = 8, .site = uint32_t(i)});
+    draw_zero_factors(e.q, e.params);
     Optimizer optimizer(e.q, e.params, {});
     SaveRequest request;
     request.dir = adapter;

@@ -3,17 +3,10 @@
 #include "engine.h"
 #include "model/adapter.h"
 #include "model/decoder.h"
-#include "ops/elementwise.h"
 #include "optim/optimizer.h"
 
 namespace capstan::test {
 namespace {
-
-LoraOptions every_map(double dropout) {
-  LoraOptions o{.r = 3, .alpha = 6, .dropout = dropout};
-  o.query = o.key = o.value = o.projection = o.mlp = o.head = true;
-  return o;
-}
 
 // One map at a time, pairs, and all. On a GPU, where each buffer of these tests is an allocation
 // that is waited for, some of them.
@@ -46,24 +39,9 @@ std::vector<LoraOptions> choices(double dropout, Device device) {
 
 CAPSTAN_ON_EVERY_DEVICE(Lora);
 
-PlainBatch some_batch(int64_t vocab) {
-  const Rng rng({.seed = 5});
-  std::vector<int32_t> ids, labels;
-  for (uint64_t t = 0; t < 23; ++t) {
-    ids.push_back(static_cast<int32_t>(rng.below(2 * t, static_cast<uint64_t>(vocab))));
-    labels.push_back(t % 4 == 3 ? -100 : static_cast<int32_t>(rng.below(2 * t + 1, 60)));
-  }
-  return {ids, labels, {0, 9, 23}};
-}
-
-// B is not zero: adapters do something.
 void initialize(Engine& e) {
   e.params.initialize(e.q, 7);
-  for (int i = 0; i < e.params.count(); ++i)
-    if (const Param& p = e.params.spec().params[static_cast<size_t>(i)];
-        p.adapter && p.init == Init::zeros)
-      fill_normal(e.q, e.params.stored(i), 0.2f, {.seed = 8, .site = static_cast<uint32_t>(i)});
-  e.params.refresh_weights(e.q);
+  draw_zero_factors(e.q, e.params);
 }
 
 struct Pass {

@@ -2,24 +2,15 @@
 
 #include <gtest/gtest.h>
 
-namespace capstan {
-namespace {
+#include "model/small_models.h"
 
-ModelConfig small_model() {
-  ModelConfig c;
-  c.vocab = 300;
-  c.hidden = 64;
-  c.intermediate = 96;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 16;
-  return c;
-}
+namespace capstan::test {
+namespace {
 
 TrainOptions options() {
   TrainOptions o;
-  o.model = small_model();
+  o.model = aligned_config();
+  o.model.vocab = 300;
   o.limits = {.tokens = 80, .documents = 2, .longest = 40};
   return o;
 }
@@ -111,4 +102,4 @@ TEST(OpKinds, AreKnownOfEveryOpOfATrainingStep) {
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::test

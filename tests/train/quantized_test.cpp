@@ -20,37 +20,7 @@ namespace {
 constexpr std::array kKinds = {Quantize::nf4, Quantize::nf4_dq, Quantize::fp4, Quantize::fp4_dq,
                                Quantize::int8};
 
-ModelConfig small_config() {
-  ModelConfig c;
-  c.vocab = 67;
-  c.hidden = 40;
-  c.intermediate = 52;
-  c.layers = 2;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_dim = 10;
-  c.init_std = 0.15;
-  c.qkv_bias = c.mlp_bias = true;
-  return c;
-}
-
-LoraOptions every_map() {
-  LoraOptions o{.r = 3, .alpha = 6, .dropout = 0.2};
-  o.query = o.key = o.value = o.projection = o.mlp = o.head = true;
-  return o;
-}
-
 CAPSTAN_ON_EVERY_DEVICE(QuantizedModelOn);
-
-PlainBatch some_batch() {
-  const Rng rng({.seed = 5});
-  std::vector<int32_t> ids, labels;
-  for (uint64_t t = 0; t < 23; ++t) {
-    ids.push_back(static_cast<int32_t>(rng.below(2 * t, 67)));
-    labels.push_back(t % 4 == 3 ? -100 : static_cast<int32_t>(rng.below(2 * t + 1, 60)));
-  }
-  return {ids, labels, {0, 9, 23}};
-}
 
 // Gives both the same model: `packed` by quantizing a drawn one, `plain` what that makes of it.
 void share_weights(Engine& packed, Engine& plain) {
@@ -79,10 +49,10 @@ TEST_P(QuantizedModelOn, MatchesTheDequantizedOne) {
   for (const Quantize kind : kKinds)
     for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(kind), name_of(policy)));
-      Engine packed(GetParam(), small_config(), Precision::f32_true, policy, every_map(), kind);
-      Engine plain(GetParam(), small_config(), Precision::f32_true, policy, every_map());
+      Engine packed(GetParam(), uneven_config(), Precision::f32_true, policy, every_map(0.2), kind);
+      Engine plain(GetParam(), uneven_config(), Precision::f32_true, policy, every_map(0.2));
       share_weights(packed, plain);
-      PlainBatch b = some_batch();
+      PlainBatch b = some_batch(67);
       for (Engine* e : {&packed, &plain})
         e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
       EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
@@ -106,11 +76,11 @@ TEST_P(QuantizedModelOn, MatchesTheDequantizedOne) {
 }
 
 TEST_P(QuantizedModelOn, Bf16StaysNear) {
-  Engine packed(GetParam(), small_config(), Precision::bf16_mixed, Recompute::none, every_map(),
+  Engine packed(GetParam(), uneven_config(), Precision::bf16_mixed, Recompute::none, every_map(0.2),
                 Quantize::nf4_dq);
-  Engine plain(GetParam(), small_config(), Precision::f32_true, Recompute::none, every_map());
+  Engine plain(GetParam(), uneven_config(), Precision::f32_true, Recompute::none, every_map(0.2));
   share_weights(packed, plain);
-  PlainBatch b = some_batch();
+  PlainBatch b = some_batch(67);
   for (Engine* e : {&packed, &plain})
     e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
   EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 0.01 * plain.loss_sum());
@@ -124,9 +94,9 @@ TEST_P(QuantizedModelOn, ThePlanIsWhatIsAllocated) {
     for (const auto precision : {Precision::f32_true, Precision::bf16_mixed}) {
       const auto program = [&](Arena& arena, Device device) {
         Queue q(device, arena, {.device = GetParam()});
-        PlainBatch host = some_batch();
+        PlainBatch host = some_batch(67);
         const Batch batch = host.on(q, 0);
-        Parameters params(arena, make_spec(small_config(), Decay::all, every_map(), kind),
+        Parameters params(arena, make_spec(uneven_config(), Decay::all, every_map(0.2), kind),
                           precision, Gradients::in_step);
         Transformer model(q, params, Recompute::selective, 64);
         Optimizer optimizer(q, params, {});

@@ -12,57 +12,15 @@
 #include "checkpoint/manifest.h"
 #include "data/tokenizer_json.h"
 #include "recipe/recipe_input.h"
+#include "short_run.h"
 #include "support/message_of.h"
-#include "support/temp_folder.h"
 #include "support/variable.h"
 #include "train/calibration.h"
 
-namespace capstan {
+namespace capstan::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-Recipe small_recipe(const TempFolder& folder) {
-  Recipe r = defaults_of(Task::pretrain);
-  r.out_dir = folder / "out";
-  r.logger_name = "csv";
-  r.max_tokens = std::nullopt;
-  r.global_batch_size = 4;
-  r.micro_batch_size = 2;
-  r.max_steps = 3;
-  r.lr_warmup_steps = 0;
-  return r;
-}
-
-ModelConfig small_model() {
-  ModelConfig c;
-  c.vocab = 31;
-  c.hidden = 16;
-  c.intermediate = 24;
-  c.layers = 2;
-  c.heads = c.kv_heads = 2;
-  c.head_dim = 8;
-  return c;
-}
-
-Dataset samples(int64_t count) {
-  Dataset data;
-  for (int64_t s = 0; s < count; ++s)
-    data.add(std::vector<int32_t>(static_cast<size_t>(3 + s % 9), static_cast<int32_t>(s % 31)), 1);
-  return data;
-}
-
-RunInputs inputs(int64_t train, int64_t held_out) {
-  RunInputs in;
-  in.tokenizer = std::make_shared<ByteTokenizer>();
-  in.model.config = small_model();
-  in.model.name = "a small model";
-  in.data.train = samples(train);
-  in.data.validation = samples(held_out);
-  in.max_seq_length = 16;
-  in.is_text = true;
-  return in;
-}
 
 // Progress goes to stderr; the tests need not show it.
 struct Quiet {
@@ -73,11 +31,11 @@ struct Quiet {
 TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.lr = 0.01;
   r.min_lr = 0;
   r.max_steps = 30;
-  TrainingRun run(r, Task::pretrain, inputs(12, 3));
+  TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
   run.initialize();
   const double before = *run.validate();
   run.rehearse();
@@ -98,7 +56,7 @@ TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
     EXPECT_TRUE(fs::exists(fs::path(r.out_dir) / file)) << file;
 
   // Going on from its weights begins at the loss where it was.
-  RunInputs next = inputs(12, 3);
+  RunInputs next = short_inputs(12, 3);
   next.model.folder = final;
   r.out_dir = folder / "again";
   TrainingRun again(r, Task::pretrain, std::move(next));
@@ -120,9 +78,9 @@ TEST(TrainingRun, SetsThePredictedStepBesideTheMeasuredOneWhereTheMachineWasMeas
   for (const char* type : {"f32", "bf16"}) c.types[type].rates.fill(1e9);
   for (const bool measured : {false, true}) {
     if (measured) write_calibration(calibration_path(c.name), c);
-    Recipe r = small_recipe(folder);
+    Recipe r = short_recipe(folder);
     r.out_dir = folder / (measured ? "with" : "without");
-    TrainingRun run(r, Task::pretrain, inputs(12, 3));
+    TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
     run.initialize();
     run.rehearse();
     run.train();
@@ -149,7 +107,7 @@ Trace trace(Recipe r, std::vector<int64_t> stops) {
   const int64_t all = *r.max_steps;
   stops.push_back(all);
   for (const int64_t stop : stops) {
-    TrainingRun run(r, Task::pretrain, inputs(13, 3));
+    TrainingRun run(r, Task::pretrain, short_inputs(13, 3));
     run.initialize();
     if (stop < all) {
       run.stop_after(stop);
@@ -171,7 +129,7 @@ Trace trace(Recipe r, std::vector<int64_t> stops) {
 TEST(TrainingRun, ResumesBitForBit) {
   for (const char* precision : {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed"})
     for (const char* optimizer : {"AdamW", "AdamW8bit", "SGD"}) {
-      Recipe r = small_recipe(TempFolder());
+      Recipe r = short_recipe(TempFolder());
       r.precision = precision;
       r.optimizer = optimizer;
       r.momentum = 0.9;
@@ -189,19 +147,19 @@ TEST(TrainingRun, ResumesBitForBit) {
 TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   {
-    TrainingRun run(r, Task::pretrain, inputs(5, 0));
+    TrainingRun run(r, Task::pretrain, short_inputs(5, 0));
     run.initialize();
     run.train();
     run.finish();
   }
   r.resume = "true";
-  TrainingRun again(r, Task::pretrain, inputs(5, 0));
+  TrainingRun again(r, Task::pretrain, short_inputs(5, 0));
   again.initialize();
   EXPECT_TRUE(again.complete());
   r.max_steps = 5;
-  TrainingRun longer(r, Task::pretrain, inputs(5, 0));
+  TrainingRun longer(r, Task::pretrain, short_inputs(5, 0));
   EXPECT_NE(
       message_of(Fault::usage, [&] { longer.initialize(); }).find("no state of the optimizer"),
       std::string::npos);
@@ -210,17 +168,17 @@ TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
 TEST(TrainingRun, RefusesToGoOnWithAnotherRunsState) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.save_interval = 2;
   {
-    TrainingRun run(r, Task::pretrain, inputs(8, 0));
+    TrainingRun run(r, Task::pretrain, short_inputs(8, 0));
     run.initialize();
     run.stop_after(2);
     run.train();
   }
   r.resume = "true";
   const auto refusal = [&](const Recipe& other, int64_t train) {
-    TrainingRun run(other, Task::pretrain, inputs(train, 0));
+    TrainingRun run(other, Task::pretrain, short_inputs(train, 0));
     return message_of(Fault::usage, [&] { run.initialize(); });
   };
   EXPECT_NE(refusal(r, 9).find("a training set of 8, and this run has 9"), std::string::npos);
@@ -231,7 +189,7 @@ TEST(TrainingRun, RefusesToGoOnWithAnotherRunsState) {
   EXPECT_NE(refusal(batch, 8).find("a place in the data"), std::string::npos);
   Recipe none = r;
   none.out_dir = folder / "elsewhere";
-  TrainingRun run(none, Task::pretrain, inputs(8, 0));
+  TrainingRun run(none, Task::pretrain, short_inputs(8, 0));
   EXPECT_NE(message_of(Fault::file, [&] { run.initialize(); }).find("no complete checkpoint"),
             std::string::npos);
 }
@@ -239,9 +197,9 @@ TEST(TrainingRun, RefusesToGoOnWithAnotherRunsState) {
 TEST(TrainingRun, StartingAnewKeepsTheEarlierRunsCheckpoints) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   for (int i = 0; i < 3; ++i) {
-    TrainingRun run(r, Task::pretrain, inputs(5, 0));
+    TrainingRun run(r, Task::pretrain, short_inputs(5, 0));
     run.initialize();
     run.train();
     run.finish();
@@ -253,11 +211,11 @@ TEST(TrainingRun, StartingAnewKeepsTheEarlierRunsCheckpoints) {
 TEST(TrainingRun, KeepsTheNewestCheckpoints) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.max_steps = 9;
   r.save_interval = 2;
   r.keep_last = 2;
-  TrainingRun run(r, Task::pretrain, inputs(8, 0));
+  TrainingRun run(r, Task::pretrain, short_inputs(8, 0));
   run.initialize();
   run.train();
   run.finish();
@@ -272,9 +230,9 @@ TEST(TrainingRun, ValidatesTheFirstMicroBatchesOnlyWhenTold) {
   const Quiet quiet;
   const TempFolder folder;
   const auto loss = [&](int64_t iterations, int64_t held_out) {
-    Recipe r = small_recipe(folder);
+    Recipe r = short_recipe(folder);
     r.eval_max_iters = iterations;
-    TrainingRun run(r, Task::pretrain, inputs(4, held_out));
+    TrainingRun run(r, Task::pretrain, short_inputs(4, held_out));
     run.initialize();
     return run.validate();
   };
@@ -287,11 +245,11 @@ TEST(TrainingRun, ValidatesTheFirstMicroBatchesOnlyWhenTold) {
 TEST(TrainingRun, TakesAnyBatchSizeWithoutOverflow) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.global_batch_size = r.micro_batch_size = INT64_MAX;
   r.eval_max_iters = INT64_MAX;
   r.max_steps = 1;
-  TrainingRun run(r, Task::pretrain, inputs(5, 2));
+  TrainingRun run(r, Task::pretrain, short_inputs(5, 2));
   run.initialize();
   EXPECT_NO_THROW(run.train());
 }
@@ -299,10 +257,10 @@ TEST(TrainingRun, TakesAnyBatchSizeWithoutOverflow) {
 TEST(TrainingRun, StopsWhenItsTimeIsUp) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.max_steps = 1'000'000'000;
   r.max_time = 0.05;
-  TrainingRun run(r, Task::pretrain, inputs(5, 0));
+  TrainingRun run(r, Task::pretrain, short_inputs(5, 0));
   run.initialize();
   run.train();
   EXPECT_GT(run.steps(), 0);
@@ -315,7 +273,7 @@ TEST(TrainingRun, StopsWhenItsTimeIsUp) {
 TEST(TrainingRun, WithoutValidationDataThereIsNoValidation) {
   const Quiet quiet;
   const TempFolder folder;
-  TrainingRun run(small_recipe(folder), Task::pretrain, inputs(4, 0));
+  TrainingRun run(short_recipe(folder), Task::pretrain, short_inputs(4, 0));
   run.initialize();
   run.train();
   EXPECT_FALSE(run.validate());
@@ -325,10 +283,10 @@ TEST(TrainingRun, WithoutValidationDataThereIsNoValidation) {
 TEST(TrainingRun, KnowsBeforeTheTrainingThatItCannotSave) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   folder.write("taken", "precious");
   r.out_dir = folder / "taken";
-  TrainingRun run(r, Task::pretrain, inputs(4, 0));
+  TrainingRun run(r, Task::pretrain, short_inputs(4, 0));
   EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("taken"), std::string::npos);
   EXPECT_EQ(read_text(folder / "taken"), "precious");
 }
@@ -336,9 +294,9 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatItCannotSave) {
 TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
   const Quiet quiet;
   const TempFolder folder;
-  Recipe r = small_recipe(folder);
+  Recipe r = short_recipe(folder);
   r.precision = "32-true";
-  TrainingRun run(r, Task::pretrain, inputs(4, 2));
+  TrainingRun run(r, Task::pretrain, short_inputs(4, 2));
   run.initialize();
   const float nan = NAN;
   run.queue().upload(run.trainer().params().weight(0).reshape({31 * 16}).rows(0, 1), &nan);
@@ -386,4 +344,4 @@ TEST(RunLength, TheWarmUpIsStepsOrAPart) {
 }
 
 }  // namespace
-}  // namespace capstan
+}  // namespace capstan::test

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <ostream>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/reference.h"
+
+// What attention is compared with: its definition in f64, and problems of any layout.
+namespace capstan::test {
+
+// Packed documents: H query heads and K key heads of D values.
+struct Layout {
+  int64_t H, K, D;
+  std::vector<int64_t> lengths;  // of the documents
+  int64_t window = 0;
+
+  int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  int64_t longest() const {
+    return lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  }
+  float scale() const { return 1 / std::sqrt(static_cast<float>(D)); }
+  // An output rests on sums over a head and over the keys.
+  int64_t terms() const { return D + longest(); }
+};
+
+inline std::ostream& operator<<(std::ostream& to, const Layout& l) {
+  to << "H=" << l.H << " K=" << l.K << " D=" << l.D << " window=" << l.window << " documents of";
+  for (const int64_t length : l.lengths) to << ' ' << length;
+  return to;
+}
+
+struct AttentionValues {
+  Values o_THD, lse_HT;
+};
+
+// Every token with those of its document up to itself, or the last `window` of them. q_THD, k_TKD
+// and v_TKD are dense.
+inline AttentionValues attention_f64(const Layout& l, const Values& q, const Values& k,
+                                     const Values& v, double scale) {
+  const int64_t T = l.tokens(), D = l.D;
+  AttentionValues r{Values(q.size(), 0.0), Values(idx(l.H * T))};
+  int64_t first = 0;
+  for (const int64_t length : l.lengths) {
+    for (int64_t t = first; t < first + length; ++t)
+      for (int64_t h = 0; h < l.H; ++h) {
+        const int64_t begin = l.window > 0 ? std::max(first, t - l.window + 1) : first;
+        const auto query = q.begin() + (t * l.H + h) * D;
+        const auto row = [&](int64_t s) { return (s * l.K + h / (l.H / l.K)) * D; };
+        Values p;
+        for (int64_t s = begin; s <= t; ++s)
+          p.push_back(scale * std::inner_product(query, query + D, k.begin() + row(s), 0.0));
+        const double top = *std::max_element(p.begin(), p.end());
+        double sum = 0;
+        for (double& x : p) sum += x = std::exp(x - top);
+        for (int64_t s = begin; s <= t; ++s)
+          for (int64_t d = 0; d < D; ++d)
+            r.o_THD[idx((t * l.H + h) * D + d)] += p[idx(s - begin)] / sum * v[idx(row(s) + d)];
+        r.lse_HT[idx(h * T + t)] = top + std::log(sum);
+      }
+    first += length;
+  }
+  return r;
+}
+
+// NaN when either holds one; infinite when lengths differ.
+inline double largest_difference(const Values& a, const Values& b) {
+  if (a.size() != b.size()) return INFINITY;
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double off = std::abs(a[i] - b[i]);
+    if (std::isnan(off)) return off;
+    worst = std::max(worst, off);
+  }
+  return worst;
+}
+
+// One problem. q, k and v are columns of one buffer, as a fused projection leaves them; so are
+// their gradients.
+struct Case {
+  Layout layout;
+  Buffer qkv, dqkv, o, d_o, lse, starts;
+  AttentionMask mask;
+
+  Tensor q(const Tensor& buffer) const {
+    return buffer.cols(0, layout.H * layout.D).heads(layout.H);
+  }
+  Tensor k(const Tensor& buffer) const { return kv(buffer, layout.H); }
+  Tensor v(const Tensor& buffer) const { return kv(buffer, layout.H + layout.K); }
+
+ private:
+  Tensor kv(const Tensor& buffer, int64_t head) const {
+    return buffer.cols(head * layout.D, layout.K * layout.D).heads(layout.K);
+  }
+};
+
+}  // namespace capstan::test
