@@ -32,6 +32,8 @@ usage: ./do COMMAND
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
+  gpu-check        run the tests of ops on this machine's GPU under compute-sanitizer: memory, then
+                   races; takes minutes
   gpu-bench [PEER] build with CUDA and time training steps on this machine's GPU, beside a program
                    that bench/gpu_compare.py describes
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
@@ -162,8 +164,45 @@ do_gpu-test() {
   export CAPSTAN_CACHE=$PWD/build/cuda/tests/cache
   build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
   for program in test_tensor test_model test_checkpoint test_train; do
-    "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:Nvml.*:Doctor.*:Accelerators.*'
+    "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:CopiesAhead*:Nvml.*:Doctor.*:Accelerators.*'
   done
+}
+# check_ops TOOL: the tests of ops under compute-sanitizer, several processes at a time. Races in
+# kernels of cuBLAS are not ours to judge.
+check_ops() {
+  local tool=$1 shard shards=8 processes=() log failed=0 reports
+  say "$tool"
+  for ((shard = 0; shard < shards; ++shard)); do
+    GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard compute-sanitizer --tool "$tool" \
+      build/cuda/tests/test_ops --gtest_filter='*/cuda:-*Products*:*Threads*' \
+      &>"build/log/$tool-$shard.txt" &
+    processes+=($!)
+  done
+  for shard in "${!processes[@]}"; do
+    log=build/log/$tool-$shard.txt
+    wait "${processes[shard]}" || true
+    case $tool in
+      memcheck) reports=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$log") ;;
+      *) reports=$(grep -c 'Race reported.*capstan' "$log" || true) ;;
+    esac
+    printf '%s: %d tests passed, %d reports\n' "$log" "$(grep -c '^\[ *OK' "$log" || true)" "${reports:=1}"
+    if ((reports > 0)) || ! grep -q '^\[  PASSED' "$log" || grep -q '^\[  FAILED\|Internal Sanitizer Error' "$log"; then
+      failed=1
+    fi
+  done
+  return $failed
+}
+do_gpu-check() {
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  need_gpu
+  command -v compute-sanitizer >/dev/null || die "no compute-sanitizer: it comes with the CUDA toolkit"
+  build cuda test_ops
+  mkdir -p build/log
+  export CAPSTAN_CACHE=$PWD/build/cuda/tests/cache
+  local failed=0
+  check_ops memcheck || failed=1
+  check_ops racecheck || failed=1
+  ((failed == 0)) || die "compute-sanitizer found something: see build/log"
 }
 do_gpu-bench() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}" "${BENCH_PACKAGES[@]}"
@@ -306,7 +345,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | asan | fuzz | demo | bench | format | gpu-test | gpu-bench) "do_$command" "$@" ;;
+  build | test | asan | fuzz | demo | bench | format | gpu-test | gpu-check | gpu-bench) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;
