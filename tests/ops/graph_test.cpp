@@ -1,3 +1,4 @@
+#include "ops/dropped_linear.h"
 #include "ops/elementwise.h"
 #include "ops/head_loss.h"
 #include "ops/linear.h"
@@ -68,14 +69,21 @@ TEST_P(Graph, EveryCallComputesWithWhatIsThere) {
 TEST_P(Graph, EveryCallDropsWhatItsKeySaysThen) {
   constexpr int64_t kSize = 5000;
   const Buffer x = of(DType::f32, {kSize}, Values(kSize, 1.0)), y = empty(DType::f32, {kSize});
+  const Buffer input = random(DType::bf16, {70, 128}), w = random(DType::bf16, {16, 128});
+  const Buffer inner = empty(DType::bf16, {70, 16});
   const Buffer key = empty(DType::i32, {RandomKey::kWords});
   for (uint64_t call = 0; call < 5; ++call) {
     const uint64_t words[] = {1, call, 2};
     q_.upload(key, words);
-    q_.graph({kSize}, [&] { dropout(q_, y, x, 0.5f, {*key, 9}); });
-    const Values found = values(y);
-    dropout(q_, y, x, 0.5f, RngKey{.seed = 1, .step = call, .sample = 2, .site = 9});
+    const auto compute = [&](const RandomKey& k) {
+      dropout(q_, y, x, 0.5f, k);
+      dropped_linear(q_, inner, input, w, 1, 0.5f, k);
+    };
+    q_.graph({kSize}, [&] { compute({*key, 9}); });
+    const Values found = values(y), found_inner = values(inner);
+    compute(RngKey{.seed = 1, .step = call, .sample = 2, .site = 9});
     EXPECT_EQ(found, values(y)) << call;
+    EXPECT_EQ(found_inner, values(inner)) << call;
   }
 }
 

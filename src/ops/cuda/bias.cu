@@ -84,6 +84,8 @@ void add_bias(Queue& q, const Tensor& y, const Tensor& b) {
 void bias_backward(Queue& q, const Tensor& db, const Tensor& dy, std::byte* workspace) {
   const int64_t T = dy.dim(0), O = dy.dim(1);
   if (T == 0) return;
+  require(O * int64_t{sizeof(float)} <= kGemmWorkspace, Fault::bug,
+          "bias backward: {} outputs do not fit the workspace", O);
   const bool wide = packs(8, dy);
   with_pointers(
       [&]<class P>(P to, P from) {

@@ -11,7 +11,8 @@ namespace capstan::cuda {
 inline constexpr int64_t kDroppedTokens = 64, kDroppedInputs = 128;
 
 // Whether the kernels below take a map with this weight, or gradient of it, and operands that they
-// read: few outputs, and inputs in whole tiles.
+// read: few outputs, and inputs in whole tiles. Tensors must begin at multiples of 16 bytes, as all
+// that come from an arena do.
 inline bool drops_on_the_way(const Tensor& w_OI, std::initializer_list<Tensor> read) {
   bool narrow = true;
   for (const Tensor& t : read) narrow = narrow && t.dtype() == DType::bf16;
