@@ -27,15 +27,15 @@ usage() {
 usage: ./do COMMAND
 
   demo             build the program and let it show what it does
-  test             check format and layers, build, run every test, and every parser's fuzzer
-                   under AddressSanitizer and UBSan
+  test             check format and layers, build, run every test, some of them and every parser's
+                   fuzzer under AddressSanitizer and UBSan, and compile for CUDA where nvcc is
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
   gpu-check        run the tests of ops on this machine's GPU under compute-sanitizer: memory, then
-                   races; takes minutes
+                   races; not those of measured products and numbers of threads; takes minutes
   gpu-bench [PEER] build with CUDA and time training steps on this machine's GPU, beside a program
-                   that bench/gpu_compare.py describes
+                   of yours such as bench/gpu_compare.py describes
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -174,7 +174,7 @@ check_ops() {
   say "$tool"
   for ((shard = 0; shard < shards; ++shard)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard compute-sanitizer --tool "$tool" \
-      build/cuda/tests/test_ops --gtest_filter='*/cuda:-*Products*:*Threads*' \
+      build/cuda/tests/test_ops --gtest_filter='*/cuda:-*Products.*:*Threads*' \
       &>"build/log/$tool-$shard.txt" &
     processes+=($!)
   done
@@ -267,7 +267,7 @@ run_asan() {
   return "$failed"
 }
 
-# run_fuzzers SECONDS: two at a time, each on the seeds and on what it found earlier.
+# run_fuzzers SECONDS: as many at a time as there are cores, each on the seeds and on what it found earlier.
 run_fuzzers() {
   local fuzzers fuzzer pids=() failed=0 corpus seconds=${FUZZ_SECONDS:-$1}
   mapfile -t fuzzers < <(targets_of fuzz '[a-z0-9_]+_fuzz')

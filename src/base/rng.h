@@ -11,14 +11,14 @@ namespace capstan {
 struct RngKey {
   uint64_t seed = 0;    // the recipe's seed
   uint64_t step = 0;    // optimizer step (or epoch, for the sampler)
-  uint64_t sample = 0;  // sample id, where the draw belongs to one
+  uint64_t sample = 0;  // sample id, or number of the micro-batch, where the draw belongs to one
   uint32_t site = 0;    // the place in the program; see the constants below
 };
 
 // Sites. Two places that draw must differ here, or they draw the same numbers.
 namespace site {
 inline constexpr uint32_t init = 1 << 20;     // + parameter index
-inline constexpr uint32_t dropout = 2 << 20;  // + layer
+inline constexpr uint32_t dropout = 2 << 20;  // + number of the adapter
 inline constexpr uint32_t shuffle = 3 << 20;
 inline constexpr uint32_t sampling = 4 << 20;  // decoding
 inline constexpr uint32_t tasks = 5 << 20;     // the demo's examples

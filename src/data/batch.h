@@ -29,7 +29,7 @@ struct HostBatch {
   int64_t longest = 0;    // tokens of the longest document, padding included
   int64_t padding = 0;    // of the tokens
   int64_t truncated = 0;  // documents that lost tokens
-  int64_t serial = 0;     // another one for every filling in this process: says whether two are one
+  int64_t serial = 0;     // by clear(): another for every filling in this process
 
   int64_t tokens() const { return static_cast<int64_t>(ids.size()); }  // padding included
   int64_t documents() const { return static_cast<int64_t>(starts.size()) - 1; }

@@ -33,7 +33,8 @@ class MicroBatches {
   // What next() will return, made already, so that it can be on its way to the device before its
   // turn. Null after the last, and where it cannot be made: next() says why.
   const HostBatch* peek();
-  // The samples of that micro-batch, and of all of the step: to be named when something is wrong.
+  // The samples of the micro-batch that next() returned last, whatever was looked at since, and of
+  // all of the step: to be named when something is wrong.
   std::span<const int64_t> samples() const { return current_; }
   std::span<const int64_t> step_samples() const { return all_; }
 

@@ -27,7 +27,7 @@ void check_lora(const LoraOptions& options);
 struct StepKey {
   uint64_t seed = 0, step = 0;
   uint64_t micro = 0;  // number of the micro-batch in its step
-  Tensor at{};         // has the three as a RandomKey's words, for the device to read; or is absent
+  Tensor at{};  // a RandomKey's words, which the device reads in place of the three; or absent
 };
 
 }  // namespace capstan

@@ -59,8 +59,8 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
   for (size_t i = 0; i < blocks_.size(); ++i) {
     BlockActivations& a = kept_[i];
     a.dropout = key;
-    // Text is made by the weights as they are saved, one token at a time: there the factors in FP8
-    // would cost more than they save.
+    // Text is made in bf16, one token at a time: there the factors in FP8 would cost more than they
+    // save.
     if (fp8_ && caches == nullptr)
       a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {

@@ -11,11 +11,12 @@ enum class Write : bool { replace, add };  // y = … or y += …
 void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O,
             Write mode = Write::replace, float factor = 1);
 
-// dx = factor · dy w.
+// dx = factor · dy w, or dx += the same. dx and dy may have row strides.
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI,
                           Write mode = Write::replace, float factor = 1);
 
-// dw += dyᵀ x, or dw = dyᵀ x, and db += Σ_t dy[t,:] where db is present.
+// dw += dyᵀ x, or dw = dyᵀ x, and db += Σ_t dy[t,:] where db is present. dy and x may have row
+// strides.
 void linear_backward_weight(Queue& q, Tensor dw_OI, Tensor db_O, Tensor dy_TO, Tensor x_TI,
                             Write mode = Write::add);
 

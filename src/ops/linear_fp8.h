@@ -12,17 +12,17 @@ namespace capstan {
 // all in f32. Values of a forward pass are e4m3, gradients e5m2: they need range more than digits.
 // A factor with a NaN or an infinity is NaN as a whole, and so are the products with it.
 //
-// The result is Σ code_a code_b / (scale_a scale_b), rounded once to its type. On cuda tensor cores
-// add with about 13 binary digits: for y all of its terms, for dx and dw some of them at a time,
-// whose sums are added in f32.
+// The result is Σ code_a code_b / (scale_a scale_b), rounded once to its type (on cuda once more
+// where b is added that is not of y's type). On cuda tensor cores add with about 13 binary digits:
+// for y all of its terms, for dx and dw some of them at a time, whose sums are added in f32.
 //
-// Where O or I is no multiple of 16, which such products need on cuda, the products are those of
-// ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are contiguous; x and dy
-// may have row strides. On cuda they need a GPU of compute capability 8.9 or above: Fault::device
-// on others.
+// Where O or I is no multiple of 16, which such products need on cuda, or there are no tokens, the
+// products are those of ops/linear.h, on every device, and amax means nothing. y, dx, dw and w are
+// contiguous; x and dy may have row strides. On cuda they need a GPU of compute capability 8.9 or
+// above: Fault::device on others.
 
 // y = x wᵀ + b, x and w in e4m3. b may be absent, and is not rounded. amax (f32) gets max |x| and
-// max |w|.
+// max |w|, not finite where they are not.
 void linear_fp8(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O, Tensor amax_2);
 
 // dw = dyᵀ x or dw += dyᵀ x, then dx = dy w; db += Σ_t dy[t,:]. dy in e5m2, for both products, x

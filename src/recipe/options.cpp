@@ -44,7 +44,7 @@ const std::vector<Option> kRun = {
      oneof,
      kAll,
      "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU; fp8-mixed trains all "
-     "weights, not adapters",
+     "weights, not adapters; 16-true and 16-mixed are LitGPT's, and refused",
      {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed", "16-true", "16-mixed"}},
     {"matmul_precision",
      &R::matmul_precision,
@@ -81,7 +81,7 @@ const std::vector<Option> kRun = {
      &R::logger_name,
      oneof,
      kTrain,
-     "metrics beside metrics.csv",
+     "metrics beside metrics.csv; wandb and mlflow are refused",
      {"csv", "tensorboard", "jsonl", "wandb", "mlflow"}},
     {"seed", &R::seed, not_negative, kAll, "of initial weights, sample order and dropout"},
 };

@@ -31,7 +31,8 @@ class DeviceBatch {
   Batch upload(Queue& q, const HostBatch& host);
 
   // Where it copies ahead: begins to copy the batch that the next upload() will be asked for, and
-  // leaves the one before in its place until then. An upload() of any other is right as well.
+  // leaves the one before in its place until then. Has read the host's on return. An upload() of
+  // any other is right as well. Fault::bug where it does not copy ahead.
   bool copies_ahead() const { return ahead_.active(); }
   void send(const HostBatch& host);
 

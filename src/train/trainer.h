@@ -61,8 +61,9 @@ class Trainer {
   // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
   // naming the samples, or the step is left out if the options say so.
   //
-  // Of the step after it, the first micro-batch of `following` is copied ahead to a GPU, while this
-  // step's work is done. It stays the first that is trained then, and nothing of it is counted now.
+  // With `following`, of which `data` are this step's: where a GPU's batches are copied ahead, the
+  // first micro-batch of the step after it is sent while this step's work is done. It stays the
+  // first that is trained then, and nothing of it is counted now.
   StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr);
 
   // Forward and backward of the first micro-batch that was started, without an update: the mean

@@ -18,7 +18,8 @@ struct Mask {
   Mask(float p, const RandomKey& k) : key(k), keep(p) {}
 };
 
-// The pack that begins at value `first` of the tensor, with zeros for what is dropped of it.
+// The pack that begins at value `first` of the tensor, with zeros for what is dropped of it;
+// what is kept is not scaled yet.
 __device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint64_t first) {
   return kept(keep, rng.draws(first / 8), pack);
 }
@@ -39,7 +40,7 @@ __device__ void finish_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
 
-// Calls body.operator()<O>().
+// Calls body.operator()<O>(), for an O that drops_on_the_way takes.
 template <class Body>
 void with_outputs(int64_t O, const Body& body) {
   switch (O) {

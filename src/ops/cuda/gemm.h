@@ -34,7 +34,8 @@ inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
 }
 
 // c = factor · a b, or c += factor · a b; plus bias [columns of c] on every row where it is
-// present. c may have a row stride. Sums are f32: bf16 factors are multiplied in tensor cores, f32
+// present. c may have a row stride. Factors are f32 or bf16; those in FP8 are for Product
+// (product.h) alone. Sums are f32: bf16 factors are multiplied in tensor cores, f32
 // ones outside of them, or rounded to TF32 where the queue allows it.
 void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
           const Tensor& scratch, float factor = 1);
