@@ -11,8 +11,7 @@ namespace capstan {
 Adapter::Adapter(Parameters& params, const AdapterIndex& at) : params_(params), at_(at) {
   if (!at) return;
   scale_ = static_cast<float>(params.spec().lora->scale());
-  // Below 1, and so its float.
-  dropout_ = std::min(static_cast<float>(params.spec().lora->dropout), 0x1.fffffep-1f);
+  dropout_ = static_cast<float>(params.spec().lora->dropout);
 }
 
 Adapter::Part Adapter::part(size_t p, const Tensor& y, const Tensor& inner) const {
