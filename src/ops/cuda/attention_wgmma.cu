@@ -30,14 +30,17 @@ struct Softmax {
     high = row_max(high);
     // A row may have seen no key yet: nothing is subtracted from nothing.
     const float shift = high == -INFINITY ? 0.0f : high * scale;
-    const float shrink = exp2_of(most * scale - shift);
-    most = high;
-    sum *= shrink;
+    // Most tiles of a long walk have no new maximum for any row of the warp.
+    if (__any_sync(0xffffffff, high > most)) {
+      const float shrink = exp2_of(most * scale - shift);
+      sum *= shrink;
 #pragma unroll
-    for (int j = 0; j < kFragments; ++j) {
-      out[j][2 * r] *= shrink;
-      out[j][2 * r + 1] *= shrink;
+      for (int j = 0; j < kFragments; ++j) {
+        out[j][2 * r] *= shrink;
+        out[j][2 * r + 1] *= shrink;
+      }
     }
+    most = high;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -50,10 +53,10 @@ struct Softmax {
 
 constexpr int kForwardTiles = 1 + 2 * kStages;
 
-template <int kDim>
+template <int kEach, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
-                     Visible visible, AttentionShape s, Order order, bool wide) {
+                     Visible visible, AttentionShape s, Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -62,20 +65,21 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   const int h = order.head();
   finder.fetch(visible);
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
-  fill(tiles[0], q, rows.begin, rows.end, h, s.D, wide, static_cast<int>(threadIdx.x));
-  const KeyWalk<kDim> walk{tiles + 1, k,   v,   h / s.group, rows.earliest / kTile * kTile,
-                           rows.end,  s.T, s.D, wide};
+  fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
+  const KeyWalk<kEach, kDim> walk{
+      tiles + 1, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
   walk.fill_step(0);
 
   float out[kDim / 8][4] = {};
   Softmax softmax[2];
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
-    walk.advance(step);
+    walk.advance();
     settled(out);
     float scores[kColumns][4];
     begin_products();
     multiply_rows(scores, tiles[0], walk.keys(step));
     end_products();
+    walk.fill_step(step + 1);
     finish_products<0>();
     settled(scores);
     if (rows.cuts(key)) {
@@ -101,7 +105,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
       lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
   }
-  store_rows<kDim>(o, rows.begin, rows.end, h, s.D, wide, out, 1.0f / softmax[0].sum,
+  store_rows<kEach>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
                    1.0f / softmax[1].sum, tiles[0]);
 #endif
 }
@@ -109,17 +113,17 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
 }  // namespace
 
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
-  const bool wide = packs(8, o, in.q, in.k, in.v);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_width<64, 128>(s.D, [&]<int kDim>() {
+  const auto launch = [&]<int kEach, int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
-    allow(attention_kernel<kDim>, kBytes);
-    attention_kernel<kDim>
-        <<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
-            heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
-            heads<bf16_t>(in.v), Visible(in.mask), s, order, wide);
-  });
+    const auto kernel = attention_kernel<kEach, kDim>;
+    allow(kernel, kBytes);
+    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
+        heads<bf16_t>(in.v), Visible(in.mask), s, order);
+  };
+  if (!with_copies(launch, s.D, o, in.q, in.k, in.v)) kMmaAttention.forward(q, o, lse, in);
   launched("attention");
 }
 

@@ -26,38 +26,58 @@ __device__ Tile<kDim>* tiles_of(unsigned char* memory) {
   return reinterpret_cast<Tile<kDim>*>(memory + ((address + 1023) / 1024 * 1024 - address));
 }
 
+// kEach values of global memory into shared memory, behind the thread's back; zeros instead where
+// they are not `there`.
+template <int kEach>
+__device__ void copy_in(uint32_t to, const bf16_t* from) {
+  if constexpr (kEach == 8)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
+}
+template <int kEach>
+__device__ void copy_in(uint32_t to, const bf16_t* from, bool there) {
+  if constexpr (kEach == 8)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 8 : 0)
+                 : "memory");
+}
+
 // Rows begin … begin + 63 of a head, by a group of which this is thread `index`; rows from `end` on
-// and channels from D on are zeros. It is there after finish_groups and a barrier.
-template <int kDim>
+// and channels from D on are zeros. It is there after finish_groups and a barrier. kEach, 8 or 4,
+// values are copied at a time: rows begin at multiples of that, and D is one.
+template <int kEach, int kDim>
 __device__ void fill(Tile<kDim>& to, Heads<bf16_t> from, int begin, int end, int head, int D,
-                     bool wide, int index) {
-  constexpr int kPacks = Tile<kDim>::kPacks, kRows = kGroup / kPacks;
-  static_assert(kRows % 8 == 0, "all rows of a thread are permuted alike");
-  if (wide) {
-    const int pack = index % kPacks, first = index / kPacks;
-    const bf16_t* source = from.at(begin + first, head) + 8 * pack;
-    uint32_t address = shared_address(to.values + to.offset(first, pack));
+                     int index) {
+  constexpr int kCopies = kDim / kEach, kRows = kGroup / kCopies;  // of a row; at a time
+  static_assert(kRows % 4 == 0);
+  const int channel = index % kCopies * kEach, first = index / kCopies;
+  const bf16_t* source = from.at(begin + first, head) + channel;
+  const uint32_t address = shared_address(to.at(first, channel));
+  // Rows that are four apart are permuted by packs that are four, or 64 bytes, apart.
+  const auto place = [&](int step) {
+    return (address ^ static_cast<uint32_t>(step % 8 * 16)) + static_cast<uint32_t>(step * 128);
+  };
+  if (begin + kTile <= end && D == kDim) {
 #pragma unroll
-    for (int step = 0; step < kTile; step += kRows) {
-      const bool there = begin + first + step < end && 8 * pack < D;
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address),
-                   "l"(there ? source : from.data), "r"(there ? 16 : 0)
-                   : "memory");
-      source += kRows * from.stride_t;
-      address += kRows * 128;
-    }
+    for (int step = 0; step < kTile; step += kRows, source += kRows * from.stride_t)
+      copy_in<kEach>(place(step), source);
   } else {
-    for (int i = index; i < kTile * kDim; i += kGroup) {
-      const int row = i / kDim, channel = i % kDim;
-      *to.at(row, channel) = begin + row < end && channel < D ? from.at(begin + row, head)[channel]
-                                                              : from_float<bf16_t>(0);
+#pragma unroll
+    for (int step = 0; step < kTile; step += kRows, source += kRows * from.stride_t) {
+      const bool there = begin + first + step < end && channel < D;
+      copy_in<kEach>(place(step), there ? source : from.data, there);
     }
   }
 }
 
 // A group's 64 rows of results, through a tile that is no longer read. Barrier 1 is the group's.
-template <int kDim>
-__device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D, bool wide,
+template <int kEach, int kDim>
+__device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
                            const float (&sums)[kDim / 8][4], float low_factor, float high_factor,
                            Tile<kDim>& through) {
   meet<1, kGroup>();
@@ -70,18 +90,14 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
           both(sums[j][i] * factor, sums[j][i + 1] * factor);
     }
   meet<1, kGroup>();
+  constexpr int kCopies = kDim / kEach;
+  using Values = std::conditional_t<kEach == 8, uint4, uint2>;
   const int index = static_cast<int>(threadIdx.x) % kGroup, rows = min(kTile, end - begin);
-  if (wide) {
-    constexpr int kPacks = Tile<kDim>::kPacks;
-    const int pack = index % kPacks;
-    for (int row = index / kPacks; row < rows; row += kGroup / kPacks)
-      if (8 * pack < D)
-        *reinterpret_cast<uint4*>(to.at(begin + row, head) + 8 * pack) =
-            *reinterpret_cast<const uint4*>(through.at(row, 8 * pack));
-  } else {
-    for (int i = index; i < rows * kDim; i += kGroup)
-      if (i % kDim < D) to.at(begin + i / kDim, head)[i % kDim] = *through.at(i / kDim, i % kDim);
-  }
+  const int channel = index % kCopies * kEach;
+  for (int row = index / kCopies; row < rows; row += kGroup / kCopies)
+    if (channel < D)
+      *reinterpret_cast<Values*>(to.at(begin + row, head) + channel) =
+          *reinterpret_cast<const Values*>(through.at(row, channel));
 }
 
 // Which tile of which head a block has. Blocks begin in the order of their numbers: tiles with the
@@ -142,30 +158,29 @@ struct Finder {
 };
 
 // A group's walk over the keys that its tile of queries sees.
-template <int kDim>
+template <int kEach, int kDim>
 struct KeyWalk {
   Tile<kDim>* stages;  // pairs of keys and values
   Heads<bf16_t> k, v;
   int head, first, end, T, D;
-  bool wide;
 
   __device__ Tile<kDim>& keys(int step) const { return stages[step % kStages * 2]; }
   __device__ Tile<kDim>& values(int step) const { return stages[step % kStages * 2 + 1]; }
+  // While the products of the step before it are made, and not before those of the one before that
+  // are done, in all warps.
   __device__ void fill_step(int step) const {
     const int key = first + step * kTile, index = static_cast<int>(threadIdx.x);
     if (key < end) {
-      fill(keys(step), k, key, T, head, D, wide, index);
-      fill(values(step), v, key, T, head, D, wide, index);
+      fill<kEach>(keys(step), k, key, T, head, D, index);
+      fill<kEach>(values(step), v, key, T, head, D, index);
     }
     end_group();
   }
-  // The products of the step before are done, the tiles of this one are there, and those of the
-  // next are on their way.
-  __device__ void advance(int step) const {
+  // The products of the step before are done, and the tiles of this one are there.
+  __device__ void advance() const {
     finish_products<0>();
     finish_groups<0>();
     __syncthreads();
-    fill_step(step + 1);
   }
 };
 
@@ -173,6 +188,22 @@ __device__ inline int tile_of_queries(Finder& finder, const Order& order, const 
                                       int T) {
   return finder.tile(
       order, [&](int tile) { return min((tile + 1) * kTile, T) - visible.first(tile * kTile); });
+}
+
+// Calls body with how many values of these tensors a thread copies at a time, and the width of a
+// tile that holds D channels. False where they begin at odd places, or have rows of odd lengths:
+// then nothing was called.
+template <class Body, class... Tensors>
+bool with_copies(const Body& body, int D, const Tensors&... tensors) {
+  const bool wide = packs(8, tensors...);
+  if (!wide && !packs(4, tensors...)) return false;
+  with_width<64, 128>(D, [&]<int kDim>() {
+    if (wide)
+      body.template operator()<8, kDim>();
+    else
+      body.template operator()<4, kDim>();
+  });
+  return true;
 }
 
 // The three entries of AttentionKernels.

@@ -8,11 +8,11 @@ namespace {
 
 constexpr int kQueryTiles = 2 + 2 * kStages;
 
-template <int kDim>
+template <int kEach, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     query_gradient_kernel(Heads<bf16_t> dq, Heads<bf16_t> d_o, const float* lse, const float* delta,
                           Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v, Visible visible,
-                          AttentionShape s, Order order, bool wide) {
+                          AttentionShape s, Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   const int h = order.head();
   finder.fetch(visible);
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
-  fill(tiles[0], q, rows.begin, rows.end, h, s.D, wide, static_cast<int>(threadIdx.x));
-  fill(tiles[1], d_o, rows.begin, rows.end, h, s.D, wide, static_cast<int>(threadIdx.x));
-  const KeyWalk<kDim> walk{tiles + 2, k,   v,   h / s.group, rows.earliest / kTile * kTile,
-                           rows.end,  s.T, s.D, wide};
+  fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
+  fill<kEach>(tiles[1], d_o, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
+  const KeyWalk<kEach, kDim> walk{
+      tiles + 2, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
   walk.fill_step(0);
   const float scale = s.scale * kLog2e;
   float log_sum[2], shift[2];
@@ -37,13 +37,14 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
 
   float sums[kDim / 8][4] = {};
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
-    walk.advance(step);
+    walk.advance();
     float p[kColumns][4], d[kColumns][4];
     begin_products();
     multiply_rows(p, tiles[0], walk.keys(step));
     end_products();
     multiply_rows(d, tiles[1], walk.values(step));
     end_products();
+    walk.fill_step(step + 1);
     finish_products<1>();
     settled(p);
 #pragma unroll
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     finish_products<0>();  // ptxas would serialize products whose sums go around the loop
     settled(sums);
   }
-  store_rows<kDim>(dq, rows.begin, rows.end, h, s.D, wide, sums, s.scale, s.scale, tiles[0]);
+  store_rows<kEach>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, tiles[0]);
 #endif
 }
 
@@ -98,38 +99,55 @@ constexpr int kMostGroups = kDim == 64 ? 3 : 2;
 // A tile's worth of lse or delta for each step whose tiles are in shared memory.
 using Numbers = float[kStages][kTile];
 
-// A group's walk over tiles of queries that see a tile of keys: every `groups`-th of those of all
+// A group's walk over tiles of queries that see a tile of keys: every kGroups-th of those of all
 // heads that share it.
-template <int kDim>
+template <int kEach, int kDim, int kGroups>
 struct QueryWalk {
+  struct Item {
+    int head, query;
+  };
   Tile<kDim>* stages;  // pairs of queries and gradients
   Numbers &log_sums, &shifts;
   const float *lse, *delta;
   Heads<bf16_t> q, d_o;
-  int first_head, begin, per_head, count, T, D, index;
-  bool wide;
+  int last_head, begin, end, T, D, index;  // the queries of a head are [begin, end), whole tiles
 
-  __device__ int query(int item) const { return begin + item % per_head * kTile; }
-  __device__ void fill_item(int item, int stage) const {
-    if (item < count) {
-      const int h = first_head + item / per_head, from = query(item);
-      fill(stages[2 * stage], q, from, T, h, D, wide, index);
-      fill(stages[2 * stage + 1], d_o, from, T, h, D, wide, index);
-      const int64_t at = int64_t{h} * T + min(from + index % kTile, T - 1);
+  __device__ Item first(int head, int group) const {
+    return settle({head, begin + group * kTile});
+  }
+  __device__ Item after(Item item) const {
+    return settle({item.head, item.query + kGroups * kTile});
+  }
+  __device__ bool has(const Item& item) const { return item.head <= last_head; }
+  __device__ void fill_item(const Item& item, int stage) const {
+    if (has(item)) {
+      fill<kEach>(stages[2 * stage], q, item.query, T, item.head, D, index);
+      fill<kEach>(stages[2 * stage + 1], d_o, item.query, T, item.head, D, index);
+      const int64_t at = int64_t{item.head} * T + min(item.query + index % kTile, T - 1);
       copy_one(&(index < kTile ? log_sums : shifts)[stage][index % kTile],
                (index < kTile ? lse : delta) + at);
     }
     end_group();
   }
+
+ private:
+  // What lies beyond a head's queries is the next one's.
+  __device__ Item settle(Item item) const {
+    while (item.query >= end && item.head <= last_head) {
+      item.query -= end - begin;
+      ++item.head;
+    }
+    return item;
+  }
 };
 
 // The groups of a block share a tile of keys and deal out the tiles of queries; group 0 adds up.
 // Scores are made transposed, so that rows are keys.
-template <int kDim, int kGroups>
+template <int kEach, int kDim, int kGroups>
 __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv, Heads<bf16_t> d_o, const float* lse,
                         const float* delta, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
-                        Visible visible, AttentionShape s, Order order, bool wide) {
+                        Visible visible, AttentionShape s, Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -138,7 +156,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   Tile<kDim>&keys = tiles[0], &values = tiles[1];
   // The same in all lanes of a warp, as the compiler should know.
-  const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
+  const int group =
+      kGroups == 1 ? 0 : __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   const int index = static_cast<int>(threadIdx.x) % kGroup, head = order.head();
   finder.fetch(visible);
   const int begin = kTile * finder.tile(order, [&](int tile) {
@@ -146,7 +165,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   });
   const int end = min(begin + kTile, s.T);
   for (int i = group; i < 2; i += kGroups)
-    fill(tiles[i], i == 0 ? k : v, begin, end, head, s.D, wide, index);
+    fill<kEach>(tiles[i], i == 0 ? k : v, begin, end, head, s.D, index);
   if (threadIdx.x < kTile)
     lasts[threadIdx.x] = visible.last(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
   __syncthreads();
@@ -154,39 +173,41 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   const int last[2] = {lasts[row_of(0)], lasts[row_of(2)]};
   const int earliest = lasts[0], per_head = (lasts[kTile - 1] - begin + kTile - 1) / kTile;
   const float scale = s.scale * kLog2e;
-  const QueryWalk<kDim> walk{tiles + 2 + group * 2 * kStages,
-                             log_sums[group],
-                             shifts[group],
-                             lse,
-                             delta,
-                             q,
-                             d_o,
-                             head * s.group,
-                             begin,
-                             per_head,
-                             per_head * s.group,
-                             s.T,
-                             s.D,
-                             index,
-                             wide};
-  walk.fill_item(group, 0);
+  const QueryWalk<kEach, kDim, kGroups> walk{tiles + 2 + group * 2 * kStages,
+                                             log_sums[group],
+                                             shifts[group],
+                                             lse,
+                                             delta,
+                                             q,
+                                             d_o,
+                                             (head + 1) * s.group - 1,
+                                             begin,
+                                             begin + per_head * kTile,
+                                             s.T,
+                                             s.D,
+                                             index};
+  auto item = walk.first(head * s.group, group);
+  walk.fill_item(item, 0);
   finish_groups<0>();
   __syncthreads();  // keys and values, which others have filled
 
   float key_sums[kDim / 8][4] = {}, value_sums[kDim / 8][4] = {};
-  for (int item = group, stage = 0; item < walk.count; item += kGroups, stage ^= 1) {
+  settled(key_sums);  // zeros, here: ptxas would serialize products whose sums begin between them
+  settled(value_sums);
+  for (int stage = 0; walk.has(item); stage ^= 1) {
     finish_products<0>();
     finish_groups<0>();
     meet_group(group);
-    walk.fill_item(item + kGroups, stage ^ 1);
     const Tile<kDim>&queries = walk.stages[2 * stage], &gradients = walk.stages[2 * stage + 1];
-    const int query = walk.query(item);
+    const int query = item.query;
     float p[kColumns][4], d[kColumns][4];
     begin_products();
     multiply_rows(p, keys, queries);
     end_products();
     multiply_rows(d, values, gradients);
     end_products();
+    item = walk.after(item);
+    walk.fill_item(item, stage ^ 1);
     finish_products<1>();
     settled(p);
 #pragma unroll
@@ -234,7 +255,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   settled(value_sums);
   finish_groups<0>();
   // All groups meet equally often: checkers that count barriers can tell what lies between them.
-  if (group >= walk.count % kGroups && walk.count % kGroups > 0) meet_group(group);
+  const int odd = per_head * s.group % kGroups;
+  if (odd > 0 && group >= odd) meet_group(group);
   meet_group(group);  // the last tiles have been read
 
   // A group's sums, thread by thread, in its own stages.
@@ -258,8 +280,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
       value_sums[i / 4][i % 4] += room[(kValues + i) * kGroup];
     }
   }
-  store_rows<kDim>(dk, begin, end, head, s.D, wide, key_sums, s.scale, s.scale, keys);
-  store_rows<kDim>(dv, begin, end, head, s.D, wide, value_sums, 1.0f, 1.0f, values);
+  store_rows<kEach>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys);
+  store_rows<kEach>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values);
 #endif
 }
 
@@ -267,47 +289,47 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
 
 void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
                           const Tensor& delta, const AttentionInputs& in) {
-  const bool wide = packs(8, dq, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
-  with_width<64, 128>(s.D, [&]<int kDim>() {
+  const auto launch = [&]<int kEach, int kDim>() {
     constexpr int kBytes = shared_bytes<kDim>(kQueryTiles);
-    allow(query_gradient_kernel<kDim>, kBytes);
-    query_gradient_kernel<kDim>
-        <<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
-            heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
-            heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s,
-            order, wide);
-  });
+    const auto kernel = query_gradient_kernel<kEach, kDim>;
+    allow(kernel, kBytes);
+    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
+        heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
+  };
+  if (!with_copies(launch, s.D, dq, in.q, in.k, in.v, d_o))
+    kMmaAttention.query_gradient(q, dq, d_o, lse, delta, in);
   launched("attention's gradient of queries");
 }
 
 void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                         const Tensor& lse, const Tensor& delta, const AttentionInputs& in) {
-  const bool wide = packs(8, dk, dv, in.q, in.k, in.v, d_o);
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
-  const auto launch = [&]<int kDim, int kGroups>() {
+  const auto launch = [&]<int kEach, int kDim, int kGroups>() {
     constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups);
-    const auto kernel = key_gradient_kernel<kDim, kGroups>;
+    const auto kernel = key_gradient_kernel<kEach, kDim, kGroups>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
              stream_of(q)>>>(heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o),
                              data<float>(lse), data<float>(delta), heads<bf16_t>(in.q),
-                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order,
-                             wide);
+                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
   };
   // Groups that need not add up their sums are faster, if they are many and none is long: heads
   // that share keys make long walks, and a group alone finds the longest of kGroup tiles at the
   // most.
   const bool many = s.group == 1 && order.tiles <= kGroup &&
                     order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
-  with_width<64, 128>(s.D, [&]<int kDim>() {
+  const auto choose = [&]<int kEach, int kDim>() {
     if (many)
-      launch.template operator()<kDim, 1>();
+      launch.template operator()<kEach, kDim, 1>();
     else
-      launch.template operator()<kDim, kMostGroups<kDim>>();
-  });
+      launch.template operator()<kEach, kDim, kMostGroups<kDim>>();
+  };
+  if (!with_copies(choose, s.D, dk, dv, in.q, in.k, in.v, d_o))
+    kMmaAttention.key_gradient(q, dk, dv, d_o, lse, delta, in);
   launched("attention's gradient of keys");
 }
 

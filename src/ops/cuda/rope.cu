@@ -14,10 +14,9 @@ struct RopeShape {
 template <int N, class X>
 __global__ void rope_kernel(X* x, const float* cosines, const float* sines,
                             const int32_t* positions, RopeShape s, float direction) {
-  const int64_t packs = s.half / N, items = s.T * s.H * packs;
-  for (int64_t item = blockIdx.x * int64_t{kThreads} + threadIdx.x; item < items;
-       item += gridDim.x * int64_t{kThreads}) {
-    const int64_t i = item % packs * N, head = item / packs % s.H, t = item / packs / s.H;
+  const auto packs = static_cast<uint32_t>(s.half / N);
+  walk_rows(s.T, s.H * packs, [&](int64_t t, uint32_t item) {
+    const uint32_t i = item % packs * N, head = item / packs;
     X* const at = x + t * s.stride_t + head * s.stride_h + i;
     float c[N], d[N], a[N], b[N];
     load(c, cosines + positions[t] * s.half + i);
@@ -32,7 +31,7 @@ __global__ void rope_kernel(X* x, const float* cosines, const float* sines,
     }
     store(at, a);
     store(at + s.half, b);
-  }
+  });
 }
 
 }  // namespace

@@ -10,18 +10,10 @@ __device__ float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
 
-// Calls body(row, column of its first value) for every pack of a [T, F] tensor.
-template <int N, class Body>
-__device__ void for_each_pack(int64_t T, int64_t F, const Body& body) {
-  const int64_t per_row = F / N, items = T * per_row;
-  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < items;
-       i += gridDim.x * int64_t{kThreads})
-    body(i / per_row, i % per_row * N);
-}
-
 template <int N, class P>
 __global__ void swiglu_kernel(P y, P gu, int64_t T, int64_t F) {
-  for_each_pack<N>(T, F, [&](int64_t t, int64_t f) {
+  walk_rows(T, F / N, [&](int64_t t, int64_t pack) {
+    const int64_t f = pack * N;
     float g[N], u[N];
     load(g, gu + t * 2 * F + f);
     load(u, gu + t * 2 * F + F + f);
@@ -34,7 +26,8 @@ __global__ void swiglu_kernel(P y, P gu, int64_t T, int64_t F) {
 // d silu(g) = s (1 + g (1 - s)), s = sigmoid(g); written so that no infinite g meets a zero.
 template <int N, class P>
 __global__ void swiglu_backward_kernel(P dgu, P dy, P gu, int64_t T, int64_t F) {
-  for_each_pack<N>(T, F, [&](int64_t t, int64_t f) {
+  walk_rows(T, F / N, [&](int64_t t, int64_t pack) {
+    const int64_t f = pack * N;
     float g[N], u[N], d[N];
     load(g, gu + t * 2 * F + f);
     load(u, gu + t * 2 * F + F + f);

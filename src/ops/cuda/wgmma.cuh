@@ -63,16 +63,23 @@ __device__ void meet() {
 
 // ---- products ------------------------------------------------------------------------------
 
-// A factor in shared memory. Rows of 16 channels: a left factor, or a right one that is taken
-// transposed.
-__device__ inline uint64_t rows_factor(uint32_t address) {
-  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
-         uint64_t{1} << 62;
+// A factor in shared memory, as the tensor cores take it. Those of one tile differ by what `+` adds
+// to the lower word: one addition, which the address, of 18 bits, cannot carry out of its place.
+struct SharedFactor {
+  uint32_t low;
+
+  __device__ SharedFactor operator+(int bytes) const {
+    return {low + static_cast<uint32_t>(bytes >> 4)};
+  }
+  __device__ uint64_t bits() const { return uint64_t{1024 >> 4 | 1u << 30} << 32 | low; }
+};
+// Rows of 16 channels: a left factor, or a right one that is taken transposed.
+__device__ inline SharedFactor rows_factor(uint32_t address) {
+  return {(address & 0x3ffff) >> 4 | 1u << 16};
 }
 // 16 rows of all channels: a right factor.
-__device__ inline uint64_t columns_factor(uint32_t address) {
-  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{kPanelBytes >> 4} << 16 |
-         uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+__device__ inline SharedFactor columns_factor(uint32_t address) {
+  return {(address & 0x3ffff) >> 4 | uint32_t{kPanelBytes >> 4} << 16};
 }
 
 // Before the first product after its registers were written.
@@ -112,39 +119,39 @@ __device__ void settled(float (&d)[kFragments][4]) {
   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
 
 // d = a b, or d += a b: 64 x 64 sums over 16.
-__device__ inline void multiply(float (&d)[8][4], uint64_t a, uint64_t b, bool add) {
+__device__ inline void multiply(float (&d)[8][4], SharedFactor a, SharedFactor b, bool add) {
   asm volatile(
       "{ .reg .pred p;\n setp.ne.b32 p, %34, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
       "}, %32, %33, p, 1, 1, 0, 0; }"
       : CAPSTAN_FRAGMENTS_8(d, 0)
-      : "l"(a), "l"(b), "r"(int{add}));
+      : "l"(a.bits()), "l"(b.bits()), "r"(int{add}));
 }
 // The same with the left factor in registers.
-__device__ inline void multiply(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b, bool add) {
+__device__ inline void multiply(float (&d)[8][4], const uint32_t (&a)[4], SharedFactor b, bool add) {
   asm volatile(
       "{ .reg .pred p;\n setp.ne.b32 p, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0; }"
       : CAPSTAN_FRAGMENTS_8(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int{add}));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()), "r"(int{add}));
 }
 // d += a b for a right factor of 16 rows and 64 or 128 columns.
-__device__ inline void multiply_columns(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
+__device__ inline void multiply_columns(float (&d)[8][4], const uint32_t (&a)[4], SharedFactor b) {
   asm volatile(
       "{ .reg .pred p;\n setp.eq.u32 p, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1; }"
       : CAPSTAN_FRAGMENTS_8(d, 0)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
-__device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4], uint64_t b) {
+__device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4], SharedFactor b) {
   asm volatile(
       "{ .reg .pred p;\n setp.eq.u32 p, 0, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" CAPSTAN_NAMES_64
       "}, {%64, %65, %66, %67}, %68, p, 1, 1, 1; }"
       : CAPSTAN_FRAGMENTS_8(d, 0), CAPSTAN_FRAGMENTS_8(d, 8)
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
 
 #undef CAPSTAN_FRAGMENT
@@ -156,11 +163,12 @@ __device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4
 template <int kDim>
 __device__ void multiply_rows(float (&scores)[kColumns][4], const Tile<kDim>& left,
                               const Tile<kDim>& right) {
-  const uint32_t a = shared_address(left.values), b = shared_address(right.values);
+  const SharedFactor a = rows_factor(shared_address(left.values));
+  const SharedFactor b = rows_factor(shared_address(right.values));
 #pragma unroll
   for (int c = 0; c < kDim; c += 16) {
-    const uint32_t at = static_cast<uint32_t>(c / 64 * kPanelBytes + c % 64 * 2);
-    multiply(scores, rows_factor(a + at), rows_factor(b + at), c > 0);
+    const int at = c / 64 * kPanelBytes + c % 64 * 2;
+    multiply(scores, a + at, b + at, c > 0);
   }
 }
 
@@ -185,10 +193,9 @@ __device__ inline void to_factors(Factors& to, const float (&from)[kColumns][4])
 template <int kDim>
 __device__ void multiply_columns(float (&sums)[kDim / 8][4], const Factors& factors,
                                  const Tile<kDim>& right) {
-  const uint32_t b = shared_address(right.values);
+  const SharedFactor b = columns_factor(shared_address(right.values));
 #pragma unroll
-  for (int k = 0; k < kTile / 16; ++k)
-    multiply_columns(sums, factors[k], columns_factor(b + static_cast<uint32_t>(k * 16 * 128)));
+  for (int k = 0; k < kTile / 16; ++k) multiply_columns(sums, factors[k], b + k * 16 * 128);
 }
 
 }  // namespace capstan::cuda
