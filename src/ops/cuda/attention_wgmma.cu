@@ -19,10 +19,9 @@ __device__ float row_sum(float x) {
 struct Softmax {
   float most = -INFINITY, sum = 0;
 
-  // Row r of the thread's scores becomes probabilities; `out` shrinks with the sum.
-  template <int kFragments>
-  __device__ void take(int r, float (&scores)[kColumns][4], float (&out)[kFragments][4],
-                       float scale) {
+  // Row r of the thread's scores becomes probabilities. What earlier ones made is to be multiplied
+  // by the result.
+  __device__ float take(int r, float (&scores)[kColumns][4], float scale) {
     float high = most;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
@@ -30,17 +29,9 @@ struct Softmax {
     high = row_max(high);
     // A row may have seen no key yet: nothing is subtracted from nothing.
     const float shift = high == -INFINITY ? 0.0f : high * scale;
-    // Most tiles of a long walk have no new maximum for any row of the warp.
-    if (__any_sync(0xffffffff, high > most)) {
-      const float shrink = exp2_of(most * scale - shift);
-      sum *= shrink;
-#pragma unroll
-      for (int j = 0; j < kFragments; ++j) {
-        out[j][2 * r] *= shrink;
-        out[j][2 * r + 1] *= shrink;
-      }
-    }
+    const float shrink = exp2_of(most * scale - shift);
     most = high;
+    sum *= shrink;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
@@ -48,11 +39,14 @@ struct Softmax {
         scores[j][i] = exp2_of(fmaf(scores[j][i], scale, -shift));
         sum += scores[j][i];
       }
+    return shrink;
   }
 };
 
 constexpr int kForwardTiles = 1 + 2 * kStages;
 
+// While scores of one tile of keys become probabilities, those of the tile before are multiplied by
+// their values.
 template <int kEach, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
@@ -68,35 +62,68 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
   const KeyWalk<kEach, kDim> walk{
       tiles + 1, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
-  walk.fill_step(0);
+  walk.fill_keys(0);
+  end_group();
+  walk.fill_values(0);
+  walk.fill_keys(1);
+  end_group();
 
-  float out[kDim / 8][4] = {};
+  float out[kDim / 8][4] = {}, scores[kColumns][4];
   Softmax softmax[2];
-  for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
-    walk.advance();
-    settled(out);
-    float scores[kColumns][4];
+  Factors factors;
+  const float scale = s.scale * kLog2e;
+  const auto hide = [&](int key) {
+    if (!rows.cuts(key)) return;
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
+  };
+  finish_groups<1>();
+  __syncthreads();
+  begin_products();
+  multiply_rows(scores, tiles[0], walk.keys(0));
+  end_products();
+  finish_products<0>();
+  settled(scores);
+  hide(walk.first);
+  softmax[0].take(0, scores, scale);
+  softmax[1].take(1, scores, scale);
+  to_factors(factors, scores);
+  settled(out);
+  int step = 0;
+  for (int key = walk.first + kTile; key < rows.end; ++step, key += kTile) {
+    finish_groups<0>();
+    __syncthreads();  // the products of the step before are done, in all warps
     begin_products();
-    multiply_rows(scores, tiles[0], walk.keys(step));
+    multiply_rows(scores, tiles[0], walk.keys(step + 1));
     end_products();
-    walk.fill_step(step + 1);
-    finish_products<0>();
-    settled(scores);
-    if (rows.cuts(key)) {
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
-    }
-    softmax[0].take(0, scores, out, s.scale * kLog2e);
-    softmax[1].take(1, scores, out, s.scale * kLog2e);
-    Factors factors;
-    to_factors(factors, scores);
-    begin_products();
     multiply_columns<kDim>(out, factors, walk.values(step));
     end_products();
+    walk.fill_values(step + 1);
+    walk.fill_keys(step + 2);
+    end_group();
+    finish_products<1>();
+    settled(scores);
+    hide(key);
+    const float shrink[2] = {softmax[0].take(0, scores, scale), softmax[1].take(1, scores, scale)};
+    finish_products<0>();
+    settled(out);
+    // Most tiles of a long walk have no new maximum for any row of the warp.
+    if (__any_sync(0xffffffff, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
+#pragma unroll
+      for (int j = 0; j < kDim / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[j][i] *= shrink[i / 2];
+    }
+    to_factors(factors, scores);
   }
+  finish_groups<0>();
+  __syncthreads();
+  begin_products();
+  multiply_columns<kDim>(out, factors, walk.values(step));
+  end_products();
   finish_products<0>();
   settled(out);
 #pragma unroll

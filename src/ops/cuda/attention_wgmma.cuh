@@ -157,7 +157,8 @@ struct Finder {
   }
 };
 
-// A group's walk over the keys that its tile of queries sees.
+// A group's walk over the keys that its tile of queries sees. Two tiles of keys and two of values
+// are in shared memory: those of one step are filled while those of the step before are read.
 template <int kEach, int kDim>
 struct KeyWalk {
   Tile<kDim>* stages;  // pairs of keys and values
@@ -166,21 +167,13 @@ struct KeyWalk {
 
   __device__ Tile<kDim>& keys(int step) const { return stages[step % kStages * 2]; }
   __device__ Tile<kDim>& values(int step) const { return stages[step % kStages * 2 + 1]; }
-  // While the products of the step before it are made, and not before those of the one before that
-  // are done, in all warps.
-  __device__ void fill_step(int step) const {
-    const int key = first + step * kTile, index = static_cast<int>(threadIdx.x);
-    if (key < end) {
-      fill<kEach>(keys(step), k, key, T, head, D, index);
-      fill<kEach>(values(step), v, key, T, head, D, index);
-    }
-    end_group();
-  }
-  // The products of the step before are done, and the tiles of this one are there.
-  __device__ void advance() const {
-    finish_products<0>();
-    finish_groups<0>();
-    __syncthreads();
+  __device__ void fill_keys(int step) const { fill_from(k, keys(step), step); }
+  __device__ void fill_values(int step) const { fill_from(v, values(step), step); }
+
+ private:
+  __device__ void fill_from(const Heads<bf16_t>& heads, Tile<kDim>& to, int step) const {
+    const int key = first + step * kTile;
+    if (key < end) fill<kEach>(to, heads, key, T, head, D, static_cast<int>(threadIdx.x));
   }
 };
 

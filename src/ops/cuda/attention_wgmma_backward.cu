@@ -25,7 +25,9 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   fill<kEach>(tiles[1], d_o, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
   const KeyWalk<kEach, kDim> walk{
       tiles + 2, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
-  walk.fill_step(0);
+  walk.fill_keys(0);
+  walk.fill_values(0);
+  end_group();
   const float scale = s.scale * kLog2e;
   float log_sum[2], shift[2];
 #pragma unroll
@@ -37,14 +39,17 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
 
   float sums[kDim / 8][4] = {};
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
-    walk.advance();
+    finish_groups<0>();
+    __syncthreads();
     float p[kColumns][4], d[kColumns][4];
     begin_products();
     multiply_rows(p, tiles[0], walk.keys(step));
     end_products();
     multiply_rows(d, tiles[1], walk.values(step));
     end_products();
-    walk.fill_step(step + 1);
+    walk.fill_keys(step + 1);
+    walk.fill_values(step + 1);
+    end_group();
     finish_products<1>();
     settled(p);
 #pragma unroll
