@@ -67,16 +67,19 @@ Buffer Block::make_f32(Queue& q, const Shape& shape, const char* name) const {
   return q.arena().make(Category::activations, DType::f32, shape, name);
 }
 
-Tensor Block::q_heads(const BlockActivations& a) const {
-  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW).cols(0, c_.q_width()).heads(c_.heads);
+Block::Heads Block::split(const Tensor& qkv_TW) const {
+  const int64_t q = c_.q_width(), kv = c_.kv_width();
+  return {qkv_TW.cols(0, q).heads(c_.heads), qkv_TW.cols(q, kv).heads(c_.kv_heads),
+          qkv_TW.cols(q + kv, kv).heads(c_.kv_heads)};
 }
 
-Tensor Block::k_heads(const BlockActivations& a) const {
-  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW).cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
-}
-
-Tensor Block::v_heads(const BlockActivations& a) const {
-  return a.qkv_TW->cols(c_.q_width() + c_.kv_width(), c_.kv_width()).heads(c_.kv_heads);
+Block::Heads Block::attended(const BlockActivations& a) const {
+  Heads h = split(a.qkv_TW);
+  if (a.qk_TW) {
+    h.q_THD = a.qk_TW->cols(0, c_.q_width()).heads(c_.heads);
+    h.k_TKD = a.qk_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
+  }
+  return h;
 }
 
 Tensor Block::rotated(const BlockActivations& a) const {
@@ -101,11 +104,9 @@ void Block::norm_input(Queue& q, BlockActivations& a) const {
   rmsnorm(q, a.norm1_Th, a.rstd1_T, a.x_Th, params_.weight(at_.input_norm), eps_);
 }
 
-Block::QkNorm Block::qk_norm(const BlockActivations& a) const {
+Block::QkScales Block::qk_scales(const BlockActivations& a) const {
   const int64_t T = a.qkv_TW->dim(0);
   return {
-      a.qkv_TW->cols(0, c_.q_width()).heads(c_.heads),
-      a.qkv_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads),
       a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads}),
       a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads}),
   };
@@ -115,9 +116,10 @@ void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
   const int64_t T = a.qkv_TW->dim(0);
   a.qk_TW = make(q, T, c_.q_width() + c_.kv_width(), "queries and keys after norm");
   a.qk_rstd_TH = make_f32(q, {T * (c_.heads + c_.kv_heads)}, "query and key norm scales");
-  const QkNorm n = qk_norm(a);
-  rmsnorm(q, q_heads(a), n.q_rstd_TH, n.q_THD, params_.weight(at_.q_norm), eps_);
-  rmsnorm(q, k_heads(a), n.k_rstd_TK, n.k_TKD, params_.weight(at_.k_norm), eps_);
+  const Heads from = split(a.qkv_TW), to = attended(a);
+  const QkScales scales = qk_scales(a);
+  rmsnorm(q, to.q_THD, scales.q_TH, from.q_THD, params_.weight(at_.q_norm), eps_);
+  rmsnorm(q, to.k_TKD, scales.k_TK, from.k_TKD, params_.weight(at_.k_norm), eps_);
 }
 
 void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
@@ -132,13 +134,14 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
   const Tensor attn_THD = a.attn_TW->heads(c_.heads);
   if (cache == nullptr) {
     a.lse_HT = make_f32(q, {c_.heads, T}, "attention log-sums");
-    attention(q, attn_THD, a.lse_HT, q_heads(a), k_heads(a), v_heads(a), batch.mask, scale_);
+    const Heads h = attended(a);
+    attention(q, attn_THD, a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask, scale_);
   } else {
     const Tensor qk = a.qk_TW ? *a.qk_TW : *a.qkv_TW;
     cast(q, cache->k_CW.rows(cache->start, T), qk.cols(c_.q_width(), c_.kv_width()));
     cast(q, cache->v_CW.rows(cache->start, T),
          a.qkv_TW->cols(c_.q_width() + c_.kv_width(), c_.kv_width()));
-    attention_cached(q, attn_THD, q_heads(a), cache->k_CW.heads(c_.kv_heads),
+    attention_cached(q, attn_THD, attended(a).q_THD, cache->k_CW.heads(c_.kv_heads),
                      cache->v_CW.heads(c_.kv_heads), cache->start, c_.sliding_window, scale_);
   }
 
@@ -213,32 +216,34 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
   for (Buffer* b : {&a.norm2_Th, &a.mid_Th, &a.rstd2_T}) b->release();
 }
 
-void Block::qk_norm_backward(Queue& q, BlockActivations& a) const {
-  const QkNorm n = qk_norm(a);
-  rmsnorm_backward(q, n.q_THD, params_.grad(at_.q_norm), q_heads(a), n.q_THD,
-                   params_.weight(at_.q_norm), n.q_rstd_TH, Write::replace);
-  rmsnorm_backward(q, n.k_TKD, params_.grad(at_.k_norm), k_heads(a), n.k_TKD,
-                   params_.weight(at_.k_norm), n.k_rstd_TK, Write::replace);
-  for (Buffer* b : {&a.qk_TW, &a.qk_rstd_TH}) b->release();
+void Block::qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& d_qkv_TW) const {
+  const Heads x = split(a.qkv_TW), d = split(d_qkv_TW);
+  const QkScales scales = qk_scales(a);
+  rmsnorm_backward(q, d.q_THD, params_.grad(at_.q_norm), d.q_THD, x.q_THD,
+                   params_.weight(at_.q_norm), scales.q_TH, Write::replace);
+  rmsnorm_backward(q, d.k_TKD, params_.grad(at_.k_norm), d.k_TKD, x.k_TKD,
+                   params_.weight(at_.k_norm), scales.k_TK, Write::replace);
 }
 
 void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                     Tensor d_residual) const {
   const int64_t T = d_residual.dim(0);
+  Buffer d_qkv;
   {
     Buffer d_attn;
     if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
     o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
     a.o_lora_TR.release();
     if (!reach_.qkv) return;
-    // Gradients of q, k and v take their places.
-    attention_backward(q, q_heads(a), k_heads(a), v_heads(a), d_attn->heads(c_.heads),
-                       a.attn_TW->heads(c_.heads), a.lse_HT, q_heads(a), k_heads(a), v_heads(a),
-                       batch.mask, scale_);
+    d_qkv = make(q, T, c_.q_width() + 2 * c_.kv_width(), "query, key and value gradients");
+    const Heads h = attended(a), d = split(d_qkv);
+    attention_backward(q, d.q_THD, d.k_TKD, d.v_TKD, d_attn->heads(c_.heads),
+                       a.attn_TW->heads(c_.heads), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask,
+                       scale_, {rope_.cos_PD, rope_.sin_PD, batch.positions_T});
   }
-  for (Buffer* b : {&a.attn_TW, &a.lse_HT}) b->release();
-  rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::back);
-  if (c_.qk_norm) qk_norm_backward(q, a);
+  for (Buffer* b : {&a.attn_TW, &a.lse_HT, &a.qk_TW}) b->release();
+  if (c_.qk_norm) qk_norm_backward(q, a, d_qkv);
+  for (Buffer* b : {&a.qkv_TW, &a.qk_rstd_TH}) b->release();
 
   if (!a.norm1_Th) {
     if (qkv_.trains())
@@ -246,9 +251,10 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
     else
       a.norm1_Th = make(q, T, c_.hidden, "input norm");
   }
-  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), a.qkv_TW, a.norm1_Th, a.qkv_lora_TR,
+  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, a.norm1_Th, a.qkv_lora_TR,
                 a.dropout, amax(a, Map::qkv));
-  for (Buffer* b : {&a.qkv_TW, &a.qkv_lora_TR}) b->release();
+  d_qkv.release();
+  a.qkv_lora_TR.release();
   if (!reach_.input) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,
                    params_.weight(at_.input_norm), a.rstd1_T, Write::add);

@@ -75,22 +75,23 @@ class Block {
   void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                Tensor d_residual) const;
-  struct QkNorm {  // queries and keys before the norm, and its scales
-    Tensor q_THD, k_TKD, q_rstd_TH, k_rstd_TK;
+  struct QkScales {  // of the norm within heads
+    Tensor q_TH, k_TK;
   };
-  QkNorm qk_norm(const BlockActivations& a) const;
+  QkScales qk_scales(const BlockActivations& a) const;
   void qk_norm_forward(Queue& q, BlockActivations& a) const;
-  void qk_norm_backward(Queue& q, BlockActivations& a) const;
+  void qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& d_qkv_TW) const;
   enum class Map : uint8_t { qkv, o, gate_up, down };
   static Tensor amax(const BlockActivations& a, Map map);  // absent where none is in FP8
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
   Buffer make_f32(Queue& q, const Shape& shape, const char* name) const;
 
-  // Views of the fused product.
-  Tensor q_heads(const BlockActivations& a) const;
-  Tensor k_heads(const BlockActivations& a) const;
-  Tensor v_heads(const BlockActivations& a) const;
-  Tensor rotated(const BlockActivations& a) const;  // queries and keys together
+  struct Heads {
+    Tensor q_THD, k_TKD, v_TKD;
+  };
+  Heads split(const Tensor& qkv_TW) const;          // views of the fused product
+  Heads attended(const BlockActivations& a) const;  // what attention reads
+  Tensor rotated(const BlockActivations& a) const;  // its queries and keys together
 
   // Which gradients the backward pass must reach: those with something to train at or below them.
   struct Reach {

@@ -58,6 +58,30 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
   return static_cast<double>(sum);
 }
 
+// A cuda kernel that turns dq and dk back is given the angles.
+void gradients(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+               const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
+               const Tensor& v, const AttentionMask& mask, float scale, const RopeAngles& turned) {
+  const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
+  const auto span =
+      q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
+                                       .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
+  const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query)
+                                                  : cpu::attention_backward_scratch(
+                                                        mask.longest, query.dim(2), query.dtype());
+  const Buffer scratch = q.scratch(DType::u8, {room}, "attention backward");
+  switch (q.device()) {
+    case Device::cpu:
+      return cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda)
+        cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turned,
+                                 scratch);
+      return;
+    case Device::sim: return;
+  }
+}
+
 }  // namespace
 
 double attention_pairs(int64_t n, int64_t window) {
@@ -84,7 +108,8 @@ void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
 }
 
 void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse,
-                        Tensor query, Tensor k, Tensor v, const AttentionMask& mask, float scale) {
+                        Tensor query, Tensor k, Tensor v, const AttentionMask& mask, float scale,
+                        const RopeAngles& turned) {
   check("attention_backward", query, k, v);
   check_like("attention_backward", "dq", dq, query);
   check_like("attention_backward", "dk", dk, k);
@@ -92,23 +117,11 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
   check_like("attention_backward", "do", d_o, query);
   check_like("attention_backward", "o", o, query);
   check_mask("attention_backward", mask, query, k, lse);
-  const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
-  const auto span =
-      q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
-                                       .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
-  const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query, k)
-                                                  : cpu::attention_backward_scratch(
-                                                        mask.longest, query.dim(2), query.dtype());
-  const Buffer scratch = q.scratch(DType::u8, {room}, "attention backward");
-  switch (q.device()) {
-    case Device::cpu:
-      return cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda)
-        cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
-      return;
-    case Device::sim: return;
-  }
+  const bool turns = turned && !(q.target() == Device::cuda && cuda::turns_back(query));
+  gradients(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turns ? RopeAngles() : turned);
+  if (!turns) return;
+  for (const Tensor& x : {dq, dk})
+    rope(q, x, turned.cos_PD, turned.sin_PD, turned.positions_T, Turn::back);
 }
 
 void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int64_t start,

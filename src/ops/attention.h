@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/rope.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -28,10 +29,13 @@ void attention(Queue& q, Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD
                const AttentionMask& mask, float scale);
 
 // The gradients of the above. All tensors of shape THD or TKD may have strides in t. dq, dk and dv
-// may be views of one buffer, and may alias q, k and v (each head is read before it is written).
+// may be views of one buffer, apart from q, k and v.
+//
+// Where rope has turned q and k by these angles, dq and dk are the gradients of what they were
+// before, as if rope turned them back after this.
 void attention_backward(Queue& q, Tensor dq_THD, Tensor dk_TKD, Tensor dv_TKD, Tensor do_THD,
                         Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
-                        const AttentionMask& mask, float scale);
+                        const AttentionMask& mask, float scale, const RopeAngles& turned = {});
 
 // Decoding: query t stands at position start + t of one document and sees the keys [0, start + t]
 // of the cache (the last `window` of them, if not 0). The cache holds the new keys already. C is

@@ -13,4 +13,11 @@ enum class Turn : bool { forward, back };
 // that is the backward pass. x may have strides in t; cos and sin are f32; D is even.
 void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions_T, Turn turn);
 
+// What tokens were turned by.
+struct RopeAngles {
+  Tensor cos_PD, sin_PD, positions_T;
+
+  explicit operator bool() const { return bool{positions_T}; }
+};
+
 }  // namespace capstan

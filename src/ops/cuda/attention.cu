@@ -1,6 +1,6 @@
 // The entry points, and attention by a warp per query: any type, heads of up to 256 channels.
 #include "ops/cuda/attention.cuh"
-#include "ops/cuda/elementwise.h"
+#include "ops/cuda/rope.h"
 
 namespace capstan::cuda {
 namespace {
@@ -223,18 +223,6 @@ void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
   launched("attention's shift");
 }
 
-// Row by row: heads of one token lie side by side in both.
-void copy_heads(Queue& q, const Tensor& to, const Tensor& from) {
-  const auto size = [&](int64_t values) {
-    return static_cast<size_t>(values * size_of(to.dtype()));
-  };
-  const int64_t width = to.dim(1) * to.dim(2);
-  check(
-      cudaMemcpy2DAsync(to.raw(), size(to.stride(0)), from.raw(), size(from.stride(0)), size(width),
-                        static_cast<size_t>(to.dim(0)), cudaMemcpyDeviceToDevice, stream_of(q)),
-      "copy a gradient");
-}
-
 }  // namespace
 
 const AttentionKernels kWarpAttention = {forward, query_gradient, key_gradient};
@@ -244,35 +232,24 @@ void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query
   if (query.numel() > 0) kernels_for(q, query).forward(q, o, lse, {query, k, v, mask, scale});
 }
 
-// Gradients may take the places of q, k and v, but every query needs all keys of its document, and
-// every key all queries: so those that are computed first, the smaller ones, wait in scratch.
+void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned) {
+  cuda::rope(q, dx, turned.cos_PD, turned.sin_PD, turned.positions_T, Turn::back);
+}
+
 void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& d_o, const Tensor& o, const Tensor& lse, const Tensor& query,
                         const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale,
-                        const Tensor& scratch) {
+                        const RopeAngles& turned, const Tensor& scratch) {
   if (query.numel() == 0) return;
   const AttentionKernels& kernels = kernels_for(q, query);
-  const AttentionInputs in{query, k, v, mask, scale};
-  auto* rest = static_cast<std::byte*>(scratch.raw());
-  const auto take = [&](DType type, const Shape& shape) {
-    const Tensor t(rest, type, shape);
-    rest += aligned_to_buffers(t.nbytes());
-    return t;
-  };
-  const Tensor delta = take(DType::f32, lse.shape());
+  const AttentionInputs in{query, k, v, mask, scale, turned};
+  const Tensor delta(scratch.raw(), DType::f32, lse.shape());
   dot_rows(q, delta, d_o, o, in.shape());
-  if (keys_first(query, k)) {
-    const Tensor own_k = take(k.dtype(), k.shape()), own_v = take(v.dtype(), v.shape());
-    kernels.key_gradient(q, own_k, own_v, d_o, lse, delta, in);
-    kernels.query_gradient(q, dq, d_o, lse, delta, in);
-    copy_heads(q, dk, own_k);
-    copy_heads(q, dv, own_v);
-  } else {
-    const Tensor own = take(query.dtype(), query.shape());
-    kernels.query_gradient(q, own, d_o, lse, delta, in);
-    kernels.key_gradient(q, dk, dv, d_o, lse, delta, in);
-    copy_heads(q, dq, own);
-  }
+  kernels.query_gradient(q, dq, d_o, lse, delta, in);
+  kernels.key_gradient(q, dk, dv, d_o, lse, delta, in);
+  if (!turned || kernels.turns_back) return;
+  turn_back(q, dq, turned);
+  turn_back(q, dk, turned);
 }
 
 void attention_cached(Queue& q, const Tensor& o, const Tensor& query, const Tensor& k,

@@ -59,6 +59,7 @@ struct AttentionInputs {
   const Tensor &q, &k, &v;  // [T, H, D], [T, K, D]
   const AttentionMask& mask;
   float scale;
+  RopeAngles turned = {};  // for gradients
 
   AttentionShape shape() const {
     return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
@@ -66,14 +67,17 @@ struct AttentionInputs {
   }
 };
 
-// Attention in one way. A gradient may take the place of its input: that of the queries only after
-// that of the keys has been computed, or the other way round.
+// Turns a gradient back: what kernels do with it that cannot while they have it in registers.
+void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
+
+// Attention in one way.
 struct AttentionKernels {
   void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
   void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
                          const Tensor& delta, const AttentionInputs& in);
   void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
+  bool turns_back = false;  // whether gradients are turned back by in.turned
 };
 extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
 extern const AttentionKernels kF32Attention;    // f32, up to 128

@@ -10,21 +10,19 @@ namespace capstan::cuda {
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);
 
-// Σ_d do·o of every query and head, and the gradients that are computed first: those of keys and
-// values where several heads share them, that of the queries where not.
-inline bool keys_first(const Tensor& q_THD, const Tensor& k_TKD) {
-  return k_TKD.dim(1) < q_THD.dim(1);
+// Σ_d do·o of every query and head.
+inline int64_t attention_backward_scratch(const Tensor& q_THD) {
+  return q_THD.dim(0) * q_THD.dim(1) * size_of(DType::f32);
 }
-inline int64_t attention_backward_scratch(const Tensor& q_THD, const Tensor& k_TKD) {
-  const int64_t delta = q_THD.dim(0) * q_THD.dim(1) * size_of(DType::f32);
-  return aligned_to_buffers(delta) + (keys_first(q_THD, k_TKD)
-                                          ? 2 * aligned_to_buffers(k_TKD.nbytes())
-                                          : aligned_to_buffers(q_THD.nbytes()));
+// Whether attention_backward turns dq and dk back where it is given angles. If not, it takes none.
+inline bool turns_back(const Tensor& q_THD) {
+  return q_THD.dtype() == DType::bf16 && (q_THD.dim(2) == 64 || q_THD.dim(2) == 128);
 }
 void attention_backward(Queue& q, const Tensor& dq_THD, const Tensor& dk_TKD, const Tensor& dv_TKD,
                         const Tensor& do_THD, const Tensor& o_THD, const Tensor& lse_HT,
                         const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD,
-                        const AttentionMask& mask, float scale, const Tensor& scratch);
+                        const AttentionMask& mask, float scale, const RopeAngles& turned,
+                        const Tensor& scratch);
 
 void attention_cached(Queue& q, const Tensor& o_THD, const Tensor& q_THD, const Tensor& k_CKD,
                       const Tensor& v_CKD, int64_t start, int64_t window, float scale);

@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   finder.fetch(visible);
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
   fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
-  const KeyWalk<kEach, kDim> walk{
-      tiles + 1, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
+  const KeyWalk<kEach, kDim> walk{tiles + 1, k,   v,  h / s.group, rows.earliest / kTile * kTile,
+                                  rows.end,  s.T, s.D};
   walk.fill_keys(0);
   end_group();
   walk.fill_values(0);
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
       lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
   }
   store_rows<kEach>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
-                   1.0f / softmax[1].sum, tiles[0]);
+                    1.0f / softmax[1].sum, tiles[0]);
 #endif
 }
 
@@ -154,7 +154,7 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   launched("attention");
 }
 
-const AttentionKernels kWgmmaAttention = {wgmma_attention, wgmma_query_gradient,
-                                          wgmma_key_gradient};
+const AttentionKernels kWgmmaAttention = {wgmma_attention, wgmma_query_gradient, wgmma_key_gradient,
+                                          true};
 
 }  // namespace capstan::cuda

@@ -75,6 +75,42 @@ __device__ void fill(Tile<kDim>& to, Heads<bf16_t> from, int begin, int end, int
   }
 }
 
+// What gradients are turned back by: nothing where there are no positions.
+struct TurnedBy {
+  const float *cosines, *sines;
+  const int32_t* positions;
+
+  explicit TurnedBy(const RopeAngles& a)
+      : cosines(data<float>(a.cos_PD)),
+        sines(data<float>(a.sin_PD)),
+        positions(data<int32_t>(a.positions_T)) {}
+};
+// The gradients of a thread's two rows, of heads as wide as the tile: it has both channels of every
+// pair that rope turns.
+template <int kDim>
+__device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const int (&rows)[2],
+                          int end) {
+  if (by.positions == nullptr) return;
+  constexpr int kHalf = kDim / 16;  // fragments of half a head
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (rows[r] >= end) continue;
+    const int64_t at = int64_t{by.positions[rows[r]]} * (kDim / 2) + column_of(0, 0);
+#pragma unroll
+    for (int j = 0; j < kHalf; ++j) {
+      const auto cosine = *reinterpret_cast<const float2*>(by.cosines + at + 8 * j);
+      const auto sine = *reinterpret_cast<const float2*>(by.sines + at + 8 * j);
+#pragma unroll
+      for (int i = 2 * r; i < 2 * r + 2; ++i) {
+        const float c = i % 2 == 0 ? cosine.x : cosine.y, s = i % 2 == 0 ? sine.x : sine.y;
+        const float first = sums[j][i], second = sums[j + kHalf][i];
+        sums[j][i] = first * c + second * s;
+        sums[j + kHalf][i] = second * c - first * s;
+      }
+    }
+  }
+}
+
 // A group's 64 rows of results, through a tile that is no longer read. Barrier 1 is the group's.
 template <int kEach, int kDim>
 __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,

@@ -12,7 +12,7 @@ template <int kEach, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     query_gradient_kernel(Heads<bf16_t> dq, Heads<bf16_t> d_o, const float* lse, const float* delta,
                           Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v, Visible visible,
-                          AttentionShape s, Order order) {
+                          AttentionShape s, Order order, TurnedBy turned) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
   fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
   fill<kEach>(tiles[1], d_o, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
-  const KeyWalk<kEach, kDim> walk{
-      tiles + 2, k, v, h / s.group, rows.earliest / kTile * kTile, rows.end, s.T, s.D};
+  const KeyWalk<kEach, kDim> walk{tiles + 2, k,   v,  h / s.group, rows.earliest / kTile * kTile,
+                                  rows.end,  s.T, s.D};
   walk.fill_keys(0);
   walk.fill_values(0);
   end_group();
@@ -77,6 +77,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     finish_products<0>();  // ptxas would serialize products whose sums go around the loop
     settled(sums);
   }
+  turn_back<kDim>(sums, turned, rows.rows, rows.end);
   store_rows<kEach>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, tiles[0]);
 #endif
 }
@@ -117,9 +118,7 @@ struct QueryWalk {
   Heads<bf16_t> q, d_o;
   int last_head, begin, end, T, D, index;  // the queries of a head are [begin, end), whole tiles
 
-  __device__ Item first(int head, int group) const {
-    return settle({head, begin + group * kTile});
-  }
+  __device__ Item first(int head, int group) const { return settle({head, begin + group * kTile}); }
   __device__ Item after(Item item) const {
     return settle({item.head, item.query + kGroups * kTile});
   }
@@ -152,7 +151,7 @@ template <int kEach, int kDim, int kGroups>
 __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv, Heads<bf16_t> d_o, const float* lse,
                         const float* delta, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
-                        Visible visible, AttentionShape s, Order order) {
+                        Visible visible, AttentionShape s, Order order, TurnedBy turned) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -285,6 +284,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
       value_sums[i / 4][i % 4] += room[(kValues + i) * kGroup];
     }
   }
+  turn_back<kDim>(key_sums, turned, rows, end);
   store_rows<kEach>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys);
   store_rows<kEach>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values);
 #endif
@@ -302,10 +302,13 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
         heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
-        heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
+        heads<bf16_t>(in.q), heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order,
+        TurnedBy(in.turned));
   };
-  if (!with_copies(launch, s.D, dq, in.q, in.k, in.v, d_o))
+  if (!with_copies(launch, s.D, dq, in.q, in.k, in.v, d_o)) {
     kMmaAttention.query_gradient(q, dq, d_o, lse, delta, in);
+    if (in.turned) turn_back(q, dq, in.turned);
+  }
   launched("attention's gradient of queries");
 }
 
@@ -320,7 +323,8 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
              stream_of(q)>>>(heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o),
                              data<float>(lse), data<float>(delta), heads<bf16_t>(in.q),
-                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
+                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order,
+                             TurnedBy(in.turned));
   };
   // Groups that need not add up their sums are faster, if they are many and none is long: heads
   // that share keys make long walks, and a group alone finds the longest of kGroup tiles at the
@@ -333,8 +337,10 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
     else
       launch.template operator()<kEach, kDim, kMostGroups<kDim>>();
   };
-  if (!with_copies(choose, s.D, dk, dv, in.q, in.k, in.v, d_o))
+  if (!with_copies(choose, s.D, dk, dv, in.q, in.k, in.v, d_o)) {
     kMmaAttention.key_gradient(q, dk, dv, d_o, lse, delta, in);
+    if (in.turned) turn_back(q, dk, in.turned);
+  }
   launched("attention's gradient of keys");
 }
 

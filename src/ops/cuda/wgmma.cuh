@@ -128,7 +128,8 @@ __device__ inline void multiply(float (&d)[8][4], SharedFactor a, SharedFactor b
       : "l"(a.bits()), "l"(b.bits()), "r"(int{add}));
 }
 // The same with the left factor in registers.
-__device__ inline void multiply(float (&d)[8][4], const uint32_t (&a)[4], SharedFactor b, bool add) {
+__device__ inline void multiply(float (&d)[8][4], const uint32_t (&a)[4], SharedFactor b,
+                                bool add) {
   asm volatile(
       "{ .reg .pred p;\n setp.ne.b32 p, %37, 0;\n"
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" CAPSTAN_NAMES_32
