@@ -65,8 +65,8 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
 
  private:
-  // Rows of a parameter that are updated by one call: all of them, or those of one part where each
-  // is quantized on its own.
+  // Rows of a parameter that are updated as one tensor: all of them, or those of one part where
+  // each is quantized on its own.
   struct Piece {
     int param = 0;
     int64_t first_row = 0, rows = 0;

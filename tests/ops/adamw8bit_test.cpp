@@ -272,7 +272,7 @@ TEST_P(AdamW8bit, ManyParametersAtOnceEqualACallForEachBitForBit) {
   std::vector<Laid> alone, together;
   // More than go with one launch.
   for (uint64_t i = 0; i < 150; ++i) {
-    const int64_t n = kSizes[i < 28 ? (i + i / 7) % 7 : i % 4], offset = i % 5 == 4 ? 1 : 0;
+    const int64_t n = kSizes[i < 14 ? (i + i / 7) % 7 : i % 4], offset = i % 5 == 4 ? 1 : 0;
     alone.emplace_back(q_, n, i, offset);
     together.emplace_back(q_, n, i, offset);
   }
@@ -287,7 +287,7 @@ TEST_P(AdamW8bit, ManyParametersAtOnceEqualACallForEachBitForBit) {
 }
 
 TEST_P(AdamW8bit, WhereTensorsBeginDoesNotMatter) {
-  for (const int64_t n : {8, 1000, 65'544, 70'001})
+  for (const int64_t n : {8, 1001, 65'544})
     for (uint64_t kind = 0; kind < 4; ++kind) {
       const Laid at_once(q_, n, kind, 0), later(q_, n, kind, 1), at_a_pack(q_, n, kind, 4);
       for (int64_t step = 1; step <= 2; ++step)

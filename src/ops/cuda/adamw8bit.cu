@@ -12,6 +12,7 @@ namespace {
 constexpr int kThreads = 512, kWarps = kThreads / 32;
 // Blocks of 256 values that a block of threads updates: so many that the maps are seldom fetched.
 constexpr int kTile = 256;
+static_assert(kTile <= kThreads);                              // a thread for each block's scales
 constexpr int kEach = static_cast<int>(kAdamW8bitBlock) / 32;  // values of a lane
 
 struct Maps {
