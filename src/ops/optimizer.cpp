@@ -54,22 +54,31 @@ void adamw(Queue& q, std::span<const AdamWParameter> all) {
 
 void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
                const AdamWStep& s) {
-  check_parameter("adamw8bit", p);
-  const int64_t n = p.weight.numel(), blocks = adamw8bit_blocks(n);
-  for (const Tensor& moment : {p.m, p.v})
-    check::exact("adamw8bit", "a moment", moment, DType::u8, p.weight.shape());
-  for (const Tensor& scales : {absmax.m, absmax.v})
-    check::exact("adamw8bit", "absmax", scales, DType::f32, {blocks});
-  require(s.step >= 1, Fault::bug, "adamw8bit: step must be 1 or more, but is {}", s.step);
-  // Beside adamw's: widening, the largest of each block, a division and a comparison.
-  const auto span = q.account(
-      "adamw8bit",
-      {.flops = 22 * static_cast<double>(n),
-       .bytes = bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()))});
+  const AdamW8bitParameter one{p, absmax, s};
+  adamw8bit(q, std::span(&one, 1));
+}
+
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all) {
+  Cost cost;
+  for (const auto& [p, absmax, s] : all) {
+    check_parameter("adamw8bit", p);
+    const int64_t n = p.weight.numel(), blocks = adamw8bit_blocks(n);
+    for (const Tensor& moment : {p.m, p.v})
+      check::exact("adamw8bit", "a moment", moment, DType::u8, p.weight.shape());
+    for (const Tensor& scales : {absmax.m, absmax.v})
+      check::exact("adamw8bit", "absmax", scales, DType::f32, {blocks});
+    require(s.step >= 1, Fault::bug, "adamw8bit: step must be 1 or more, but is {}", s.step);
+    // Beside adamw's: widening, the largest of each block, a division and a comparison.
+    cost.flops += 22 * static_cast<double>(n);
+    cost.bytes += bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()));
+  }
+  const auto span = q.account("adamw8bit", cost);
   switch (q.device()) {
-    case Device::cpu: return cpu::adamw8bit(p, absmax, s);
+    case Device::cpu:
+      for (const auto& [p, absmax, s] : all) cpu::adamw8bit(p, absmax, s);
+      return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw8bit(q, p, absmax, s);
+      if constexpr (kWithCuda) cuda::adamw8bit(q, all);
       return;
     case Device::sim: return;
   }

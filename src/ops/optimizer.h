@@ -48,8 +48,10 @@ void adamw(Queue& q, std::span<const AdamWParameter> all);
 //   m[i] = signed[p.m[i]] * absmax.m[i / 256];  v[i] = unsigned[p.v[i]] * absmax.v[i / 256]
 // with the 256 values of 8-bit dynamic quantization (Dettmers, 2015), from -0.993 to 1 and from 0
 // to 1. Both moments are widened to f32, updated as adamw does, used for the weight, and then
-// rounded: p.m[i] is the nearest to m[i] / absmax, halfway the lower. A block of zeros has
-// absmax 0 and the code of 0; zeros in all four tensors are the state before the first step.
+// rounded: p.m[i] is the nearest to m[i] * (1 / absmax) in f32, halfway the lower (below 2^-100
+// both are multiplied by 2^100 first). Equal moments give equal codes on every device. A block of
+// zeros has absmax 0 and the code of 0; zeros in all four tensors are the state before the first
+// step.
 //
 // The result does not depend on the number of threads.
 inline constexpr int64_t kAdamW8bitBlock = 256;
@@ -61,6 +63,14 @@ struct MomentScales {
 };
 void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
                const AdamWStep& s);
+
+// The same for many parameters, bit for bit as a call for each; on cuda in a few launches.
+struct AdamW8bitParameter {
+  OptimizerOperands operands;
+  MomentScales absmax;
+  AdamWStep step;
+};
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all);
 
 struct SgdStep {
   float lr = 1e-3f, momentum = 0, dampening = 0, weight_decay = 0;

@@ -138,7 +138,8 @@ SgdStep Optimizer::sgd_step(double lr, double decay) const {
 
 void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
   ++steps_;
-  together_.clear();
+  full_.clear();
+  few_bits_.clear();
   for (const Piece& piece : pieces_) {
     const OptimizerOperands operands = operands_of(piece, grad_scale);
     const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
@@ -146,11 +147,14 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
     if (options_.kind == Kind::sgd)
       sgd(q, operands, sgd_step(lr, decay));
     else if (*piece.m_absmax)
-      adamw8bit(q, operands, {.m = *piece.m_absmax, .v = *piece.v_absmax}, adamw_step(lr, decay));
+      few_bits_.push_back({.operands = operands,
+                           .absmax = {.m = *piece.m_absmax, .v = *piece.v_absmax},
+                           .step = adamw_step(lr, decay)});
     else
-      together_.push_back({operands, adamw_step(lr, decay)});
+      full_.push_back({operands, adamw_step(lr, decay)});
   }
-  if (!together_.empty()) adamw(q, together_);
+  if (!few_bits_.empty()) adamw8bit(q, few_bits_);
+  if (!full_.empty()) adamw(q, full_);
 }
 
 void Optimizer::restore(int64_t steps) {

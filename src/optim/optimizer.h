@@ -65,8 +65,8 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
 
  private:
-  // Rows of a parameter that are updated by one call: all of them, or those of one part where each
-  // is quantized on its own.
+  // Rows of a parameter that are updated as one tensor: all of them, or those of one part where
+  // each is quantized on its own.
   struct Piece {
     int param = 0;
     int64_t first_row = 0, rows = 0;
@@ -81,7 +81,9 @@ class Optimizer {
   OptimizerOptions options_;
   int64_t steps_ = 0;
   std::vector<Piece> pieces_;
-  std::vector<AdamWParameter> together_;  // kept, so that a step stays off the heap
+  // What a step updates together; kept, so that it stays off the heap.
+  std::vector<AdamWParameter> full_;
+  std::vector<AdamW8bitParameter> few_bits_;
 };
 
 // The norm of all gradients together, and the factor that keeps it at most max_norm.

@@ -1,6 +1,8 @@
+#include <bit>
 #include <cstring>
 
 #include "ops/cpu/dynamic_map.h"
+#include "ops/cuda/dynamic_cells.h"
 #include "ops/elementwise.h"
 #include "ops/optimizer.h"
 #include "ops/reference.h"
@@ -184,6 +186,118 @@ TEST_P(AdamW8bit, IsTheSameForAnyNumberOfThreads) {
   });
 }
 
+// Moments that f32 has exactly, so that every device must give the same codes.
+TEST_P(AdamW8bit, CodesAreTheNearestBitForBit) {
+  const int64_t n = 70'000;
+  for (const double size : {1.0, 0x1p-55}) {  // whose squares are lifted
+    const Trained run = make_trained(q_, zeros(DType::f32, {n}), {}, n);
+    const Buffer g = random(DType::bf16, {n}, size);
+    adamw8bit(q_, run.operands(g, {}), run.scales(), {.beta1 = 0.5f, .beta2 = 0.5f});
+    Values m = values(g), v = m;
+    for (size_t i = 0; i < m.size(); ++i) {
+      m[i] *= 0.5;
+      v[i] *= m[i];
+    }
+    for (const auto& [moment, exact] : {std::pair(&run.m, &m), std::pair(&run.v, &v)}) {
+      const Values codes = values(moment->codes), absmax = values(moment->absmax);
+      for (size_t b = 0; b < absmax.size(); ++b) {
+        const size_t begin = 256 * b, end = std::min(exact->size(), begin + 256);
+        double most = 0;
+        for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs((*exact)[i]));
+        ASSERT_EQ(absmax[b], most) << b;
+        const float lift = most < 0x1p-100 ? 0x1p100f : 1;
+        const float inverse = 1 / (static_cast<float>(most) * lift);
+        for (size_t i = begin; i < end; ++i) {
+          const float scaled = static_cast<float>((*exact)[i]) * lift * inverse;
+          ASSERT_EQ(codes[i], moment->map.nearest(scaled)) << i;
+        }
+      }
+    }
+  }
+}
+
+// One parameter's tensors, each of which begins `offset` values into its buffer.
+class Laid {
+ public:
+  Laid(Queue& q, int64_t n, uint64_t kind, int64_t offset) {
+    // All f32, all bf16, a master beside a narrow weight, a wide gradient beside one.
+    const DType weight = kind % 4 == 0 ? DType::f32 : DType::bf16;
+    const DType grad = kind % 4 == 1 ? DType::bf16 : DType::f32;
+    const auto make = [&](DType type, int64_t count, uint64_t seed, double std) {
+      Values v = normal_values(count, 10 * kind + seed, std);
+      v.insert(v.begin(), idx(offset), 0.0);
+      buffers_.push_back(buffer_of(q, type, {count + offset}, v));
+      auto* const address = static_cast<std::byte*>(buffers_.back()->raw());
+      return Tensor(address + offset * size_of(type), type, {count});
+    };
+    const int64_t blocks = adamw8bit_blocks(n);
+    p_ = {.operands = {.weight = make(weight, n, 0, 1),
+                       .master = kind % 4 == 2 ? make(DType::f32, n, 0, 1) : Tensor(),
+                       .grad = make(grad, n, 1, 1),
+                       .m = make(DType::u8, n, 0, 0),
+                       .v = make(DType::u8, n, 0, 0),
+                       .grad_scale = {}},
+          .absmax = {.m = make(DType::f32, blocks, 0, 0), .v = make(DType::f32, blocks, 0, 0)},
+          .step = {.lr = 0.01f, .weight_decay = kind % 3 == 0 ? 0.0f : 0.1f}};
+    if (weight == DType::bf16 && kind % 4 != 2)
+      p_.operands.rounding = Rng({.seed = kind, .site = site::rounding});
+  }
+  AdamW8bitParameter at(int64_t step) const {
+    AdamW8bitParameter p = p_;
+    p.step.step = step;
+    return p;
+  }
+  void update(Queue& q, int64_t step) const {
+    const AdamW8bitParameter p = at(step);
+    adamw8bit(q, p.operands, p.absmax, p.step);
+  }
+  Values state(Queue& q) const {
+    Values all;
+    for (const Tensor& t : {p_.operands.weight, p_.operands.master, p_.operands.m, p_.operands.v,
+                            p_.absmax.m, p_.absmax.v}) {
+      if (!t) continue;
+      const Values more = values_of(q, t);
+      all.insert(all.end(), more.begin(), more.end());
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Buffer> buffers_;
+  AdamW8bitParameter p_;
+};
+
+TEST_P(AdamW8bit, ManyParametersAtOnceEqualACallForEachBitForBit) {
+  constexpr int64_t kSizes[] = {1, 8, 255, 4096, 65'536, 65'544, 70'001};
+  std::vector<Laid> alone, together;
+  // More than go with one launch.
+  for (uint64_t i = 0; i < 150; ++i) {
+    const int64_t n = kSizes[i < 14 ? (i + i / 7) % 7 : i % 4], offset = i % 5 == 4 ? 1 : 0;
+    alone.emplace_back(q_, n, i, offset);
+    together.emplace_back(q_, n, i, offset);
+  }
+  for (int64_t step = 1; step <= 2; ++step) {
+    std::vector<AdamW8bitParameter> all;
+    for (const Laid& laid : together) all.push_back(laid.at(step));
+    adamw8bit(q_, all);
+    for (const Laid& laid : alone) laid.update(q_, step);
+  }
+  for (size_t i = 0; i < alone.size(); ++i)
+    EXPECT_EQ(together[i].state(q_) == alone[i].state(q_), true) << i;
+}
+
+TEST_P(AdamW8bit, WhereTensorsBeginDoesNotMatter) {
+  for (const int64_t n : {8, 1001, 65'544})
+    for (uint64_t kind = 0; kind < 4; ++kind) {
+      const Laid at_once(q_, n, kind, 0), later(q_, n, kind, 1), at_a_pack(q_, n, kind, 4);
+      for (int64_t step = 1; step <= 2; ++step)
+        for (const Laid* laid : {&at_once, &later, &at_a_pack}) laid->update(q_, step);
+      const Values expected = at_once.state(q_);
+      EXPECT_EQ(later.state(q_) == expected, true) << n << " values of kind " << kind;
+      EXPECT_EQ(at_a_pack.state(q_) == expected, true) << n << " values of kind " << kind;
+    }
+}
+
 TEST(AdamW8bitContract, OnSimItCostsTheSame) {
   expect_same_on_sim([](Queue& q) {
     const auto make = [&](DType type, int64_t n) {
@@ -245,6 +359,40 @@ TEST(DynamicMap, FindsTheNearest) {
       ASSERT_EQ(map->nearest(x), best) << x;
     }
   }
+}
+
+// The GPU's table finds what the CPU's does.
+template <bool kSign>
+void expect_same_codes(const DynamicMap& map) {
+  static constexpr auto kCells = cuda::make_dynamic_cells<kSign>();
+  EXPECT_EQ(std::memcmp(kCells.values, map.values().data(), sizeof kCells.values), 0);
+  const auto expect_same = [&](float x) {
+    const auto bits = std::bit_cast<int32_t>(x);
+    const uint32_t found = kCells.find(bits & 0x7fffffff, bits < 0 ? -1 : 0);
+    ASSERT_EQ(found >> 16, map.nearest(x)) << x;
+  };
+  for (size_t i = 0; i + 1 < 256; ++i) {
+    const float middle = (map.values()[i] + map.values()[i + 1]) / 2;
+    for (const float x :
+         {map.values()[i], middle, std::nextafter(middle, -2.0f), std::nextafter(middle, 2.0f)})
+      expect_same(x);
+  }
+  for (const float x : {0.0f, 1e-45f, 1.0f}) expect_same(x);
+  if (kSign)
+    for (const float x : {-0.0f, -1e-45f, -1.0f}) expect_same(x);
+  // Both ends of every cell, and what is in between.
+  for (int32_t bits = 0x33000000; bits < 0x3f800000; bits += 0x10000) {
+    const auto within = static_cast<int32_t>(Rng({.seed = 2}).half(static_cast<uint64_t>(bits)));
+    for (const int32_t more : {0, within, 0xffff}) {
+      const auto x = std::bit_cast<float>(bits + more);
+      expect_same(x);
+      if (kSign) expect_same(-x);
+    }
+  }
+}
+TEST(DynamicCells, FindWhatTheCpuFinds) {
+  expect_same_codes<true>(DynamicMap::with_sign());
+  expect_same_codes<false>(DynamicMap::without_sign());
 }
 
 }  // namespace

@@ -7,10 +7,7 @@
 
 namespace capstan::cpu {
 
-// The 256 values of 8-bit dynamic quantization (Dettmers, 2015), ascending: seven decades, each
-// with twice the values of the one below, the middles of equal steps between a tenth and one; and 0
-// and 1. `with_sign` has each decade's values negated too, `without_sign` twice as many of them.
-// Bit for bit bitsandbytes' create_dynamic_map.
+// The values of 8-bit dynamic quantization (dynamic_values), and the search among them.
 class DynamicMap {
  public:
   static const DynamicMap& with_sign();

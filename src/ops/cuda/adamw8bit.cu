@@ -1,105 +1,276 @@
-#include "ops/adamw_factors.h"
-#include "ops/cpu/dynamic_map.h"
-#include "ops/cuda/device.cuh"
+#include <tuple>
+
+#include "ops/cuda/adamw.cuh"
+#include "ops/cuda/dynamic_cells.h"
 #include "ops/cuda/optimizer.h"
 #include "ops/cuda/stochastic.cuh"
+#include "ops/cuda/tensor_table.cuh"
 
 namespace capstan::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+// Blocks of 256 values that a block of threads updates: so many that the maps are seldom fetched.
+constexpr int kTile = 256;
+static_assert(kTile <= kThreads);                              // a thread for each block's scales
 constexpr int kEach = static_cast<int>(kAdamW8bitBlock) / 32;  // values of a lane
 
 struct Maps {
-  float m[256], v[256];
+  alignas(16) DynamicCells<true> m;
+  alignas(16) DynamicCells<false> v;
+};
+__device__ constexpr Maps kMaps = {make_dynamic_cells<true>(), make_dynamic_cells<false>()};
+
+// A tensor whose values are moved in packs of N.
+template <class P, int N>
+struct AdamW8bitEntry {
+  P weight, master, grad;
+  uint8_t *m, *v;
+  float *m_absmax, *v_absmax;
+  const float* grad_scale;
+  int64_t n;
+  AdamWFactors factors;
+  std::optional<Rng> rounding;
+  unsigned first_block;
+  bool has_master;
 };
 
-// The nearest of 256 ascending values; halfway goes to the lower.
-__device__ uint8_t nearest(const float* map, float x) {
-  int code = 0;
-#pragma unroll
-  for (int step = 128; step > 0; step /= 2)
-    if (map[code + step] <= x) code += step;
-  if (code < 255 && x > (map[code] + map[code + 1]) / 2) ++code;
-  return static_cast<uint8_t>(code);
+// A warp has a block of 256 values, of which n are there. A lane has packs of N of them, each moved
+// in one access and beside that of the next lane: packs are there or not as a whole.
+template <int N>
+__device__ int place(int k) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  return k / N * 32 * N + lane * N + k % N;
 }
 
-// A warp has a block of 256 values at a time; lane l its values l, l + 32, …
-template <class P>
-__global__ void adamw8bit_kernel(P weight, P master, bool has_master, P grad, uint8_t* m_codes,
-                                 uint8_t* v_codes, float* m_absmax, float* v_absmax,
-                                 const float* grad_scale, AdamWFactors f,
-                                 std::optional<Rng> rounding, int64_t n, Maps maps) {
-  __shared__ Maps shared;
-  shared.m[threadIdx.x] = maps.m[threadIdx.x];
-  shared.v[threadIdx.x] = maps.v[threadIdx.x];
-  __syncthreads();
-  const float scale = grad_scale == nullptr ? 1.0f : *grad_scale;
-  if (isnan(scale)) return;
-  const P full = has_master ? master : weight;
-  const int64_t blocks = adamw8bit_blocks(n);
-  for (int64_t b = blockIdx.x * int64_t{kWarps} + threadIdx.x / 32; b < blocks;
-       b += gridDim.x * int64_t{kWarps}) {
-    const int64_t first = b * kAdamW8bitBlock + threadIdx.x % 32;
-    float m[kEach], v[kEach], m_most = 0, v_most = 0;
-    const float m_scale = m_absmax[b], v_scale = v_absmax[b];
+template <int N, class P>
+__device__ void read(float (&to)[kEach], P from, int n) {
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int64_t i = first + 32 * k;
-      m[k] = v[k] = 0;
-      if (i >= n) continue;
-      float w[1], g[1];
-      load(w, full + i);
-      load(g, grad + i);
-      const float d = g[0] * scale;
-      m[k] = f.beta1 * (shared.m[m_codes[i]] * m_scale) + f.rest1 * d;
-      v[k] = f.beta2 * (shared.v[v_codes[i]] * v_scale) + f.rest2 * (d * d);
-      w[0] = w[0] * f.decay - f.rate * m[k] / (sqrtf(v[k]) * f.root + f.eps);
-      round_by(rounding, i, w);
-      store(weight + i, w);
-      if (has_master) store(master + i, w);
-      m_most = fmaxf(m_most, fabsf(m[k]));
-      v_most = fmaxf(v_most, v[k]);
+  for (int k = 0; k < kEach; k += N) {
+    float pack[N] = {};
+    if constexpr (N == kPack<bf16_t>) {
+      unpack(pack, pack_at(from + place<N>(k), place<N>(k) < n));
+    } else {
+      if (place<N>(k) < n) load(pack, from + place<N>(k));
     }
-    m_most = warp_max(m_most);
-    v_most = warp_max(v_most);
-    const float m_divisor = m_most > 0 ? m_most : 1.0f, v_divisor = v_most > 0 ? v_most : 1.0f;
 #pragma unroll
-    for (int k = 0; k < kEach; ++k) {
-      const int64_t i = first + 32 * k;
-      if (i >= n) continue;
-      m_codes[i] = nearest(shared.m, m[k] / m_divisor);
-      v_codes[i] = nearest(shared.v, v[k] / v_divisor);
-    }
-    if (threadIdx.x % 32 == 0) {
-      m_absmax[b] = m_most;
-      v_absmax[b] = v_most;
-    }
+    for (int i = 0; i < N; ++i) to[k + i] = pack[i];
   }
 }
 
-Maps maps() {
-  Maps result;
-  std::copy_n(cpu::DynamicMap::with_sign().values().begin(), 256, result.m);
-  std::copy_n(cpu::DynamicMap::without_sign().values().begin(), 256, result.v);
-  return result;
+template <int N, class P>
+__device__ void write(P to, const float (&from)[kEach], int n) {
+#pragma unroll
+  for (int k = 0; k < kEach; k += N) {
+    float pack[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack[i] = from[k + i];
+    if (place<N>(k) < n) store(to + place<N>(k), pack);
+  }
+}
+
+template <int N>
+__device__ void round(const std::optional<Rng>& rounding, int64_t begin, float (&w)[kEach]) {
+  if (!rounding) return;
+#pragma unroll
+  for (int k = 0; k < kEach; k += N) {
+    float pack[N];
+#pragma unroll
+    for (int i = 0; i < N; ++i) pack[i] = w[k + i];
+    round_by(rounding, begin + place<N>(k), pack);
+#pragma unroll
+    for (int i = 0; i < N; ++i) w[k + i] = pack[i];
+  }
+}
+
+// A lane's codes: four in each word, the first in its lowest byte.
+struct Codes {
+  uint32_t word[kEach / 4];
+
+  __device__ uint8_t operator[](int k) const {
+    return static_cast<uint8_t>(word[k / 4] >> 8 * (k % 4));
+  }
+};
+
+// N codes in one access, in the lowest bytes.
+template <int N>
+using CodePack = std::conditional_t<N == 8, uint2, std::conditional_t<N == 4, uint32_t, uint8_t>>;
+
+template <int N>
+__device__ Codes read_codes(const uint8_t* from, int n, uint8_t code_of_zero) {
+  Codes codes;
+#pragma unroll
+  for (int k = 0; k < kEach; k += 4) codes.word[k / 4] = code_of_zero * 0x01010101u;
+#pragma unroll
+  for (int k = 0; k < kEach; k += N) {
+    if (place<N>(k) >= n) continue;
+    const auto pack = *reinterpret_cast<const CodePack<N>*>(from + place<N>(k));
+    if constexpr (N == 8)
+      codes = {pack.x, pack.y};
+    else if constexpr (N == 4)
+      codes.word[k / 4] = pack;
+    else
+      codes.word[k / 4] =
+          __byte_perm(codes.word[k / 4], pack, 0x3210 + ((4 - k % 4) << 4 * (k % 4)));
+  }
+  return codes;
+}
+
+template <int N>
+__device__ void write_codes(uint8_t* to, const Codes& codes, int n) {
+#pragma unroll
+  for (int k = 0; k < kEach; k += N) {
+    if (place<N>(k) >= n) continue;
+    auto& pack = *reinterpret_cast<CodePack<N>*>(to + place<N>(k));
+    if constexpr (N == 8)
+      pack = {codes.word[0], codes.word[1]};
+    else if constexpr (N == 4)
+      pack = codes.word[k / 4];
+    else
+      pack = codes[k];
+  }
+}
+
+template <bool kSign>
+__device__ void widen(float (&x)[kEach], const DynamicCells<kSign>& map, const Codes& codes,
+                      float absmax) {
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) x[k] = map.values[codes[k]] * absmax;
+}
+
+// The codes of a block's values, and their largest magnitude, which all lanes get: as in
+// cpu/adamw8bit.cpp, where NaN is the largest, too. The values are spent.
+template <bool kSign>
+__device__ Codes narrow(float& most, const DynamicCells<kSign>& map, float (&x)[kEach]) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) largest = max(largest, __float_as_uint(x[k]) & 0x7fffffffu);
+  most = __uint_as_float(__reduce_max_sync(0xffffffff, largest));
+  float lifted = most;
+  if (most < 0x1p-100f) {
+    lifted *= 0x1p100f;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) x[k] *= 0x1p100f;
+  }
+  const float inverse = most > 0 ? 1.0f / lifted : 0.0f;
+  uint32_t found[kEach];
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) {
+    const float size = __saturatef(fabsf(x[k]) * inverse);  // NaN becomes 0
+    found[k] = map.find(__float_as_int(size), kSign ? __float_as_int(x[k]) >> 31 : 0);
+  }
+  const auto codes_from = [&](int k) {
+    return __byte_perm(__byte_perm(found[k], found[k + 1], 0x62),
+                       __byte_perm(found[k + 2], found[k + 3], 0x62), 0x5410);
+  };
+  return {codes_from(0), codes_from(4)};
+}
+
+template <class P, int N>
+__device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float scale,
+                             const Maps& maps, float& m_absmax, float& v_absmax) {
+  const int n = static_cast<int>(min(kAdamW8bitBlock, e.n - begin));
+  float w[kEach], g[kEach], m[kEach], v[kEach];
+  const Codes m_codes = read_codes<N>(e.m + begin, n, 127);
+  const Codes v_codes = read_codes<N>(e.v + begin, n, 0);
+  read<N>(w, (e.has_master ? e.master : e.weight) + begin, n);
+  read<N>(g, e.grad + begin, n);
+  widen(m, maps.m, m_codes, m_absmax);
+  widen(v, maps.v, v_codes, v_absmax);
+#pragma unroll
+  for (int k = 0; k < kEach; ++k) adamw_value(w[k], g[k] * scale, m[k], v[k], e.factors);
+  round<N>(e.rounding, begin, w);
+  write<N>(e.weight + begin, w, n);
+  if (e.has_master) write<N>(e.master + begin, w, n);
+  float m_most, v_most;
+  write_codes<N>(e.m + begin, narrow(m_most, maps.m, m), n);
+  write_codes<N>(e.v + begin, narrow(v_most, maps.v, v), n);
+  __syncwarp();  // all lanes have read the old ones
+  if (threadIdx.x % 32 == 0) {
+    m_absmax = m_most;
+    v_absmax = v_most;
+  }
+}
+
+template <class P, int N>
+__global__ void __launch_bounds__(kThreads, 2)
+    adamw8bit_kernel(const __grid_constant__ TensorTable<AdamW8bitEntry<P, N>> table) {
+  __shared__ Maps maps;
+  // Scales are fetched and stored side by side: one by one each would cross the host's bus alone.
+  __shared__ float m_absmax[kTile], v_absmax[kTile];
+  const AdamW8bitEntry<P, N>& e = entry_of_block(table);
+  const float scale = value_or_one(e.grad_scale);
+  if (isnan(scale)) return;
+  const int64_t first = tile_of_block(e) * kTile;
+  const int count = static_cast<int>(min(int64_t{kTile}, adamw8bit_blocks(e.n) - first));
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < count) {
+    m_absmax[thread] = e.m_absmax[first + thread];
+    v_absmax[thread] = e.v_absmax[first + thread];
+  }
+  constexpr int kWords = static_cast<int>(sizeof maps / sizeof(uint4));
+#pragma unroll
+  for (int k = 0; k < kWords; k += kThreads)
+    if (k + thread < kWords)
+      reinterpret_cast<uint4*>(&maps)[k + thread] =
+          reinterpret_cast<const uint4*>(&kMaps)[k + thread];
+  __syncthreads();
+  for (int b = static_cast<int>(threadIdx.x / 32); b < count; b += kWarps)
+    update_block(e, (first + b) * kAdamW8bitBlock, scale, maps, m_absmax[b], v_absmax[b]);
+  __syncthreads();
+  if (thread < count) {
+    e.m_absmax[first + thread] = m_absmax[thread];
+    e.v_absmax[first + thread] = v_absmax[thread];
+  }
 }
 
 }  // namespace
 
-void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
-               const AdamWStep& s) {
-  const int64_t n = p.weight.numel();
-  if (n == 0) return;
-  with_pointers(
-      [&]<class P>(P weight, P master, P grad) {
-        adamw8bit_kernel<<<grid_for(n / kEach, kThreads), kThreads, 0, stream_of(q)>>>(
-            weight, master, bool{p.master}, grad, data<uint8_t>(p.m), data<uint8_t>(p.v),
-            data<float>(absmax.m), data<float>(absmax.v),
-            p.grad_scale ? data<float>(p.grad_scale) : nullptr, AdamWFactors(s), p.rounding, n,
-            maps());
-      },
-      p.weight, p.master, p.grad);
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all) {
+  const auto launch = [&]<class P, int N>(const TensorTable<AdamW8bitEntry<P, N>>& table,
+                                          unsigned blocks) {
+    adamw8bit_kernel<P, N><<<blocks, kThreads, 0, stream_of(q)>>>(table);
+  };
+  using Launch = decltype(launch);
+  // A launch has tensors of one mix of types, or of any types and without alignment.
+  TensorBatch<AdamW8bitEntry<bf16_t*, 8>, Launch> narrow(launch);
+  TensorBatch<AdamW8bitEntry<float*, 4>, Launch> full(launch);
+  TensorBatch<AdamW8bitEntry<AnyPointer, 4>, Launch> mixed(launch);
+  TensorBatch<AdamW8bitEntry<AnyPointer, 1>, Launch> loose(launch);
+  const auto batches = std::tie(narrow, full, mixed, loose);
+  for (const auto& [p, absmax, s] : all) {
+    const int64_t n = p.weight.numel();
+    if (n == 0) continue;
+    const auto add = [&]<int N, class P>(P weight, P master, P grad) {
+      const AdamW8bitEntry<P, N> entry{.weight = weight,
+                                       .master = master,
+                                       .grad = grad,
+                                       .m = data<uint8_t>(p.m),
+                                       .v = data<uint8_t>(p.v),
+                                       .m_absmax = data<float>(absmax.m),
+                                       .v_absmax = data<float>(absmax.v),
+                                       .grad_scale = scalar(p.grad_scale),
+                                       .n = n,
+                                       .factors = AdamWFactors(s),
+                                       .rounding = p.rounding,
+                                       .first_block = 0,
+                                       .has_master = bool{p.master}};
+      std::get<TensorBatch<AdamW8bitEntry<P, N>, Launch>&>(batches).add(
+          entry, blocks_for(adamw8bit_blocks(n), kTile));
+    };
+    if (walks_in_packs(kEach, p.weight, p.master, p.grad, p.m, p.v))
+      with_pointers(
+          [&]<class P>(P weight, P master, P grad) {
+            add.template operator()<kOptimizerPack<P>>(weight, master, grad);
+          },
+          p.weight, p.master, p.grad);
+    else
+      add.template operator()<1>(any(p.weight), any(p.master), any(p.grad));
+  }
+  narrow.flush();
+  full.flush();
+  mixed.flush();
+  loose.flush();
   launched("adamw8bit");
 }
 

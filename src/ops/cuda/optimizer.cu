@@ -1,7 +1,6 @@
 #include <tuple>
 
-#include "ops/adamw_factors.h"
-#include "ops/cuda/device.cuh"
+#include "ops/cuda/adamw.cuh"
 #include "ops/cuda/optimizer.h"
 #include "ops/cuda/stochastic.cuh"
 #include "ops/cuda/tensor_table.cuh"
@@ -11,16 +10,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int64_t kTile = 8192;  // values of one tensor that a block updates
-
-__device__ float value_or_one(const float* scalar) {
-  return scalar == nullptr ? 1.0f : *scalar;
-}
-
-__device__ void adamw_value(float& w, float grad, float& m, float& v, const AdamWFactors& f) {
-  m = f.beta1 * m + f.rest1 * grad;
-  v = f.beta2 * v + f.rest2 * (grad * grad);
-  w = w * f.decay - f.rate * m / (sqrtf(v) * f.root + f.eps);
-}
 
 template <class P>
 struct AdamWEntry {
@@ -32,12 +21,6 @@ struct AdamWEntry {
   unsigned first_block;
   bool has_master, wide;
 };
-
-// How many values are read in one access, of 16 bytes.
-template <class P>
-constexpr int kEach = 4;
-template <>
-constexpr int kEach<bf16_t*> = 8;
 
 template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
@@ -65,7 +48,7 @@ __global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> 
   const AdamWEntry<P>& e = entry_of_block(table);
   const int64_t begin = tile_of_block(e) * kTile, end = min(begin + kTile, e.n);
   if (e.wide)
-    adamw_tile<kEach<P>>(e, begin, end);
+    adamw_tile<kOptimizerPack<P>>(e, begin, end);
   else
     adamw_tile<1>(e, begin, end);
 }
@@ -98,10 +81,6 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
   }
 }
 
-const float* scalar(const Tensor& t) {
-  return t ? data<float>(t) : nullptr;
-}
-
 }  // namespace
 
 void adamw(Queue& q, std::span<const AdamWParameter> all) {
@@ -131,7 +110,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all) {
               .rounding = p.rounding,
               .first_block = 0,
               .has_master = bool{p.master},
-              .wide = walks_in_packs(kEach<P>, p.weight, p.master, p.grad, p.m, p.v)};
+              .wide = walks_in_packs(kOptimizerPack<P>, p.weight, p.master, p.grad, p.m, p.v)};
           std::get<TensorBatch<AdamWEntry<P>, Launch>&>(batches).add(entry, blocks_for(n, kTile));
         },
         p.weight, p.master, p.grad, p.m, p.v);

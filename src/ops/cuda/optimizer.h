@@ -5,8 +5,7 @@
 namespace capstan::cuda {
 
 void adamw(Queue& q, std::span<const AdamWParameter> all);
-void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
-               const AdamWStep& s);
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all);
 void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
 
 // Values whose squares one block adds up; a tensor has one f64 in `partials` for each of its
