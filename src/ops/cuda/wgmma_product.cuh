@@ -169,11 +169,12 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
       for (int step = 0; step < e.steps; ++step) {
         wait_for_phase(room.full() + static_cast<uint32_t>(8 * at.stage), at.parity);
         const int stage = at.stage * kStageBytes;
+        const SharedFactor left = a + stage, right = b + stage;
         begin_products();
 #pragma unroll
         for (int k = 0; k < kStep / 16; ++k)
-          multiply_wide<kColumnsOfB, kTransposed>(sums, a + (stage + k * kNextA),
-                                                  b + (stage + k * kNextB), (step | k) != 0);
+          multiply_wide<kColumnsOfB, kTransposed>(sums, left + k * kNextA, right + k * kNextB,
+                                                  (step | k) != 0);
         end_products();
         finish_products<1>();  // of the step before
         if (step > 0) leave(before);
