@@ -131,7 +131,7 @@ std::vector<ProductMethod> Product::proposals(Context& context, int most) const 
   std::vector<ProductMethod> algorithms;
   for (int i = 0; i < count; ++i) {
     const auto& result = found[static_cast<size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.emplace_back(result.algo);
   }
   require(!algorithms.empty(), Fault::device, "GPU: cuBLASLt has no product {} by {} with {} sums",
           c_.dim(0), c_.dim(1), a_.cols());

@@ -11,10 +11,11 @@ namespace capstan::cuda::product_tiles {
 
 inline constexpr int kRows = 128, kWidth = 256;  // of a tile
 inline constexpr int kStep = 64;                 // sums in a step
-inline constexpr int kBand = 8;                  // pairs of tiles, one below the other, see below
+inline constexpr int kBand = 8;                  // pairs of tiles, one below the other
 inline constexpr int kThreads = 3 * kGroup;      // one group, of which a single thread works, loads
-inline constexpr int kBlocksOfA = kRows / 64, kBlocksOfB = kWidth / 64;  // panels of 64 x 64 values
-inline constexpr int kStages = 4, kStageBytes = (kBlocksOfA + kBlocksOfB) * kPanelBytes;
+// Of 64 rows or columns, and 64 sums.
+inline constexpr int kPanelsOfA = kRows / 64, kPanelsOfB = kWidth / 64;
+inline constexpr int kStages = 4, kStageBytes = (kPanelsOfA + kPanelsOfB) * kPanelBytes;
 inline constexpr int kResultBytes = 2 * kPanelBytes;  // of a group, on its way out
 inline constexpr int kBarriersAt = kStages * kStageBytes + 2 * kResultBytes;
 inline constexpr int kSharedBytes = 1024 + kBarriersAt + 2 * 8 * kStages;
@@ -77,20 +78,20 @@ __device__ __forceinline__ void load_tiles(const Room& room, const CUtensorMap* 
                                            const CUtensorMap* b, const Extents& e, int rank) {
   Place at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
-    const int mine = rank * (whole ? kBlocksOfB / 2 : 1);  // the first panel of b
-    const int bytes = (kBlocksOfA + (whole ? kBlocksOfB : kBlocksOfB / 2)) * kPanelBytes;
+    const int mine = rank * (whole ? kPanelsOfB / 2 : 1);  // the first panel of b
+    const int bytes = (kPanelsOfA + (whole ? kPanelsOfB : kPanelsOfB / 2)) * kPanelBytes;
     const int first = column + mine * 64;
 #pragma unroll 1
     for (int step = 0; step < e.steps; ++step) {
       const auto stage = static_cast<uint32_t>(at.stage);
       const uint32_t full = room.full() + 8 * stage;
       const uint32_t to_a = room.stages + stage * kStageBytes;
-      const uint32_t to_b = to_a + static_cast<uint32_t>((kBlocksOfA + mine) * kPanelBytes);
+      const uint32_t to_b = to_a + static_cast<uint32_t>((kPanelsOfA + mine) * kPanelBytes);
       wait_for_phase(room.empty() + 8 * stage, at.parity ^ 1);
       arrive_expecting(full, bytes);
       load_box(to_a, a, step * kStep, row, full);
 #pragma unroll
-      for (int i = 0; i < kBlocksOfB / 2; ++i) {
+      for (int i = 0; i < kPanelsOfB / 2; ++i) {
         if (i > 0 && !whole) break;
         if constexpr (kTransposed)
           load_box_in_both(to_b + i * kPanelBytes, b, step * kStep, first + i * 64, full);
@@ -130,7 +131,7 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kWidth / 8][4], c
         asm volatile("" : "+r"(words[j][r]));
       }
     const auto buffer = static_cast<uint32_t>(block % 2 * kPanelBytes);
-    finish_reading<1>();  // by the thread that stores: of the block before the last
+    finish_reading<1>();  // of what this half of the room had; one thread has any
     meet_group();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -150,7 +151,7 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   // From 16 columns of a to the next.
   constexpr int kNextA = 32, kNextB = kTransposed ? 32 : 16 * 128;
   const SharedFactor a = rows_factor(room.stages + static_cast<uint32_t>(group * kPanelBytes));
-  const uint32_t panels_of_b = room.stages + kBlocksOfA * kPanelBytes;
+  const uint32_t panels_of_b = room.stages + kPanelsOfA * kPanelBytes;
   const SharedFactor b = kTransposed ? rows_factor(panels_of_b) : columns_factor(panels_of_b);
   // Both blocks load into this one's stage: two lanes of each warp tell one each that it is empty.
   const int lane = static_cast<int>(threadIdx.x) % 32;

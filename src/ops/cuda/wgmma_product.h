@@ -6,8 +6,9 @@
 namespace capstan::cuda {
 
 // c = factor · a b by a kernel of ours for Hopper's tensor cores (wgmma). All are bf16, a as it is,
-// b as it is or transposed. Sums are f32, one after the other over the columns of a, and rounded
-// once: the result depends on nothing else, and two runs are bitwise equal.
+// b as it is or transposed. Sums are f32, over the columns of a from the first to the last, and
+// rounded once: a value depends on its row and its column alone, and two runs are bitwise equal. c
+// may not alias the factors.
 
 // Whether it can be had: the GPU has them, can_map (tensor_map.h) holds of all three, and a is not
 // transposed.
