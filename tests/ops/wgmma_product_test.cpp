@@ -254,13 +254,12 @@ TEST_P(WgmmaProduct, TakesWhatItCanComputeAndNothingElse) {
 // ---- the choice ----------------------------------------------------------------------------
 
 // Large enough to be measured. Every queue stands for a run of the program.
-class WgmmaChoice : public testing::Test {
+class ChosenProducts : public testing::TestWithParam<Device> {
  protected:
   static constexpr int64_t M = 256, N = 2048, K = 4096;
 
   void SetUp() override {
-    if (!cuda_present()) GTEST_SKIP() << "a Hopper GPU";
-    if (!Run().context().wgmma()) GTEST_SKIP() << "a Hopper GPU";
+    if (GetParam() != Device::cuda || !Run().context().wgmma()) GTEST_SKIP() << "a Hopper GPU";
   }
 
   struct Run {
@@ -284,8 +283,9 @@ class WgmmaChoice : public testing::Test {
   Variable cache_{"CAPSTAN_CACHE", folder_.path().c_str()};
   Variable on_{"CAPSTAN_MEASURE_PRODUCTS", nullptr};
 };
+INSTANTIATE_TEST_SUITE_P(Ops, ChosenProducts, testing::ValuesIn(devices_present()), device_name);
 
-TEST_F(WgmmaChoice, WhatIsKeptReadsAsItWas) {
+TEST_P(ChosenProducts, WhatIsKeptReadsAsItWas) {
   EXPECT_TRUE(is_ours(cuda::method_of(cuda::kept(WgmmaKernel{}))));
   cublasLtMatmulAlgo_t algorithm{};
   algorithm.data[0] = 66;
@@ -294,7 +294,7 @@ TEST_F(WgmmaChoice, WhatIsKeptReadsAsItWas) {
   EXPECT_EQ(std::get<cublasLtMatmulAlgo_t>(back).data[0], 66u);
 }
 
-TEST_F(WgmmaChoice, IsKeptAndReadBack) {
+TEST_P(ChosenProducts, OursIsKeptAndReadBack) {
   Run first, second;
   first.context().favour_wgmma(true);
   EXPECT_TRUE(is_ours(first.method()));
@@ -307,13 +307,13 @@ TEST_F(WgmmaChoice, IsKeptAndReadBack) {
   EXPECT_FALSE(is_ours(Run().method())) << "the library's first proposal";
 }
 
-TEST_F(WgmmaChoice, IsMeasuredWithTheLibrarysAndWhoWinsStays) {
+TEST_P(ChosenProducts, OursIsMeasuredWithTheLibrarysAndTheWinnerStays) {
   const bool ours = is_ours(Run().method());
   EXPECT_EQ(is_ours(Run().method()), ours);
   EXPECT_EQ(is_ours(Run().method()), ours);
 }
 
-TEST_F(WgmmaChoice, CanBeAvoided) {
+TEST_P(ChosenProducts, OursCanBeAvoided) {
   Run run;
   run.context().favour_wgmma(true);
   EXPECT_TRUE(is_ours(run.method()));
@@ -323,7 +323,7 @@ TEST_F(WgmmaChoice, CanBeAvoided) {
   EXPECT_TRUE(is_ours(run.method()));
 }
 
-TEST_F(WgmmaChoice, ADamagedFileIsMeasuredAgain) {
+TEST_P(ChosenProducts, ADamagedFileIsMeasuredAgain) {
   fs::path file;
   {
     Run run;
@@ -339,7 +339,7 @@ TEST_F(WgmmaChoice, ADamagedFileIsMeasuredAgain) {
 }
 
 // Without our kernel other things were measured, and what we keep would be no algorithm there.
-TEST_F(WgmmaChoice, ProgramsWithoutItHaveAnotherFile) {
+TEST_P(ChosenProducts, ProgramsWithoutOursHaveAnotherFile) {
   Run run;
   const std::string machine =
       fmt::format("{}, {} multiprocessors, cuBLASLt {}", cuda::device_name(),
