@@ -9,9 +9,9 @@
 #include <string>
 #include <string_view>
 
-// Which algorithm a GPU multiplies matrices with, measured once and kept on disk: measuring is
-// noisy, and another algorithm may round otherwise, so that runs are bitwise equal only where they
-// do not measure anew.
+// Which algorithm a GPU multiplies matrices with, of a library or of ours, measured once and kept
+// on disk: measuring is noisy, and another algorithm may round otherwise, so that runs are bitwise
+// equal only where they do not measure anew.
 //
 // One file NAME.products, little endian, NAME being the first 16 digits of the machine's SHA-256:
 //
@@ -31,15 +31,16 @@ struct ProductKey {
   std::array<int64_t, 8> fields{};
   auto operator<=>(const ProductKey&) const = default;
 };
-using ProductAlgorithm = std::array<std::byte, 64>;  // as the library has it
+// As the library has it, or the name of ours (cuda/product_method.h).
+using ProductAlgorithm = std::array<std::byte, 64>;
 
 // The file decides: once it has a key, every process computes with what it says. Any number of
 // processes may use one file; an object belongs to one thread.
 class ProductCache {
  public:
-  // `machine` names everything that algorithms hold for: the GPU, and the library's version. A file
-  // that is damaged or foreign counts as empty, is warned of, and is replaced by the next keep().
-  // An empty folder has nothing and keeps nothing.
+  // `machine` names everything that algorithms hold for: the GPU, the library's version, ours. A
+  // file that is damaged or foreign counts as empty, is warned of, and is replaced by the next
+  // keep(). An empty folder has nothing and keeps nothing.
   ProductCache(std::filesystem::path folder, std::string_view machine);
 
   // Null where the file has nothing.

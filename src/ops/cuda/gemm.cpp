@@ -30,7 +30,7 @@ void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Ten
                             const Tensor& plus) {
     const Product product(to, x, y, plus, add, q.tf32(), factor);
     Context& context = q.cuda();
-    product.multiply(context, algorithm_for(context, product, workspace), workspace);
+    product.multiply(context, method_for(context, product, workspace), workspace);
   };
   const Tensor epilogue = fused ? bias : Tensor();
   if (both_narrow) {

@@ -47,7 +47,7 @@ void multiply(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const
               bool add, std::byte* workspace) {
   const Product product(c, a, b, bias, add, false);
   Context& context = q.cuda();
-  product.multiply(context, algorithm_for(context, product, workspace), workspace);
+  product.multiply(context, method_for(context, product, workspace), workspace);
 }
 
 }  // namespace

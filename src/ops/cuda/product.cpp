@@ -64,8 +64,8 @@ ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tenso
 
 Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
                  bool tf32, float factor)
-    : c_(c), a_(a.matrix), b_(b.matrix), sums_(a.cols()), add_(add), factor_(factor) {
-  tf32 = tf32 && a_.dtype() == DType::f32;
+    : c_(c), a_(a), b_(b), biased_(bias), add_(add), factor_(factor) {
+  tf32 = tf32 && a.matrix.dtype() == DType::f32;
   key_ = key_of(c, a, b, bias, add, tf32);
   check(cublasLtMatmulDescInit(&product_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                CUDA_R_32F),
@@ -83,30 +83,40 @@ Product::Product(const Tensor& c, const Factor& a, const Factor& b, const Tensor
     set(product_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, b.inverse_scale);
     set(product_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, a.inverse_scale);
   }
-  describe(a_layout_, a_, type_of(a));
-  describe(b_layout_, b_, type_of(b));
-  describe(c_layout_, c_, type_of(c_.dtype()));
+  describe(a_layout_, a.matrix, type_of(a));
+  describe(b_layout_, b.matrix, type_of(b));
+  describe(c_layout_, c, type_of(c.dtype()));
 }
 
-cublasStatus_t Product::try_multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
-                                     std::byte* workspace) const {
+cublasStatus_t Product::by_library(Context& context, const cublasLtMatmulAlgo_t& algorithm,
+                                   std::byte* workspace) const {
   const float beta = add_ ? 1 : 0;
-  return cublasLtMatmul(context.blas(), &product_, &factor_, b_.raw(), &b_layout_, a_.raw(),
-                        &a_layout_, &beta, c_.raw(), &c_layout_, c_.raw(), &c_layout_, &algorithm,
-                        workspace, static_cast<size_t>(kGemmWorkspace), context.stream());
+  return cublasLtMatmul(context.blas(), &product_, &factor_, b_.matrix.raw(), &b_layout_,
+                        a_.matrix.raw(), &a_layout_, &beta, c_.raw(), &c_layout_, c_.raw(),
+                        &c_layout_, &algorithm, workspace, static_cast<size_t>(kGemmWorkspace),
+                        context.stream());
 }
 
-void Product::multiply(Context& context, const cublasLtMatmulAlgo_t& algorithm,
-                       std::byte* workspace) const {
-  check(try_multiply(context, algorithm, workspace), "multiply");
+void Product::multiply(Context& context, const ProductMethod& method, std::byte* workspace) const {
+  if (const auto* algorithm = std::get_if<cublasLtMatmulAlgo_t>(&method))
+    check(by_library(context, *algorithm, workspace), "multiply");
+  else
+    check(by_wgmma(context), "multiply");
 }
 
-std::vector<cublasLtMatmulAlgo_t> Product::proposals(Context& context, int most) const {
+bool Product::try_multiply(Context& context, const ProductMethod& method,
+                           std::byte* workspace) const {
+  if (const auto* algorithm = std::get_if<cublasLtMatmulAlgo_t>(&method))
+    return by_library(context, *algorithm, workspace) == CUBLAS_STATUS_SUCCESS;
+  return by_wgmma(context) == cudaSuccess;
+}
+
+std::vector<ProductMethod> Product::proposals(Context& context, int most) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
   check(cublasLtMatmulPreferenceInit(&preference), "choose a product");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kGemmWorkspace));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(b_));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a_));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(b_.matrix));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a_.matrix));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(c_));
   // Sums of split products in a fixed order: two runs are bitwise equal.
@@ -118,29 +128,31 @@ std::vector<cublasLtMatmulAlgo_t> Product::proposals(Context& context, int most)
       cublasLtMatmulAlgoGetHeuristic(context.blas(), &product_, &b_layout_, &a_layout_, &c_layout_,
                                      &c_layout_, &preference, most, found.data(), &count),
       "choose a product");
-  std::vector<cublasLtMatmulAlgo_t> algorithms;
+  std::vector<ProductMethod> algorithms;
   for (int i = 0; i < count; ++i) {
     const auto& result = found[static_cast<size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.emplace_back(result.algo);
   }
   require(!algorithms.empty(), Fault::device, "GPU: cuBLASLt has no product {} by {} with {} sums",
-          c_.dim(0), c_.dim(1), sums_);
+          c_.dim(0), c_.dim(1), a_.cols());
   return algorithms;
 }
 
-bool Product::takes(Context& context, const cublasLtMatmulAlgo_t& algorithm) const {
+bool Product::takes(Context& context, const ProductMethod& method) const {
+  const auto* const algorithm = std::get_if<cublasLtMatmulAlgo_t>(&method);
+  if (algorithm == nullptr) return !biased_ && !add_ && wgmma_product_takes(context, c_, a_, b_);
   cublasLtMatmulHeuristicResult_t result{};
   return cublasLtMatmulAlgoCheck(context.blas(), &product_, &b_layout_, &a_layout_, &c_layout_,
-                                 &c_layout_, &algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+                                 &c_layout_, algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<size_t>(kGemmWorkspace);
 }
 
 double Product::flops() const {
-  return 2 * static_cast<double>(c_.numel()) * static_cast<double>(sums_);
+  return 2 * static_cast<double>(c_.numel()) * static_cast<double>(a_.cols());
 }
 
 double Product::bytes() const {
-  return static_cast<double>(a_.nbytes() + b_.nbytes() + c_.nbytes());
+  return static_cast<double>(a_.matrix.nbytes() + b_.matrix.nbytes() + c_.nbytes());
 }
 
 }  // namespace capstan::cuda

@@ -1,4 +1,4 @@
-// Which algorithm a product is computed with: measured once, and kept.
+// What a product is computed with: measured once, and kept.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -15,7 +15,7 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kCandidates = 8;
+constexpr int kProposals = 8;
 // Another than the first proposal must be faster by more than the noise.
 constexpr double kGain = 0.99;
 // Smaller products are over in a few microseconds.
@@ -109,15 +109,14 @@ double median(std::vector<double> times) {
 
 // The fastest. All take turns, so that a clock that changes slows each of them.
 size_t fastest(Context& context, const Product& product,
-               const std::vector<cublasLtMatmulAlgo_t>& candidates, std::byte* workspace) {
+               const std::vector<ProductMethod>& candidates, std::byte* workspace) {
   constexpr double kLongest = std::numeric_limits<double>::infinity(), kSpan = 0.2;  // ms
   const Stopwatch watch(context.stream());
   std::vector<bool> works(candidates.size(), true);
   const auto time = [&](size_t i, int calls) {
     const double ms = watch.time([&] {
       for (int n = 0; n < calls; ++n)
-        if (product.try_multiply(context, candidates[i], workspace) != CUBLAS_STATUS_SUCCESS)
-          works[i] = false;
+        if (!product.try_multiply(context, candidates[i], workspace)) works[i] = false;
     });
     if (works[i]) return ms / calls;
     cudaGetLastError();  // it is told here, and not again by the next call
@@ -141,8 +140,12 @@ size_t fastest(Context& context, const Product& product,
   return best;
 }
 
-cublasLtMatmulAlgo_t measured(Context& context, const Product& product, std::byte* workspace) {
-  const auto candidates = product.proposals(context, kCandidates);
+ProductMethod measured(Context& context, const Product& product, std::byte* workspace) {
+  auto candidates = product.proposals(context, kProposals);
+  if (wgmma_product_suits(product.result()) && product.takes(context, WgmmaKernel{})) {
+    if (context.favours_wgmma()) return WgmmaKernel{};
+    candidates.emplace_back(WgmmaKernel{});
+  }
   if (candidates.size() == 1) return candidates[0];
   check(cudaStreamSynchronize(context.stream()), "finish its work");
   if (!product.adds()) return candidates[fastest(context, product, candidates, workspace)];
@@ -167,24 +170,23 @@ bool recording(cudaStream_t stream) {
 
 // What the cache has for products like this one, after measuring where it has nothing; nothing
 // where there is no cache.
-std::optional<cublasLtMatmulAlgo_t> cached(Context& context, const Product& product,
-                                           std::byte* workspace) {
+std::optional<ProductMethod> cached(Context& context, const Product& product,
+                                    std::byte* workspace) {
   ProductCache* const cache = context.product_cache();
   if (cache == nullptr || !worth_measuring(product)) return std::nullopt;
   const ProductKey family = family_of(product.key());
-  if (const ProductAlgorithm* found = cache->find(family))
-    return std::bit_cast<cublasLtMatmulAlgo_t>(*found);
+  if (const ProductAlgorithm* found = cache->find(family)) return method_of(*found);
   if (!cache->writable()) return std::nullopt;
   // What is chosen here would not be what the next run reads.
   require(!recording(context.stream()), Fault::bug,
           "a product of {} is met for the first time while a graph is recorded",
           product.result().shape());
   const auto begin = std::chrono::steady_clock::now();
-  const auto winner = std::bit_cast<ProductAlgorithm>(measured(context, product, workspace));
+  const ProductAlgorithm winner = kept(measured(context, product, workspace));
   // Computed with only once it is on disk: the next run finds it there, or this one does without.
-  std::optional<ProductAlgorithm> kept;
+  std::optional<ProductMethod> decided;
   try {
-    kept = cache->keep(family, winner);
+    decided = method_of(cache->keep(family, winner));
   } catch (const Error& e) {
     cache->close();
     log::warn("no more matrix products are measured, because the result cannot be kept: {}",
@@ -193,18 +195,17 @@ std::optional<cublasLtMatmulAlgo_t> cached(Context& context, const Product& prod
   }
   context.note_measured(
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  return std::bit_cast<cublasLtMatmulAlgo_t>(*kept);
+  return decided;
 }
 
 }  // namespace
 
-const cublasLtMatmulAlgo_t& algorithm_for(Context& context, const Product& product,
-                                          std::byte* workspace) {
-  if (const auto* known = context.find_algorithm(product.key())) return *known;
+const ProductMethod& method_for(Context& context, const Product& product, std::byte* workspace) {
+  if (const auto* known = context.find_method(product.key())) return *known;
   const auto found = cached(context, product, workspace);
   const auto chosen =
       found && product.takes(context, *found) ? *found : product.proposals(context, 1)[0];
-  return *context.keep_algorithm(product.key(), chosen);
+  return *context.keep_method(product.key(), chosen);
 }
 
 }  // namespace capstan::cuda

@@ -117,6 +117,13 @@ __device__ void settled(float (&d)[kFragments][4]) {
   CAPSTAN_NAMES_32                                                                          \
   ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
   "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define CAPSTAN_NAMES_128                                                                   \
+  CAPSTAN_NAMES_64                                                                          \
+  ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, " \
+  "%81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "   \
+  "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "      \
+  "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "    \
+  "%126, %127"
 
 // d = a b, or d += a b: 64 x 64 sums over 16.
 __device__ inline void multiply(float (&d)[8][4], SharedFactor a, SharedFactor b, bool add) {
@@ -155,10 +162,33 @@ __device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
 
+// d = a b, or d += a b, in the first kWidth columns, 128 or 256: 64 rows of sums over 16. b is
+// given by rows_factor where kTransposed, and else by columns_factor.
+template <int kWidth, bool kTransposed>
+__device__ void multiply_wide(float (&d)[32][4], SharedFactor a, SharedFactor b, bool add) {
+  static_assert(kWidth == 128 || kWidth == 256);
+  if constexpr (kWidth == 128)
+    asm volatile(
+        "{ .reg .pred p;\n setp.ne.b32 p, %66, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {" CAPSTAN_NAMES_64
+        "}, %64, %65, p, 1, 1, 0, %67; }"
+        : CAPSTAN_FRAGMENTS_8(d, 0), CAPSTAN_FRAGMENTS_8(d, 8)
+        : "l"(a.bits()), "l"(b.bits()), "r"(int{add}), "n"(int{!kTransposed}));
+  else
+    asm volatile(
+        "{ .reg .pred p;\n setp.ne.b32 p, %130, 0;\n"
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {" CAPSTAN_NAMES_128
+        "}, %128, %129, p, 1, 1, 0, %131; }"
+        : CAPSTAN_FRAGMENTS_8(d, 0), CAPSTAN_FRAGMENTS_8(d, 8), CAPSTAN_FRAGMENTS_8(d, 16),
+          CAPSTAN_FRAGMENTS_8(d, 24)
+        : "l"(a.bits()), "l"(b.bits()), "r"(int{add}), "n"(int{!kTransposed}));
+}
+
 #undef CAPSTAN_FRAGMENT
 #undef CAPSTAN_FRAGMENTS_8
 #undef CAPSTAN_NAMES_32
 #undef CAPSTAN_NAMES_64
+#undef CAPSTAN_NAMES_128
 
 // scores = left rightᵀ, over all channels: [64, 64].
 template <int kDim>

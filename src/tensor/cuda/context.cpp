@@ -35,11 +35,13 @@ Context::Context() {
         "read the device's properties");
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
   fp8_ = 10 * major + minor >= 89;
-  // A GPU's slice has the whole one's name, and fewer multiprocessors.
+  // A GPU's slice has the whole one's name, and fewer multiprocessors. Programs with and without
+  // our kernel have not measured the same.
   if (may_measure())
     product_cache_ = std::make_unique<ProductCache>(
-        cache_folder("products"), fmt::format("{}, {} multiprocessors, cuBLASLt {}", device_name(),
-                                              multiprocessors_, cublasLtGetVersion()));
+        cache_folder("products"),
+        fmt::format("{}, {} multiprocessors, cuBLASLt {}{}{}", device_name(), multiprocessors_,
+                    cublasLtGetVersion(), wgmma_ ? ", " : "", wgmma_ ? kWgmmaName : ""));
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
   check(cublasLtCreate(&blas_), "start cuBLASLt");
 }
@@ -54,12 +56,11 @@ Context::~Context() {
   cudaStreamDestroy(stream_);
 }
 
-const cublasLtMatmulAlgo_t* Context::keep_algorithm(const ProductKey& key,
-                                                    const cublasLtMatmulAlgo_t& algorithm) {
+const ProductMethod* Context::keep_method(const ProductKey& key, const ProductMethod& method) {
   // Batches of ever other lengths bring ever other shapes. All of this can be found again.
   constexpr size_t kMost = 1 << 14;
-  if (algorithms_.size() >= kMost) algorithms_.clear();
-  return &(algorithms_[key] = algorithm);
+  if (methods_.size() >= kMost) methods_.clear();
+  return &(methods_[key] = method);
 }
 
 void Context::note_measured(double seconds) {

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "tensor/cuda/graphs.h"
-#include "tensor/product_cache.h"
+#include "tensor/cuda/product_method.h"
 #include "tensor/queue.h"
 
 namespace capstan::cuda {
@@ -27,21 +27,26 @@ class Context {
   // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
   // program was compiled for them.
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
-  void avoid_wgmma(bool avoid) { avoids_wgmma_ = avoid; }  // to compare
+  void avoid_wgmma(bool avoid) {  // to compare
+    avoids_wgmma_ = avoid;
+    methods_.clear();
+  }
   bool fp8() const { return fp8_; }  // whether the GPU multiplies matrices of FP8
 
-  // The algorithm that this run computes a product with; null until one is kept. It holds for
-  // exactly these shapes.
-  const cublasLtMatmulAlgo_t* find_algorithm(const ProductKey& key) const {
-    const auto it = algorithms_.find(key);
-    return it == algorithms_.end() ? nullptr : &it->second;
+  // What this run computes a product with; null until it is kept. It holds for exactly these
+  // shapes.
+  const ProductMethod* find_method(const ProductKey& key) const {
+    const auto it = methods_.find(key);
+    return it == methods_.end() ? nullptr : &it->second;
   }
-  const cublasLtMatmulAlgo_t* keep_algorithm(const ProductKey& key,
-                                             const cublasLtMatmulAlgo_t& algorithm);
+  const ProductMethod* keep_method(const ProductKey& key, const ProductMethod& method);
 
   // What was measured for this GPU and cuBLASLt; null where CAPSTAN_MEASURE_PRODUCTS=0 asks for the
   // library's first proposals.
   ProductCache* product_cache() { return product_cache_.get(); }
+  // Whether our kernel wins wherever it is measured: for tests.
+  bool favours_wgmma() const { return favours_wgmma_; }
+  void favour_wgmma(bool favour) { favours_wgmma_ = favour; }
   void note_measured(double seconds);
   // One line about what was measured since the last call, if anything was.
   void tell_measured();
@@ -51,8 +56,8 @@ class Context {
   Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0;
-  bool wgmma_ = false, avoids_wgmma_ = false, fp8_ = false;
-  std::map<ProductKey, cublasLtMatmulAlgo_t> algorithms_;
+  bool wgmma_ = false, avoids_wgmma_ = false, favours_wgmma_ = false, fp8_ = false;
+  std::map<ProductKey, ProductMethod> methods_;
   std::unique_ptr<ProductCache> product_cache_;
   int measured_ = 0;
   double measured_seconds_ = 0;

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <bit>
+#include <cstring>
+#include <string_view>
+#include <variant>
+
+#include "tensor/product_cache.h"
+
+namespace capstan::cuda {
+
+// What a product of matrices is computed with: an algorithm of cuBLASLt, or our kernel
+// (ops/cuda/wgmma_product.h).
+struct WgmmaKernel {};
+using ProductMethod = std::variant<cublasLtMatmulAlgo_t, WgmmaKernel>;
+
+// Names our kernel where methods are kept: another number once it gives other bits. No algorithm of
+// cuBLASLt reads so: those begin with a small number, and this with letters.
+inline constexpr std::string_view kWgmmaName = "capstan wgmma 1";
+
+// As it is kept: what cuBLASLt has, or the name and zeros.
+inline ProductAlgorithm kept(const ProductMethod& method) {
+  if (const auto* algorithm = std::get_if<cublasLtMatmulAlgo_t>(&method))
+    return std::bit_cast<ProductAlgorithm>(*algorithm);
+  ProductAlgorithm name{};
+  std::memcpy(name.data(), kWgmmaName.data(), kWgmmaName.size());
+  return name;
+}
+inline ProductMethod method_of(const ProductAlgorithm& bytes) {
+  if (bytes == kept(WgmmaKernel{})) return WgmmaKernel{};
+  return std::bit_cast<cublasLtMatmulAlgo_t>(bytes);
+}
+
+}  // namespace capstan::cuda
