@@ -43,30 +43,50 @@ struct Softmax {
   }
 };
 
-constexpr int kForwardTiles = 1 + 2 * kStages;
+// Groups of a block, which share its tiles of keys and values. Channels of 64 leave registers for
+// four groups in a multiprocessor, 128 for three.
+template <int kDim>
+constexpr int kForwardGroups = kDim == 64 ? 2 : 3;
+template <int kDim>
+constexpr int kForwardTiles = kForwardGroups<kDim> + 2 * kStages;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
 template <int kEach, int kDim>
-__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
+__global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 2 : 1)
     attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
                      Visible visible, AttentionShape s, Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
+  constexpr int kGroups = kForwardGroups<kDim>;
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
-  __shared__ int firsts[kTile];
+  __shared__ int firsts[kGroups][kTile];
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
+  // The same in all lanes of a warp, as the compiler should know.
+  const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   const int h = order.head();
   finder.fetch(visible);
-  const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
-  fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
-  const KeyWalk<kEach, kDim> walk{tiles + 1, k,   v,  h / s.group, rows.earliest / kTile * kTile,
-                                  rows.end,  s.T, s.D};
-  walk.fill_keys(0);
+  const int tile = tile_of_queries<kGroups>(finder, order, visible, s.T);
+  const QueryRows rows(tile + group, visible, s.T, firsts[group]);
+  Tile<kDim>& queries = tiles[group];
+  fill<kEach>(queries, q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x) % kGroup);
+  const KeyWalk<kEach, kDim> walk{tiles + kGroups,
+                                  k,
+                                  v,
+                                  h / s.group,
+                                  firsts[0][0] / kTile * kTile,
+                                  min((tile + kGroups) * kTile, s.T),
+                                  s.T,
+                                  s.D};
+  if (group == 0) walk.fill_keys(0);
   end_group();
-  walk.fill_values(0);
-  walk.fill_keys(1);
-  end_group();
+  // What groups fill in a step: values of the next one, keys of the one after that.
+  const auto fill_ahead = [&](int step) {
+    if (group == 0) walk.fill_keys(step + 2);
+    if (group == 1) walk.fill_values(step + 1);
+    end_group();
+  };
+  fill_ahead(-1);
 
   float out[kDim / 8][4] = {}, scores[kColumns][4];
   Softmax softmax[2];
@@ -82,28 +102,36 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   };
   finish_groups<1>();
   __syncthreads();
+  // Groups meet in every step of the block's walk: in those before the first key that this one
+  // sees, and after the last, it fills tiles for the others.
+  int step = 0, key = walk.first;
+  const auto serve = [&](int end) {
+    for (; key < end; ++step, key += kTile) {
+      finish_groups<0>();
+      __syncthreads();
+      fill_ahead(step);
+    }
+  };
+  serve(rows.earliest / kTile * kTile);
   begin_products();
-  multiply_rows(scores, tiles[0], walk.keys(0));
+  multiply_rows(scores, queries, walk.keys(step));
   end_products();
   finish_products<0>();
   settled(scores);
-  hide(walk.first);
+  hide(key);
   softmax[0].take(0, scores, scale);
   softmax[1].take(1, scores, scale);
   to_factors(factors, scores);
   settled(out);
-  int step = 0;
-  for (int key = walk.first + kTile; key < rows.end; ++step, key += kTile) {
+  for (key += kTile; key < rows.end; ++step, key += kTile) {
     finish_groups<0>();
     __syncthreads();  // the products of the step before are done, in all warps
     begin_products();
-    multiply_rows(scores, tiles[0], walk.keys(step + 1));
+    multiply_rows(scores, queries, walk.keys(step + 1));
     end_products();
     multiply_columns<kDim>(out, factors, walk.values(step));
     end_products();
-    walk.fill_values(step + 1);
-    walk.fill_keys(step + 2);
-    end_group();
+    fill_ahead(step);
     finish_products<1>();
     settled(scores);
     hide(key);
@@ -124,8 +152,11 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   begin_products();
   multiply_columns<kDim>(out, factors, walk.values(step));
   end_products();
+  fill_ahead(step);
   finish_products<0>();
   settled(out);
+  ++step;
+  serve(walk.end);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     softmax[r].sum = row_sum(softmax[r].sum);
@@ -133,7 +164,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
       lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
   }
   store_rows<kEach>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
-                    1.0f / softmax[1].sum, tiles[0]);
+                    1.0f / softmax[1].sum, queries, group);
 #endif
 }
 
@@ -141,14 +172,14 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
 
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   const AttentionShape s = in.shape();
-  const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<int kEach, int kDim>() {
-    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
+    constexpr int kGroups = kForwardGroups<kDim>, kBytes = shared_bytes<kDim>(kForwardTiles<kDim>);
+    const Order order = order_of(q, s.T, s.H, kGroups);
     const auto kernel = attention_kernel<kEach, kDim>;
     allow(kernel, kBytes);
-    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
-        heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
-        heads<bf16_t>(in.v), Visible(in.mask), s, order);
+    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
+             stream_of(q)>>>(heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q),
+                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
   };
   if (!with_copies(launch, s.D, o, in.q, in.k, in.v)) kMmaAttention.forward(q, o, lse, in);
   launched("attention");

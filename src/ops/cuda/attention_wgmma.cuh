@@ -111,12 +111,22 @@ __device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const 
   }
 }
 
-// A group's 64 rows of results, through a tile that is no longer read. Barrier 1 is the group's.
+// Waits for the four warps of a group.
+__device__ inline void meet_group(int group) {
+  if (group == 0)
+    meet<1, kGroup>();
+  else if (group == 1)
+    meet<2, kGroup>();
+  else
+    meet<3, kGroup>();
+}
+
+// A group's 64 rows of results, through a tile that is no longer read.
 template <int kEach, int kDim>
 __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
                            const float (&sums)[kDim / 8][4], float low_factor, float high_factor,
-                           Tile<kDim>& through) {
-  meet<1, kGroup>();
+                           Tile<kDim>& through, int group) {
+  meet_group(group);
 #pragma unroll
   for (int j = 0; j < kDim / 8; ++j)
 #pragma unroll
@@ -125,7 +135,7 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
       *reinterpret_cast<uint32_t*>(through.at(row_of(i), column_of(j, 0))) =
           both(sums[j][i] * factor, sums[j][i + 1] * factor);
     }
-  meet<1, kGroup>();
+  meet_group(group);
   constexpr int kCopies = kDim / kEach;
   using Values = std::conditional_t<kEach == 8, uint4, uint2>;
   const int index = static_cast<int>(threadIdx.x) % kGroup, rows = min(kTile, end - begin);
@@ -136,9 +146,10 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
           *reinterpret_cast<const Values*>(through.at(row, channel));
 }
 
-// Which tile of which head a block has. Blocks begin in the order of their numbers: tiles with the
-// most work come first, so that the last to end are short. Of few blocks, those of all heads go
-// together; of many, a head's, whose keys are then still in the cache.
+// Which tile, or tiles of as many groups, of which head a block has. Blocks begin in the order of
+// their numbers: tiles with the most work come first, so that the last to end are short. Of few
+// blocks, those of all heads go together; of many, a head's, whose keys are then still in the
+// cache.
 struct Order {
   int tiles, heads;
   bool heads_together;
@@ -152,8 +163,8 @@ struct Order {
     return heads_together ? block / heads : block % tiles;
   }
 };
-inline Order order_of(const Queue& q, int64_t tokens, int64_t heads) {
-  const int64_t tiles = blocks_for(tokens, kTile);
+inline Order order_of(const Queue& q, int64_t tokens, int64_t heads, int groups = 1) {
+  const int64_t tiles = blocks_for(tokens, kTile * groups);
   return {static_cast<int>(tiles), static_cast<int>(heads),
           tiles * heads <= 4 * q.cuda().multiprocessors()};
 }
@@ -193,7 +204,7 @@ struct Finder {
   }
 };
 
-// A group's walk over the keys that its tile of queries sees. Two tiles of keys and two of values
+// A block's walk over the keys that its queries see. Two tiles of keys and two of values
 // are in shared memory: those of one step are filled while those of the step before are read.
 template <int kEach, int kDim>
 struct KeyWalk {
@@ -203,20 +214,24 @@ struct KeyWalk {
 
   __device__ Tile<kDim>& keys(int step) const { return stages[step % kStages * 2]; }
   __device__ Tile<kDim>& values(int step) const { return stages[step % kStages * 2 + 1]; }
+  // By one group.
   __device__ void fill_keys(int step) const { fill_from(k, keys(step), step); }
   __device__ void fill_values(int step) const { fill_from(v, values(step), step); }
 
  private:
   __device__ void fill_from(const Heads<bf16_t>& heads, Tile<kDim>& to, int step) const {
-    const int key = first + step * kTile;
-    if (key < end) fill<kEach>(to, heads, key, T, head, D, static_cast<int>(threadIdx.x));
+    const int key = first + step * kTile, index = static_cast<int>(threadIdx.x) % kGroup;
+    if (key < end) fill<kEach>(to, heads, key, T, head, D, index);
   }
 };
 
-__device__ inline int tile_of_queries(Finder& finder, const Order& order, const Visible& visible,
-                                      int T) {
-  return finder.tile(
-      order, [&](int tile) { return min((tile + 1) * kTile, T) - visible.first(tile * kTile); });
+// The first of a block's tiles, one for each of its groups.
+template <int kGroups>
+__device__ int tile_of_queries(Finder& finder, const Order& order, const Visible& visible, int T) {
+  constexpr int kRows = kGroups * kTile;
+  return kGroups * finder.tile(order, [&](int tile) {
+    return min((tile + 1) * kRows, T) - visible.first(tile * kRows);
+  });
 }
 
 // Calls body with how many values of these tensors a thread copies at a time, and the width of a

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);  // queries, gradients
   const int h = order.head();
   finder.fetch(visible);
-  const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
+  const QueryRows rows(tile_of_queries<1>(finder, order, visible, s.T), visible, s.T, firsts);
   fill<kEach>(tiles[0], q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
   fill<kEach>(tiles[1], d_o, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x));
   const KeyWalk<kEach, kDim> walk{tiles + 2, k,   v,  h / s.group, rows.earliest / kTile * kTile,
@@ -78,18 +78,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     settled(sums);
   }
   turn_back<kDim>(sums, turned, rows.rows, rows.end);
-  store_rows<kEach>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, tiles[0]);
+  store_rows<kEach>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, tiles[0], 0);
 #endif
-}
-
-// Waits for the four warps of a group.
-__device__ void meet_group(int group) {
-  if (group == 0)
-    meet<1, kGroup>();
-  else if (group == 1)
-    meet<2, kGroup>();
-  else
-    meet<3, kGroup>();
 }
 
 // One f32 of global memory into shared memory, behind the thread's back.
@@ -285,8 +275,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     }
   }
   turn_back<kDim>(key_sums, turned, rows, end);
-  store_rows<kEach>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys);
-  store_rows<kEach>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values);
+  store_rows<kEach>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys, 0);
+  store_rows<kEach>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values, 0);
 #endif
 }
 
