@@ -43,17 +43,18 @@ struct Softmax {
   }
 };
 
-// Groups of a block, which share its tiles of keys and values. Channels of 64 leave registers for
-// four groups in a multiprocessor, 128 for three.
+// Groups of a block, which share its tiles of keys and values. Channels of 128 leave registers for
+// three groups in a multiprocessor, and shared memory for those of one block. Of 64 there is room
+// for four blocks, whose groups then need not wait for each other.
 template <int kDim>
-constexpr int kForwardGroups = kDim == 64 ? 2 : 3;
+constexpr int kForwardGroups = kDim == 64 ? 1 : 3;
 template <int kDim>
 constexpr int kForwardTiles = kForwardGroups<kDim> + 2 * kStages;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
 template <int kEach, int kDim>
-__global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 2 : 1)
+__global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 4 : 1)
     attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
                      Visible visible, AttentionShape s, Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
@@ -63,7 +64,8 @@ __global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 2 :
   __shared__ int firsts[kGroups][kTile];
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   // The same in all lanes of a warp, as the compiler should know.
-  const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
+  const int group =
+      kGroups == 1 ? 0 : __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   const int h = order.head();
   finder.fetch(visible);
   const int tile = tile_of_queries<kGroups>(finder, order, visible, s.T);
@@ -83,7 +85,7 @@ __global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 2 :
   // What groups fill in a step: values of the next one, keys of the one after that.
   const auto fill_ahead = [&](int step) {
     if (group == 0) walk.fill_keys(step + 2);
-    if (group == 1) walk.fill_values(step + 1);
+    if (group == (kGroups > 1 ? 1 : 0)) walk.fill_values(step + 1);
     end_group();
   };
   fill_ahead(-1);
