@@ -13,12 +13,10 @@ inline constexpr float kLog2e = 1.4426950408889634f;
 struct QueryRows {
   int begin, end, rows[2], first[2], earliest, latest;  // first: key of each of the two rows
 
-  // By all threads of a block, of which each 128 have a tile and its `firsts`. A tile beyond the
-  // last query is empty: it ends where, or before, it begins.
   __device__ QueryRows(int tile, const Visible& visible, int T, int (&firsts)[kTile])
       : begin(tile * kTile), end(min(begin + kTile, T)) {
-    const int index = static_cast<int>(threadIdx.x) % 128;
-    if (index < kTile) firsts[index] = visible.first(min(begin + index, T - 1));
+    if (threadIdx.x < kTile)
+      firsts[threadIdx.x] = visible.first(min(begin + static_cast<int>(threadIdx.x), T - 1));
     __syncthreads();
     earliest = firsts[0];
     latest = firsts[kTile - 1];

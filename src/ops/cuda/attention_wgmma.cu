@@ -43,52 +43,42 @@ struct Softmax {
   }
 };
 
-// Groups of a block, which share its tiles of keys and values. Channels of 128 leave registers for
-// three groups in a multiprocessor, and shared memory for those of one block. Of 64 there is room
-// for four blocks, whose groups then need not wait for each other.
-template <int kDim>
-constexpr int kForwardGroups = kDim == 64 ? 1 : 3;
-template <int kDim>
-constexpr int kForwardTiles = kForwardGroups<kDim> + 2 * kStages;
+constexpr int kForwardTiles = 1 + 2 * kStages;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
-template <int kEach, int kDim>
-__global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 4 : 1)
-    attention_kernel(Heads<bf16_t> o, float* lse, Heads<bf16_t> q, Heads<bf16_t> k, Heads<bf16_t> v,
-                     Visible visible, AttentionShape s, Order order) {
+template <bool kBoxes, int kDim>
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
+    attention_kernel(Heads<bf16_t> o, float* lse, const __grid_constant__ Operand<kBoxes> q,
+                     const __grid_constant__ Operand<kBoxes> k,
+                     const __grid_constant__ Operand<kBoxes> v, Visible visible, AttentionShape s,
+                     Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
-  constexpr int kGroups = kForwardGroups<kDim>;
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
-  __shared__ int firsts[kGroups][kTile];
+  __shared__ int firsts[kTile];
+  __shared__ uint64_t barriers[2];
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
-  // The same in all lanes of a warp, as the compiler should know.
-  const int group =
-      kGroups == 1 ? 0 : __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
-  const int h = order.head();
+  const int h = order.head(), key_head = h / s.group;
+  const Arrivals<kBoxes, kDim> arrivals{shared_address(barriers), s.T, s.D,
+                                        static_cast<int>(threadIdx.x), threadIdx.x == 0};
+  arrivals.make();
   finder.fetch(visible);
-  const int tile = tile_of_queries<kGroups>(finder, order, visible, s.T);
-  const QueryRows rows(tile + group, visible, s.T, firsts[group]);
-  Tile<kDim>& queries = tiles[group];
-  fill<kEach>(queries, q, rows.begin, rows.end, h, s.D, static_cast<int>(threadIdx.x) % kGroup);
-  const KeyWalk<kEach, kDim> walk{tiles + kGroups,
-                                  k,
-                                  v,
-                                  h / s.group,
-                                  firsts[0][0] / kTile * kTile,
-                                  min((tile + kGroups) * kTile, s.T),
-                                  s.T,
-                                  s.D};
-  if (group == 0) walk.fill_keys(0);
-  end_group();
-  // What groups fill in a step: values of the next one, keys of the one after that.
-  const auto fill_ahead = [&](int step) {
-    if (group == 0) walk.fill_keys(step + 2);
-    if (group == (kGroups > 1 ? 1 : 0)) walk.fill_values(step + 1);
-    end_group();
+  const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
+  const KeyWalk<kDim> walk{tiles + 1, rows.earliest / kTile * kTile, rows.end};
+  arrivals.begin(0, 2);
+  arrivals.ask(0, tiles[0], q, rows.begin, h);
+  arrivals.ask(0, walk.keys(0), k, walk.first, key_head);
+  arrivals.end();
+  // What arrives in a step: values of the next one, keys of the one after that.
+  const auto ask_ahead = [&](int step) {
+    const bool more = walk.has(step + 2);
+    arrivals.begin(step + 2, more ? 2 : 1);
+    arrivals.ask(step + 2, walk.values(step + 1), v, walk.key(step + 1), key_head);
+    if (more) arrivals.ask(step + 2, walk.keys(step + 2), k, walk.key(step + 2), key_head);
+    arrivals.end();
   };
-  fill_ahead(-1);
+  ask_ahead(-1);
 
   float out[kDim / 8][4] = {}, scores[kColumns][4];
   Softmax softmax[2];
@@ -102,41 +92,31 @@ __global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 4 :
       for (int i = 0; i < 4; ++i)
         if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
   };
-  finish_groups<1>();
+  arrivals.template wait<1>(0);
   __syncthreads();
-  // Groups meet in every step of the block's walk: in those before the first key that this one
-  // sees, and after the last, it fills tiles for the others.
-  int step = 0, key = walk.first;
-  const auto serve = [&](int end) {
-    for (; key < end; ++step, key += kTile) {
-      finish_groups<0>();
-      __syncthreads();
-      fill_ahead(step);
-    }
-  };
-  serve(rows.earliest / kTile * kTile);
   begin_products();
-  multiply_rows(scores, queries, walk.keys(step));
+  multiply_rows(scores, tiles[0], walk.keys(0));
   end_products();
   finish_products<0>();
   settled(scores);
-  hide(key);
+  hide(walk.first);
   softmax[0].take(0, scores, scale);
   softmax[1].take(1, scores, scale);
   to_factors(factors, scores);
   settled(out);
-  for (key += kTile; key < rows.end; ++step, key += kTile) {
-    finish_groups<0>();
+  int step = 0;
+  for (; walk.has(step + 1); ++step) {
+    arrivals.template wait<0>(step + 1);
     __syncthreads();  // the products of the step before are done, in all warps
     begin_products();
-    multiply_rows(scores, queries, walk.keys(step + 1));
+    multiply_rows(scores, tiles[0], walk.keys(step + 1));
     end_products();
     multiply_columns<kDim>(out, factors, walk.values(step));
     end_products();
-    fill_ahead(step);
+    ask_ahead(step);
     finish_products<1>();
     settled(scores);
-    hide(key);
+    hide(walk.key(step + 1));
     const float shrink[2] = {softmax[0].take(0, scores, scale), softmax[1].take(1, scores, scale)};
     finish_products<0>();
     settled(out);
@@ -149,24 +129,21 @@ __global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 4 :
     }
     to_factors(factors, scores);
   }
-  finish_groups<0>();
+  arrivals.template wait<0>(step + 1);
   __syncthreads();
   begin_products();
   multiply_columns<kDim>(out, factors, walk.values(step));
   end_products();
-  fill_ahead(step);
   finish_products<0>();
   settled(out);
-  ++step;
-  serve(walk.end);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     softmax[r].sum = row_sum(softmax[r].sum);
     if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
       lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
   }
-  store_rows<kEach>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
-                    1.0f / softmax[1].sum, queries, group);
+  store_rows<kBoxes>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
+                     1.0f / softmax[1].sum, tiles[0]);
 #endif
 }
 
@@ -174,16 +151,16 @@ __global__ void __launch_bounds__(kForwardGroups<kDim>* kGroup, kDim == 64 ? 4 :
 
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   const AttentionShape s = in.shape();
-  const auto launch = [&]<int kEach, int kDim>() {
-    constexpr int kGroups = kForwardGroups<kDim>, kBytes = shared_bytes<kDim>(kForwardTiles<kDim>);
-    const Order order = order_of(q, s.T, s.H, kGroups);
-    const auto kernel = attention_kernel<kEach, kDim>;
+  const Order order = order_of(q, s.T, s.H);
+  const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[3]) {
+    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
+    const auto kernel = attention_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
-    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
-             stream_of(q)>>>(heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q),
-                             heads<bf16_t>(in.k), heads<bf16_t>(in.v), Visible(in.mask), s, order);
+    kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
+        heads<bf16_t>(o), data<float>(lse), tiles[0], tiles[1], tiles[2], Visible(in.mask), s,
+        order);
   };
-  if (!with_copies(launch, s.D, o, in.q, in.k, in.v)) kMmaAttention.forward(q, o, lse, in);
+  if (!with_operands(s.D, {o}, {in.q, in.k, in.v}, launch)) kMmaAttention.forward(q, o, lse, in);
   launched("attention");
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
 #include "ops/cuda/attention_rows.cuh"
-#include "ops/cuda/wgmma.cuh"
+#include "ops/cuda/attention_tiles.cuh"
+#include "ops/cuda/tensor_map.h"
 
 // What the kernels of attention by wgmma share: tiles of 64 queries by 64 keys, made by groups of
 // four warps. Tiles are filled one step ahead of the products that read them.
@@ -24,55 +25,6 @@ template <int kDim>
 __device__ Tile<kDim>* tiles_of(unsigned char* memory) {
   const uint32_t address = shared_address(memory);
   return reinterpret_cast<Tile<kDim>*>(memory + ((address + 1023) / 1024 * 1024 - address));
-}
-
-// kEach values of global memory into shared memory, behind the thread's back; zeros instead where
-// they are not `there`.
-template <int kEach>
-__device__ void copy_in(uint32_t to, const bf16_t* from) {
-  if constexpr (kEach == 8)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to), "l"(from) : "memory");
-}
-template <int kEach>
-__device__ void copy_in(uint32_t to, const bf16_t* from, bool there) {
-  if constexpr (kEach == 8)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-                 "r"(there ? 16 : 0)
-                 : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
-                 "r"(there ? 8 : 0)
-                 : "memory");
-}
-
-// Rows begin … begin + 63 of a head, by a group of which this is thread `index`; rows from `end` on
-// and channels from D on are zeros. It is there after finish_groups and a barrier. kEach, 8 or 4,
-// values are copied at a time: rows begin at multiples of that, and D is one.
-template <int kEach, int kDim>
-__device__ void fill(Tile<kDim>& to, Heads<bf16_t> from, int begin, int end, int head, int D,
-                     int index) {
-  constexpr int kCopies = kDim / kEach, kRows = kGroup / kCopies;  // of a row; at a time
-  static_assert(kRows % 4 == 0);
-  const int channel = index % kCopies * kEach, first = index / kCopies;
-  const bf16_t* source = from.at(begin + first, head) + channel;
-  const uint32_t address = shared_address(to.at(first, channel));
-  // Rows that are four apart are permuted by packs that are four, or 64 bytes, apart.
-  const auto place = [&](int step) {
-    return (address ^ static_cast<uint32_t>(step % 8 * 16)) + static_cast<uint32_t>(step * 128);
-  };
-  if (begin + kTile <= end && D == kDim) {
-#pragma unroll
-    for (int step = 0; step < kTile; step += kRows, source += kRows * from.stride_t)
-      copy_in<kEach>(place(step), source);
-  } else {
-#pragma unroll
-    for (int step = 0; step < kTile; step += kRows, source += kRows * from.stride_t) {
-      const bool there = begin + first + step < end && channel < D;
-      copy_in<kEach>(place(step), there ? source : from.data, there);
-    }
-  }
 }
 
 // What gradients are turned back by: nothing where there are no positions.
@@ -111,22 +63,12 @@ __device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const 
   }
 }
 
-// Waits for the four warps of a group.
-__device__ inline void meet_group(int group) {
-  if (group == 0)
-    meet<1, kGroup>();
-  else if (group == 1)
-    meet<2, kGroup>();
-  else
-    meet<3, kGroup>();
-}
-
-// A group's 64 rows of results, through a tile that is no longer read.
-template <int kEach, int kDim>
+// A group's 64 rows of results, through a tile that is no longer read. Barrier 1 is the group's.
+template <bool kBoxes, int kDim>
 __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
                            const float (&sums)[kDim / 8][4], float low_factor, float high_factor,
-                           Tile<kDim>& through, int group) {
-  meet_group(group);
+                           Tile<kDim>& through) {
+  meet<1, kGroup>();
 #pragma unroll
   for (int j = 0; j < kDim / 8; ++j)
 #pragma unroll
@@ -135,9 +77,9 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
       *reinterpret_cast<uint32_t*>(through.at(row_of(i), column_of(j, 0))) =
           both(sums[j][i] * factor, sums[j][i + 1] * factor);
     }
-  meet_group(group);
-  constexpr int kCopies = kDim / kEach;
-  using Values = std::conditional_t<kEach == 8, uint4, uint2>;
+  meet<1, kGroup>();
+  constexpr int kEach = kBoxes ? 8 : 4, kCopies = kDim / kEach;
+  using Values = std::conditional_t<kBoxes, uint4, uint2>;
   const int index = static_cast<int>(threadIdx.x) % kGroup, rows = min(kTile, end - begin);
   const int channel = index % kCopies * kEach;
   for (int row = index / kCopies; row < rows; row += kGroup / kCopies)
@@ -146,7 +88,7 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
           *reinterpret_cast<const Values*>(through.at(row, channel));
 }
 
-// Which tile, or tiles of as many groups, of which head a block has. Blocks begin in the order of
+// Which tile of which head a block has. Blocks begin in the order of
 // their numbers: tiles with the most work come first, so that the last to end are short. Of few
 // blocks, those of all heads go together; of many, a head's, whose keys are then still in the
 // cache.
@@ -163,8 +105,8 @@ struct Order {
     return heads_together ? block / heads : block % tiles;
   }
 };
-inline Order order_of(const Queue& q, int64_t tokens, int64_t heads, int groups = 1) {
-  const int64_t tiles = blocks_for(tokens, kTile * groups);
+inline Order order_of(const Queue& q, int64_t tokens, int64_t heads) {
+  const int64_t tiles = blocks_for(tokens, kTile);
   return {static_cast<int>(tiles), static_cast<int>(heads),
           tiles * heads <= 4 * q.cuda().multiprocessors()};
 }
@@ -204,50 +146,53 @@ struct Finder {
   }
 };
 
-// A block's walk over the keys that its queries see. Two tiles of keys and two of values
-// are in shared memory: those of one step are filled while those of the step before are read.
-template <int kEach, int kDim>
+// A walk over the keys that a tile of queries sees. Two tiles of keys and two of values are in
+// shared memory: those of one step are filled while those of the step before are read.
+template <int kDim>
 struct KeyWalk {
   Tile<kDim>* stages;  // pairs of keys and values
-  Heads<bf16_t> k, v;
-  int head, first, end, T, D;
+  int first, end;
 
   __device__ Tile<kDim>& keys(int step) const { return stages[step % kStages * 2]; }
   __device__ Tile<kDim>& values(int step) const { return stages[step % kStages * 2 + 1]; }
-  // By one group.
-  __device__ void fill_keys(int step) const { fill_from(k, keys(step), step); }
-  __device__ void fill_values(int step) const { fill_from(v, values(step), step); }
-
- private:
-  __device__ void fill_from(const Heads<bf16_t>& heads, Tile<kDim>& to, int step) const {
-    const int key = first + step * kTile, index = static_cast<int>(threadIdx.x) % kGroup;
-    if (key < end) fill<kEach>(to, heads, key, T, head, D, index);
-  }
+  __device__ int key(int step) const { return first + step * kTile; }
+  __device__ bool has(int step) const { return key(step) < end; }
 };
 
-// The first of a block's tiles, one for each of its groups.
-template <int kGroups>
-__device__ int tile_of_queries(Finder& finder, const Order& order, const Visible& visible, int T) {
-  constexpr int kRows = kGroups * kTile;
-  return kGroups * finder.tile(order, [&](int tile) {
-    return min((tile + 1) * kRows, T) - visible.first(tile * kRows);
-  });
+__device__ inline int tile_of_queries(Finder& finder, const Order& order, const Visible& visible,
+                                      int T) {
+  return finder.tile(
+      order, [&](int tile) { return min((tile + 1) * kTile, T) - visible.first(tile * kTile); });
 }
 
-// Calls body with how many values of these tensors a thread copies at a time, and the width of a
-// tile that holds D channels. False where they begin at odd places, or have rows of odd lengths:
-// then nothing was called.
-template <class Body, class... Tensors>
-bool with_copies(const Body& body, int D, const Tensors&... tensors) {
-  const bool wide = packs(8, tensors...);
-  if (!wide && !packs(4, tensors...)) return false;
-  with_width<64, 128>(D, [&]<int kDim>() {
-    if (wide)
-      body.template operator()<8, kDim>();
-    else
-      body.template operator()<4, kDim>();
-  });
+inline bool make_operand(Operand<true>& operand, const Tensor& t) {
+  return map_heads(operand.map, t);
+}
+inline bool make_operand(Operand<false>& operand, const Tensor& t) {
+  operand.heads = heads<bf16_t>(t);
   return true;
+}
+
+// Calls body.operator()<kBoxes, kDim>(operands) with tiles that hold D channels, for tensors that
+// are written and those that are read. False where one's rows begin at odd places, or are of odd
+// lengths: then nothing was called.
+template <size_t kCount, class Body>
+bool with_operands(int D, std::initializer_list<Tensor> written, const Tensor (&read)[kCount],
+                   const Body& body) {
+  const auto in_packs = [&](int n) {
+    const auto fits = [n](const Tensor& t) { return packs(n, t); };
+    return std::all_of(written.begin(), written.end(), fits) &&
+           std::all_of(std::begin(read), std::end(read), fits);
+  };
+  const auto call = [&]<bool kBoxes>() {
+    Operand<kBoxes> operands[kCount];
+    for (size_t i = 0; i < kCount; ++i)
+      if (!make_operand(operands[i], read[i])) return false;
+    with_width<64, 128>(D, [&]<int kDim>() { body.template operator()<kBoxes, kDim>(operands); });
+    return true;
+  };
+  return (in_packs(8) && call.template operator()<true>()) ||
+         (in_packs(4) && call.template operator()<false>());
 }
 
 // The three entries of AttentionKernels.

@@ -16,4 +16,8 @@ bool can_map(const Tensor& matrix);
 // Refers to the matrix's memory. False where the driver does not make it, or has none.
 [[nodiscard]] bool map_matrix(CUtensorMap& map, const Tensor& matrix, int rows);
 
+// Heads of tokens, [T, H, D]: boxes of 64 channels of one head of 64 tokens. False also where sides
+// or strides are none that the copy engine takes, as above.
+[[nodiscard]] bool map_heads(CUtensorMap& map, const Tensor& heads_THD);
+
 }  // namespace capstan::cuda

@@ -80,6 +80,15 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap* map, int column,
       "l"(map), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
+// The same of a map of heads.
+__device__ inline void load_box(uint32_t to, const CUtensorMap* map, int channel, int head, int row,
+                                uint32_t barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%2, %3, %4}], [%5];" ::"r"(to),
+      "l"(map), "r"(channel), "r"(head), "r"(row), "r"(barrier)
+      : "memory");
+}
 // To the same place of both blocks of a cluster, telling the same barrier of each.
 __device__ inline void load_box_in_both(uint32_t to, const CUtensorMap* map, int column, int row,
                                         uint32_t barrier) {

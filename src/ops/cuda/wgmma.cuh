@@ -45,13 +45,13 @@ struct alignas(1024) Tile {
 __device__ inline void end_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-// Waits until all but this thread's last kLater groups are there, and makes them visible to the
-// tensor cores. A barrier must follow.
+// Waits until all but this thread's last kLater groups are there.
 template <int kLater>
-__device__ void finish_groups() {
-  asm volatile("cp.async.wait_group %0;\n fence.proxy.async.shared::cta;" ::"n"(kLater) : "memory");
+__device__ void finish_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
 }
-// The same for what the thread itself has stored.
+// Makes what the thread has stored or copied visible to the tensor cores and the copy engine. A
+// barrier must follow.
 __device__ inline void publish() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
