@@ -89,13 +89,13 @@ struct Arrivals {
   __device__ void end() const {
     if constexpr (!kBoxes) end_group();
   }
-  // Waits for an arrival; kLater have ended since. Copies are there when all have met.
-  template <int kLater>
+  // Waits for an arrival; for all copies that the thread has asked for, which are there when all
+  // have met.
   __device__ void wait(int arrival) const {
     if constexpr (kBoxes) {
       wait_for_phase(barrier(arrival), static_cast<uint32_t>(arrival / kBarriers % 2));
     } else {
-      finish_copies<kLater>();
+      finish_copies<0>();
       publish();
     }
   }

@@ -43,42 +43,60 @@ struct Softmax {
   }
 };
 
-constexpr int kForwardTiles = 1 + 2 * kStages;
+// Tiles of values in shared memory. One of 128 channels leaves room for three groups in a
+// multiprocessor, which hide that each waits for its values; copies are asked for a step ahead.
+template <bool kBoxes, int kDim>
+constexpr int kValueTiles = kBoxes&& kDim == 128 ? 1 : 2;
+template <bool kBoxes, int kDim>
+constexpr int kForwardTiles = 1 + kStages + kValueTiles<kBoxes, kDim>;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
 template <bool kBoxes, int kDim>
-__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxes, kDim>)
     attention_kernel(Heads<bf16_t> o, float* lse, const __grid_constant__ Operand<kBoxes> q,
                      const __grid_constant__ Operand<kBoxes> k,
                      const __grid_constant__ Operand<kBoxes> v, Visible visible, AttentionShape s,
                      Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
+  constexpr int kAhead = kValueTiles<kBoxes, kDim> - 1;  // steps that values are asked for before
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
   __shared__ int firsts[kTile];
-  __shared__ uint64_t barriers[2];
+  __shared__ uint64_t barriers[2][2];
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   const int h = order.head(), key_head = h / s.group;
-  const Arrivals<kBoxes, kDim> arrivals{shared_address(barriers), s.T, s.D,
-                                        static_cast<int>(threadIdx.x), threadIdx.x == 0};
-  arrivals.make();
+  const int thread = static_cast<int>(threadIdx.x);
+  const Arrivals<kBoxes, kDim> key_arrivals{shared_address(barriers[0]), s.T, s.D, thread,
+                                            thread == 0};
+  const Arrivals<kBoxes, kDim> value_arrivals{shared_address(barriers[1]), s.T, s.D, thread,
+                                              thread == 0};
+  key_arrivals.make();
+  value_arrivals.make();
   finder.fetch(visible);
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
-  const KeyWalk<kDim> walk{tiles + 1, rows.earliest / kTile * kTile, rows.end};
-  arrivals.begin(0, 2);
-  arrivals.ask(0, tiles[0], q, rows.begin, h);
-  arrivals.ask(0, walk.keys(0), k, walk.first, key_head);
-  arrivals.end();
-  // What arrives in a step: values of the next one, keys of the one after that.
-  const auto ask_ahead = [&](int step) {
-    const bool more = walk.has(step + 2);
-    arrivals.begin(step + 2, more ? 2 : 1);
-    arrivals.ask(step + 2, walk.values(step + 1), v, walk.key(step + 1), key_head);
-    if (more) arrivals.ask(step + 2, walk.keys(step + 2), k, walk.key(step + 2), key_head);
-    arrivals.end();
+  const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
+  Tile<kDim>& queries = tiles[0];
+  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[1 + step % kStages]; };
+  const auto values = [&](int step) -> Tile<kDim>& {
+    return tiles[1 + kStages + step % (kAhead + 1)];
   };
-  ask_ahead(-1);
+  const auto ask_for_keys = [&](int step) {
+    if (!walk.has(step)) return;
+    key_arrivals.begin(step, step == 0 ? 2 : 1);
+    key_arrivals.ask(step, keys(step), k, walk.key(step), key_head);
+    if (step == 0) key_arrivals.ask(0, queries, q, rows.begin, h);
+    key_arrivals.end();
+  };
+  const auto ask_for_values = [&](int step) {
+    if (!walk.has(step)) return;
+    value_arrivals.begin(step, 1);
+    value_arrivals.ask(step, values(step), v, walk.key(step), key_head);
+    value_arrivals.end();
+  };
+  ask_for_keys(0);
+  if constexpr (kAhead > 0) ask_for_values(0);
+  ask_for_keys(1);
 
   float out[kDim / 8][4] = {}, scores[kColumns][4];
   Softmax softmax[2];
@@ -92,10 +110,10 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
       for (int i = 0; i < 4; ++i)
         if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
   };
-  arrivals.template wait<1>(0);
+  key_arrivals.wait(0);
   __syncthreads();
   begin_products();
-  multiply_rows(scores, tiles[0], walk.keys(0));
+  multiply_rows(scores, queries, keys(0));
   end_products();
   finish_products<0>();
   settled(scores);
@@ -106,14 +124,17 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   settled(out);
   int step = 0;
   for (; walk.has(step + 1); ++step) {
-    arrivals.template wait<0>(step + 1);
+    key_arrivals.wait(step + 1);
     __syncthreads();  // the products of the step before are done, in all warps
+    ask_for_values(step + kAhead);
     begin_products();
-    multiply_rows(scores, tiles[0], walk.keys(step + 1));
+    multiply_rows(scores, queries, keys(step + 1));
     end_products();
-    multiply_columns<kDim>(out, factors, walk.values(step));
+    if constexpr (kBoxes) value_arrivals.wait(step);  // copies have come before the keys
+    begin_products();
+    multiply_columns<kDim>(out, factors, values(step));
     end_products();
-    ask_ahead(step);
+    ask_for_keys(step + 2);
     finish_products<1>();
     settled(scores);
     hide(walk.key(step + 1));
@@ -129,10 +150,14 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     }
     to_factors(factors, scores);
   }
-  arrivals.template wait<0>(step + 1);
-  __syncthreads();
+  if constexpr (kAhead == 0) {
+    __syncthreads();
+    ask_for_values(step);
+  }
+  value_arrivals.wait(step);
+  if constexpr (!kBoxes) __syncthreads();
   begin_products();
-  multiply_columns<kDim>(out, factors, walk.values(step));
+  multiply_columns<kDim>(out, factors, values(step));
   end_products();
   finish_products<0>();
   settled(out);
@@ -143,7 +168,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
       lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
   }
   store_rows<kBoxes>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
-                     1.0f / softmax[1].sum, tiles[0]);
+                     1.0f / softmax[1].sum, queries);
 #endif
 }
 
@@ -153,7 +178,7 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[3]) {
-    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
+    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles<kBoxes, kDim>);
     const auto kernel = attention_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(

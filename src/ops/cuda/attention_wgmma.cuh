@@ -146,15 +146,10 @@ struct Finder {
   }
 };
 
-// A walk over the keys that a tile of queries sees. Two tiles of keys and two of values are in
-// shared memory: those of one step are filled while those of the step before are read.
-template <int kDim>
+// A walk over the keys that a tile of queries sees, in steps of a tile.
 struct KeyWalk {
-  Tile<kDim>* stages;  // pairs of keys and values
   int first, end;
 
-  __device__ Tile<kDim>& keys(int step) const { return stages[step % kStages * 2]; }
-  __device__ Tile<kDim>& values(int step) const { return stages[step % kStages * 2 + 1]; }
   __device__ int key(int step) const { return first + step * kTile; }
   __device__ bool has(int step) const { return key(step) < end; }
 };

@@ -6,10 +6,15 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kQueryTiles = 2 + 2 * kStages;
+// Steps whose tiles of keys and values are in shared memory. One, of 128 channels, leaves room for
+// three groups in a multiprocessor, which hide that each waits for its tiles.
+template <bool kBoxes, int kDim>
+constexpr int kKeyStages = kBoxes&& kDim == 128 ? 1 : 2;
+template <bool kBoxes, int kDim>
+constexpr int kQueryTiles = 2 + 2 * kKeyStages<kBoxes, kDim>;
 
 template <bool kBoxes, int kDim>
-__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes, kDim>)
     query_gradient_kernel(Heads<bf16_t> dq, const __grid_constant__ Operand<kBoxes> d_o,
                           const float* lse, const float* delta,
                           const __grid_constant__ Operand<kBoxes> q,
@@ -21,20 +26,30 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   __shared__ Finder finder;
   __shared__ int firsts[kTile];
   __shared__ uint64_t barriers[2];
-  Tile<kDim>* const tiles = tiles_of<kDim>(memory);  // queries, gradients
+  constexpr int kSteps = kKeyStages<kBoxes, kDim>;
+  Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   const int h = order.head(), key_head = h / s.group;
   const Arrivals<kBoxes, kDim> arrivals{shared_address(barriers), s.T, s.D,
                                         static_cast<int>(threadIdx.x), threadIdx.x == 0};
   arrivals.make();
   finder.fetch(visible);
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
-  const KeyWalk<kDim> walk{tiles + 2, rows.earliest / kTile * kTile, rows.end};
-  arrivals.begin(0, 4);
-  arrivals.ask(0, tiles[0], q, rows.begin, h);
-  arrivals.ask(0, tiles[1], d_o, rows.begin, h);
-  arrivals.ask(0, walk.keys(0), k, walk.first, key_head);
-  arrivals.ask(0, walk.values(0), v, walk.first, key_head);
-  arrivals.end();
+  const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
+  Tile<kDim>&queries = tiles[0], &gradients = tiles[1];
+  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[2 + step % kSteps * 2]; };
+  const auto values = [&](int step) -> Tile<kDim>& { return tiles[3 + step % kSteps * 2]; };
+  const auto ask_for = [&](int step) {
+    if (!walk.has(step)) return;
+    arrivals.begin(step, step == 0 ? 4 : 2);
+    arrivals.ask(step, keys(step), k, walk.key(step), key_head);
+    arrivals.ask(step, values(step), v, walk.key(step), key_head);
+    if (step == 0) {
+      arrivals.ask(0, queries, q, rows.begin, h);
+      arrivals.ask(0, gradients, d_o, rows.begin, h);
+    }
+    arrivals.end();
+  };
+  ask_for(0);
   const float scale = s.scale * kLog2e;
   float log_sum[2], shift[2];
 #pragma unroll
@@ -46,20 +61,15 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
 
   float sums[kDim / 8][4] = {};
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
-    arrivals.template wait<0>(step);
-    __syncthreads();
+    arrivals.wait(step);
+    if constexpr (kSteps > 1) __syncthreads();
     float p[kColumns][4], d[kColumns][4];
     begin_products();
-    multiply_rows(p, tiles[0], walk.keys(step));
+    multiply_rows(p, queries, keys(step));
     end_products();
-    multiply_rows(d, tiles[1], walk.values(step));
+    multiply_rows(d, gradients, values(step));
     end_products();
-    if (walk.has(step + 1)) {
-      arrivals.begin(step + 1, 2);
-      arrivals.ask(step + 1, walk.keys(step + 1), k, walk.key(step + 1), key_head);
-      arrivals.ask(step + 1, walk.values(step + 1), v, walk.key(step + 1), key_head);
-      arrivals.end();
-    }
+    if constexpr (kSteps > 1) ask_for(step + 1);
     finish_products<1>();
     settled(p);
 #pragma unroll
@@ -82,13 +92,17 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     Factors factors;
     to_factors(factors, d);
     begin_products();
-    multiply_columns<kDim>(sums, factors, walk.keys(step));
+    multiply_columns<kDim>(sums, factors, keys(step));
     end_products();
     finish_products<0>();  // ptxas would serialize products whose sums go around the loop
     settled(sums);
+    if constexpr (kSteps == 1) {
+      __syncthreads();
+      ask_for(step + 1);
+    }
   }
   turn_back<kDim>(sums, turned, rows.rows, rows.end);
-  store_rows<kBoxes>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, tiles[0]);
+  store_rows<kBoxes>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, queries);
 #endif
 }
 
@@ -201,7 +215,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   };
   auto item = walk.first(head * s.group, group);
   ask_for(item, 0);
-  shared.template wait<1>(0);
+  shared.wait(0);
   __syncthreads();  // keys and values, which others have filled
 
   float key_sums[kDim / 8][4] = {}, value_sums[kDim / 8][4] = {};
@@ -209,7 +223,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   settled(value_sums);
   for (int arrival = 0; walk.has(item); ++arrival) {
     finish_products<0>();
-    arrivals.template wait<0>(arrival);
+    arrivals.wait(arrival);
     finish_copies<0>();
     meet_group(group);
     const int stage = arrival % kStages;
@@ -309,7 +323,7 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
-    constexpr int kBytes = shared_bytes<kDim>(kQueryTiles);
+    constexpr int kBytes = shared_bytes<kDim>(kQueryTiles<kBoxes, kDim>);
     const auto kernel = query_gradient_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
