@@ -170,7 +170,9 @@ do_gpu-test() {
 # check_ops TOOL: the tests of ops under compute-sanitizer, several processes at a time. Races in
 # kernels of cuBLAS are not ours to judge.
 check_ops() {
-  local tool=$1 shard shards=8 processes=() log failed=0 passed reports
+  local tool=$1 shard shards processes=() log failed=0 passed reports
+  shards=$(nproc)
+  ((shards <= 16)) || shards=16
   say "$tool"
   for ((shard = 0; shard < shards; ++shard)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard compute-sanitizer --tool "$tool" \

@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/attention.cuh"
 
 // Attention in f32, in tiles of shared memory: heads of at most 128 channels.
@@ -57,11 +58,7 @@ __device__ void fill(float* tile, const Heads<float>& from, int begin, int end, 
       const int row = i / kPacks, channel = i % kPacks * 4;
       const bool there = begin + row < end && channel < D;
       const float* const source = there ? from.at(begin + row, head) + channel : from.data;
-      const auto address =
-          static_cast<uint32_t>(__cvta_generic_to_shared(tile + row * S::kStride + channel));
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
-                   "r"(there ? 16 : 0)
-                   : "memory");
+      copy_ahead<16>(shared_address(tile + row * S::kStride + channel), source, there);
     }
   } else {
     for (int i = static_cast<int>(threadIdx.x); i < kRows * S::kDim; i += S::kThreads) {
@@ -71,13 +68,10 @@ __device__ void fill(float* tile, const Heads<float>& from, int begin, int end, 
     }
   }
 }
-__device__ inline void end_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
 // Waits until all but the last kLater groups of fills are there, for all threads.
 template <int kLater>
 __device__ void finish_fills() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+  finish_copies<kLater>();
   __syncthreads();
 }
 

@@ -39,10 +39,7 @@ struct Tile {
         const int row = i / kPacks, column = i % kPacks * 8;
         const bool there = begin + row < end && column < D;
         const bf16_t* const source = there ? from.at(begin + row, head) + column : from.data;
-        const auto address =
-            static_cast<uint32_t>(__cvta_generic_to_shared(values + row * kStride + column));
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source),
-                     "r"(there ? 16 : 0));
+        copy_ahead<16>(shared_address(values + row * kStride + column), source, there);
       }
     } else {
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kDim; i += kThreads) {
@@ -55,13 +52,10 @@ struct Tile {
   }
 };
 
-// Fills are grouped: `finish_fills<n>` waits until all but the last n groups are there.
-__device__ void end_group() {
-  asm volatile("cp.async.commit_group;");
-}
+// Waits until all but the last kLater groups of fills are there, for all threads.
 template <int kLater>
 __device__ void finish_fills() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater));
+  finish_copies<kLater>();
   __syncthreads();
 }
 

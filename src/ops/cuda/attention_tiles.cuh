@@ -20,14 +20,6 @@ struct Operand<false> {
   Heads<bf16_t> heads;
 };
 
-// Four values of global memory into shared memory, behind the thread's back; zeros where they are
-// not `there`.
-__device__ inline void copy_four(uint32_t to, const bf16_t* from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
-               "r"(there ? 8 : 0)
-               : "memory");
-}
-
 // Rows begin … begin + 63 of a head, by a group of which this is thread `index`; rows from T on and
 // channels from D on are zeros.
 template <int kDim>
@@ -44,7 +36,7 @@ __device__ void copy_rows(Tile<kDim>& to, const Heads<bf16_t>& from, int begin, 
     // Rows that are four apart are permuted by packs that are four, or 64 bytes, apart.
     const uint32_t place =
         (address ^ static_cast<uint32_t>(step % 8 * 16)) + static_cast<uint32_t>(step * 128);
-    copy_four(place, there ? source : from.data, there);
+    copy_ahead<8>(place, there ? source : from.data, there);
   }
 }
 

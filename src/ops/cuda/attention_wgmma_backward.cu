@@ -116,12 +116,6 @@ __device__ void meet_group(int group) {
     meet<3, kGroup>();
 }
 
-// One f32 of global memory into shared memory, behind the thread's back.
-__device__ void copy_one(float* to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
-}
-
 // Channels of 64 leave registers for three groups in a multiprocessor, 128 for two.
 template <int kDim>
 constexpr int kMostGroups = kDim == 64 ? 3 : 2;
@@ -208,8 +202,9 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
       arrivals.ask(arrival, stages[2 * stage], q, item.query, item.head);
       arrivals.ask(arrival, stages[2 * stage + 1], d_o, item.query, item.head);
       const int64_t at = int64_t{item.head} * s.T + min(item.query + index % kTile, s.T - 1);
-      copy_one(&(index < kTile ? log_sums : shifts)[group][stage][index % kTile],
-               (index < kTile ? lse : delta) + at);
+      auto& numbers = index < kTile ? log_sums : shifts;
+      copy_ahead<4>(shared_address(&numbers[group][stage][index % kTile]),
+                    (index < kTile ? lse : delta) + at);
     }
     end_group();
   };

@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
       for (int i = index; i < kOutputs * kPacks; i += kThreads)
         copy_pack(stages + (stage * kOutputs + i / kPacks) * kStride + i % kPacks * 8,
                   w + i / kPacks * I + input + i % kPacks * 8, true);
-    end_copies();
+    end_group();
   };
   uint4 next[4];
   const auto fetch = [&](int64_t input) {

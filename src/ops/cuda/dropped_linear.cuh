@@ -26,18 +26,7 @@ __device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint6
 
 // 16 bytes from memory to shared memory behind the thread's back, or zeros.
 __device__ inline void copy_pack(bf16_t* to, const bf16_t* from, bool there) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-__device__ inline void end_copies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits for all but the last kLater groups of this thread's copies. A barrier must follow.
-template <int kLater>
-__device__ void finish_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
+  copy_ahead<16>(shared_address(to), from, there);
 }
 
 // Calls body.operator()<O>(), for an O that drops_on_the_way takes.

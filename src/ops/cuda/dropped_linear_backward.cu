@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   float sums[kOutputs / 16][2][4] = {};
   for (int64_t token = begin; token < end; token += kTokens) {
     gradients.fill(dy, token, end);
-    end_copies();
+    end_group();
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int row = first_row + i * (kThreads / kInputPacks);
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   };
   gradients[0].fill(dy, begin, end);
-  end_copies();
+  end_group();
   fetch(begin);
   for (int i = index; i < kOutputs * kInputPacks; i += kThreads) {
     const int pack = i % kInputPacks;
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     finish_copies<0>();
     __syncthreads();
     if (token + kTokens < end) gradients[side ^ 1].fill(dy, token + kTokens, end);
-    end_copies();
+    end_group();
     uint4 before[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) before[i] = next[i];

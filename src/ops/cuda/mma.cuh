@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/device.cuh"
 
 // Tensor cores through mma.m16n8k16, bf16 with f32 sums: what any GPU has that has bf16.
@@ -14,14 +15,14 @@ __device__ inline int lane() {
 // Four 8 by 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is. Lane l
 // gets columns 2 (l % 4), + 1 of row l / 4 of each…
 __device__ inline void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = shared_address(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address));
 }
 // … or of its transpose.
 __device__ inline void load_matrices_flipped(uint32_t (&to)[4], const bf16_t* row) {
-  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  const uint32_t address = shared_address(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address));

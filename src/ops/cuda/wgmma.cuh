@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ops/cuda/async_copy.cuh"
 #include "ops/cuda/tile.cuh"
 
 // Tiles of 64 rows in shared memory, and products of them in Hopper's tensor cores (wgmma): the
@@ -20,10 +21,6 @@ inline constexpr int kGroup = 128;         // threads that multiply together
 inline constexpr int kPanel = kTile * 64;  // values in a panel: 64 channels of all rows
 inline constexpr int kPanelBytes = kPanel * 2;
 
-__device__ inline uint32_t shared_address(const void* at) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(at));
-}
-
 // 64 rows of kDim channels, in panels of 64 channels: a row of a panel is 128 bytes, whose eight
 // packs of 16 bytes are permuted by the row ("128-byte swizzle"), so that a column of packs lies in
 // all banks.
@@ -41,15 +38,6 @@ struct alignas(1024) Tile {
   }
 };
 
-// Groups of copies into shared memory that go on behind the threads' backs.
-__device__ inline void end_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-// Waits until all but this thread's last kLater groups are there.
-template <int kLater>
-__device__ void finish_copies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLater) : "memory");
-}
 // Makes what the thread has stored or copied visible to the tensor cores and the copy engine. A
 // barrier must follow.
 __device__ inline void publish() {
