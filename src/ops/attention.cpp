@@ -1,12 +1,13 @@
 #include "ops/attention.h"
 
+#include "ops/check.h"
 #include "ops/cpu/attention.h"
 #include "ops/cuda/attention.h"
 
 namespace capstan {
 namespace {
 
-void check(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD) {
+void check_inputs(const char* op, const Tensor& q_THD, const Tensor& k_TKD, const Tensor& v_TKD) {
   require(q_THD.rank() == 3 && k_TKD.rank() == 3 && v_TKD.shape() == k_TKD.shape(), Fault::bug,
           "{}: q is {}, k {}, v {}; expected [T, H, D], [T, K, D], [T, K, D]", op, q_THD.shape(),
           k_TKD.shape(), v_TKD.shape());
@@ -91,7 +92,7 @@ double attention_pairs(int64_t n, int64_t window) {
 
 void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
                const AttentionMask& mask, float scale) {
-  check("attention", query, k, v);
+  check_inputs("attention", query, k, v);
   check_like("attention", "o", o, query);
   check_mask("attention", mask, query, k, lse);
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
@@ -110,13 +111,20 @@ void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
 void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse,
                         Tensor query, Tensor k, Tensor v, const AttentionMask& mask, float scale,
                         const RopeAngles& turned) {
-  check("attention_backward", query, k, v);
+  check_inputs("attention_backward", query, k, v);
   check_like("attention_backward", "dq", dq, query);
   check_like("attention_backward", "dk", dk, k);
   check_like("attention_backward", "dv", dv, v);
   check_like("attention_backward", "do", d_o, query);
   check_like("attention_backward", "o", o, query);
   check_mask("attention_backward", mask, query, k, lse);
+  if (turned) {
+    check::rank("attention_backward", "cos", turned.cos_PD, 2, 2);
+    const Shape table{turned.cos_PD.dim(0), query.dim(2) / 2};
+    check::exact("attention_backward", "cos", turned.cos_PD, DType::f32, table);
+    check::exact("attention_backward", "sin", turned.sin_PD, DType::f32, table);
+    check::exact("attention_backward", "positions", turned.positions_T, DType::i32, {query.dim(0)});
+  }
   const bool turns = turned && !(q.target() == Device::cuda && cuda::turns_back(query));
   gradients(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turns ? RopeAngles() : turned);
   if (!turns) return;
@@ -126,7 +134,7 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
 
 void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int64_t start,
                       int64_t window, float scale) {
-  check("attention_cached", query, k, v);
+  check_inputs("attention_cached", query, k, v);
   check_like("attention_cached", "o", o, query);
   require(start >= 0 && start + query.dim(0) <= k.dim(0), Fault::bug,
           "attention_cached: positions {} to {} in a cache of {}", start, start + query.dim(0),

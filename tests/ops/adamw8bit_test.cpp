@@ -289,7 +289,7 @@ TEST_P(AdamW8bit, ManyParametersAtOnceEqualACallForEachBitForBit) {
 TEST_P(AdamW8bit, WhereTensorsBeginDoesNotMatter) {
   for (const int64_t n : {8, 1001, 65'544})
     for (uint64_t kind = 0; kind < 4; ++kind) {
-      const Laid at_once(q_, n, kind, 0), later(q_, n, kind, 1), at_a_pack(q_, n, kind, 4);
+      const Laid at_once(q_, n, kind, 0), later(q_, n, kind, 1), at_a_pack(q_, n, kind, 8);
       for (int64_t step = 1; step <= 2; ++step)
         for (const Laid* laid : {&at_once, &later, &at_a_pack}) laid->update(q_, step);
       const Values expected = at_once.state(q_);

@@ -11,8 +11,9 @@ namespace {
 
 class Attention : public OnEveryDevice {
  protected:
-  Case make(const Layout& l, DType dtype) {
-    const int64_t T = l.tokens(), width = (l.H + 2 * l.K) * l.D;
+  // Rows of q, k and v have `more` values than they need.
+  Case make(const Layout& l, DType dtype, int64_t more = 0) {
+    const int64_t T = l.tokens(), width = (l.H + 2 * l.K) * l.D + more;
     Values starts{0};
     for (const int64_t length : l.lengths) starts.push_back(starts.back() + double(length));
     const auto documents = static_cast<int64_t>(l.lengths.size());
@@ -49,6 +50,43 @@ class Attention : public OnEveryDevice {
     const double size = std::sqrt(double(l.D)) + std::log(double(l.longest()));
     EXPECT_LT(largest_difference(values(c.lse), r.lse_HT), size * tolerance(DType::f32, l.terms()))
         << name_of(dtype) << ' ' << l;
+  }
+
+  void expect_turned_back(const Layout& l, DType dtype, int64_t more) {
+    const int64_t T = l.tokens(), P = T + 5, half = l.D / 2;
+    Values positions;
+    for (int64_t t = 0; t < T; ++t) positions.push_back(double((7 * t) % P));
+    const Buffer at = of(DType::i32, {T}, positions);
+    const Buffer cosines = random(DType::f32, {P, half}), sines = random(DType::f32, {P, half});
+    const Values cosine = values(cosines), sine = values(sines);
+    const Case c = make(l, dtype, more);
+    forward(c);
+    backward(c, c.dqkv);
+    // The definition, in f64, of gradients that are rounded once more than they need be.
+    const auto turned = [&](const Tensor& x) {
+      Values v = values(x);
+      const int64_t H = x.dim(1);
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t h = 0; h < H; ++h)
+          for (int64_t i = 0; i < half; ++i) {
+            const auto angle = static_cast<int64_t>(positions[idx(t)]) * half + i;
+            double& a = v[idx((t * H + h) * l.D + i)];
+            double& b = v[idx((t * H + h) * l.D + i + half)];
+            const double first = a, second = b, u = cosine[idx(angle)], w = sine[idx(angle)];
+            a = first * u + second * w;
+            b = second * u - first * w;
+          }
+      return v;
+    };
+    const Buffer result = random(dtype, c.dqkv->shape());
+    attention_backward(q_, c.q(result), c.k(result), c.v(result), c.d_o, c.o, c.lse, c.q(c.qkv),
+                       c.k(c.qkv), c.v(c.qkv), c.mask, l.scale(), {cosines, sines, at});
+    EXPECT_LT(error(values(c.q(result)), turned(c.q(c.dqkv))), 4 * tolerance(dtype))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+    EXPECT_LT(error(values(c.k(result)), turned(c.k(c.dqkv))), 4 * tolerance(dtype))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+    EXPECT_EQ(values(c.v(result)), values(c.v(c.dqkv)))
+        << name_of(dtype) << ' ' << l << ' ' << more;
   }
 
   void expect_gradients_match(const Layout& l, DType dtype) {
@@ -98,6 +136,7 @@ TEST_P(Attention, MatchesF64AtTheEdgesOfTiles) {
       expect_matches_f64({1, 1, 100, {T}}, dtype);
       expect_matches_f64({4, 1, 128, {T}}, dtype);
       expect_matches_f64({2, 1, 7, {T}}, dtype);
+      expect_matches_f64({2, 1, 36, {T}}, dtype);
     }
     for (const int64_t D : {64, 80, 128})
       for (const int64_t window : {0, 50})
@@ -109,6 +148,9 @@ TEST_P(Attention, MatchesF64WithDocumentsAndWindows) {
   for (const DType dtype : kComputeTypes)
     for (const int64_t window : {0, 1, 2, 5, 63, 64, 65, 100, 1000})
       expect_matches_f64({4, 2, 16, {1, 70, 1, 1, 64, 5, 129}, window}, dtype);
+  // More documents than a kernel keeps in shared memory.
+  for (const DType dtype : kComputeTypes)
+    expect_matches_f64({2, 1, 16, std::vector<int64_t>(300, 3)}, dtype);
 }
 
 TEST_P(Attention, GradientsMatchFiniteDifferences) {
@@ -163,6 +205,7 @@ TEST_P(Attention, GradientsMatchAtTheEdgesOfTiles) {
     expect_gradients_match({1, 1, 100, {129}}, dtype);
     expect_gradients_match({2, 1, 128, {129}}, dtype);
     expect_gradients_match({2, 1, 7, {129}}, dtype);
+    expect_gradients_match({2, 1, 36, {129}}, dtype);
     for (const int64_t D : {64, 128})
       for (const int64_t window : {0, 50})
         expect_gradients_match({2, 1, D, {64, 1, 63, 70}, window}, dtype);
@@ -265,47 +308,18 @@ TEST_P(Attention, AWindowLongerThanTheDocumentsChangesNothing) {
   }
 }
 
-// Of queries and keys that were turned the gradients are turned back, whoever does it.
+// Of queries and keys that were turned the gradients are turned back, whoever does it: of heads of
+// several widths, of rows that begin at odd places, and on a GPU of many heads that share nothing.
 TEST_P(Attention, GradientsOfTurnedInputsAreTurnedBack) {
+  std::vector<Layout> layouts = {{4, 2, 16, {1, 130, 7}},
+                                 {4, 1, 64, {70, 9}},
+                                 {2, 2, 128, {65, 130}},
+                                 {2, 1, 100, {70}},
+                                 {4, 2, 64, {3, 64, 70}, 50}};
+  if (q_.device() == Device::cuda) layouts.push_back({32, 32, 64, {1600}});
   for (const DType dtype : kComputeTypes)
-    for (const Layout& l :
-         {Layout{4, 2, 16, {1, 130, 7}}, Layout{4, 1, 64, {70, 9}}, Layout{2, 2, 128, {65, 130}},
-          Layout{2, 1, 100, {70}}, Layout{4, 2, 64, {3, 64, 70}, 50}, Layout{40, 40, 128, {250}}}) {
-      const int64_t T = l.tokens(), P = T + 5;
-      Values positions;
-      for (int64_t t = 0; t < T; ++t) positions.push_back(double((7 * t) % P));
-      const Buffer at = of(DType::i32, {T}, positions);
-      const Buffer cosines = random(DType::f32, {P, l.D / 2}),
-                   sines = random(DType::f32, {P, l.D / 2});
-      const Case c = make(l, dtype);
-      forward(c);
-      backward(c, c.dqkv);
-      const Values dv = values(c.v(c.dqkv));
-      // The definition, in f64, of gradients that are rounded once more than they need be.
-      const auto turned = [&](const Tensor& x) {
-        Values v = values(x);
-        const Values cosine = values(cosines), sine = values(sines);
-        const int64_t H = x.dim(1), half = l.D / 2;
-        for (int64_t t = 0; t < T; ++t)
-          for (int64_t h = 0; h < H; ++h)
-            for (int64_t i = 0; i < half; ++i) {
-              const auto row = static_cast<int64_t>(positions[idx(t)]) * half + i;
-              double& a = v[idx((t * H + h) * l.D + i)];
-              double& b = v[idx((t * H + h) * l.D + i + half)];
-              const double first = a, second = b, u = cosine[idx(row)], w = sine[idx(row)];
-              a = first * u + second * w;
-              b = second * u - first * w;
-            }
-        return v;
-      };
-      const Values dq = turned(c.q(c.dqkv)), dk = turned(c.k(c.dqkv));
-      const Buffer result = random(dtype, c.dqkv->shape());
-      attention_backward(q_, c.q(result), c.k(result), c.v(result), c.d_o, c.o, c.lse, c.q(c.qkv),
-                         c.k(c.qkv), c.v(c.qkv), c.mask, l.scale(), {cosines, sines, at});
-      EXPECT_LT(error(values(c.q(result)), dq), 4 * tolerance(dtype)) << name_of(dtype) << ' ' << l;
-      EXPECT_LT(error(values(c.k(result)), dk), 4 * tolerance(dtype)) << name_of(dtype) << ' ' << l;
-      EXPECT_EQ(values(c.v(result)), dv) << name_of(dtype) << ' ' << l;
-    }
+    for (const Layout& l : layouts)
+      for (const int64_t more : {0, 4}) expect_turned_back(l, dtype, more);
 }
 
 // Views whose rows are far apart give what dense tensors give.
@@ -414,6 +428,14 @@ TEST_P(Attention, RefusesWrongOperands) {
   bug(c.o, c.lse, q, k, v, {c.starts, 2, 3, 0});  // too short to make 8 tokens
   bug(c.o, c.lse, q, k, v, {c.starts, 2, 9, 0});  // longer than all
   bug(c.o, c.lse, q, k, v, {c.lse->reshape({32}), 2, 5, 0});
+  const Buffer angles = zeros(DType::f32, {9, 8}), wide = zeros(DType::f32, {9, 9});
+  const Buffer at = zeros(DType::i32, {8}), few = zeros(DType::i32, {7});
+  for (const RopeAngles& turned : {RopeAngles{wide, wide, at}, RopeAngles{angles, wide, at},
+                                   RopeAngles{angles, angles, few}, RopeAngles{{}, {}, at}})
+    expect_bug("attention_backward", [&] {
+      attention_backward(q_, c.q(c.dqkv), c.k(c.dqkv), c.v(c.dqkv), c.d_o, c.o, c.lse, q, k, v,
+                         c.mask, 1, turned);
+    });
 }
 
 TEST(AttentionMemory, GrowsWithTheLength) {

@@ -10,7 +10,7 @@
 namespace capstan::test {
 namespace {
 
-class LinearFp8 : public OnEveryDevice {
+class LinearFp8 : public OnEveryFp8Device {
  protected:
   // max |x| and max |w|, NaN where there is one: what the forward pass leaves for the backward one.
   Buffer amax_of(const Tensor& x, const Tensor& w) {

@@ -202,6 +202,15 @@ class OnEveryDevice : public testing::TestWithParam<Device> {
   uint64_t seed_ = 0;
 };
 
+// … but for GPUs that do not multiply matrices of FP8.
+class OnEveryFp8Device : public OnEveryDevice {
+ protected:
+  void SetUp() override {
+    if (GetParam() == Device::cuda && !multiplies_fp8(Device::cuda))
+      GTEST_SKIP() << "a GPU that multiplies matrices of FP8";
+  }
+};
+
 // A test suite whose tests run once on each device.
 #define CAPSTAN_ON_EVERY_DEVICE(Suite)                                                        \
   class Suite : public ::capstan::test::OnEveryDevice {};                                     \

@@ -2,6 +2,7 @@
 #if CAPSTAN_WITH_CUDA
 #include "ops/cuda/wgmma_product.h"
 
+#include <chrono>
 #include <filesystem>
 #include <ostream>
 
@@ -308,9 +309,19 @@ TEST_P(ChosenProducts, OursIsKeptAndReadBack) {
 }
 
 TEST_P(ChosenProducts, OursIsMeasuredWithTheLibrarysAndTheWinnerStays) {
-  const bool ours = is_ours(Run().method());
+  bool ours = false;
+  fs::path file;
+  {
+    Run run;
+    ours = is_ours(run.method());
+    file = run.context().product_cache()->path();
+  }
+  // What is found is not measured, and not kept, again.
+  const auto then = fs::last_write_time(file) - std::chrono::hours(1);
+  fs::last_write_time(file, then);
   EXPECT_EQ(is_ours(Run().method()), ours);
   EXPECT_EQ(is_ours(Run().method()), ours);
+  EXPECT_EQ(fs::last_write_time(file) == then, true);
 }
 
 TEST_P(ChosenProducts, OursCanBeAvoided) {

@@ -9,7 +9,8 @@
 namespace capstan::test {
 namespace {
 
-CAPSTAN_ON_EVERY_DEVICE(Fp8Training);
+class Fp8Training : public OnEveryFp8Device {};
+INSTANTIATE_TEST_SUITE_P(Ops, Fp8Training, testing::ValuesIn(devices_present()), device_name);
 
 ModelConfig config_for_fp8() {
   ModelConfig c = aligned_config();

@@ -29,7 +29,8 @@ struct Softmax {
     high = row_max(high);
     // A row may have seen no key yet: nothing is subtracted from nothing.
     const float shift = high == -INFINITY ? 0.0f : high * scale;
-    const float shrink = exp2_of(most * scale - shift);
+    // Two roundings, as in `shift`: it is 1 where the maximum is the same.
+    const float shrink = exp2_of(__fmul_rn(most, scale) - shift);
     most = high;
     sum *= shrink;
 #pragma unroll

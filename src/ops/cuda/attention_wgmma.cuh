@@ -5,10 +5,10 @@
 #include "ops/cuda/tensor_map.h"
 
 // What the kernels of attention by wgmma share: tiles of 64 queries by 64 keys, made by groups of
-// four warps. Tiles are filled one step ahead of the products that read them.
+// four warps. Tiles are asked for before the products that read them, most of them by a step.
 namespace capstan::cuda {
 
-inline constexpr int kStages = 2;  // steps of a walk whose tiles are in shared memory
+inline constexpr int kStages = 2;  // steps whose tiles are in shared memory where there is room
 
 __device__ inline float exp2_of(float x) {
   float y;
@@ -88,10 +88,9 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
           *reinterpret_cast<const Values*>(through.at(row, channel));
 }
 
-// Which tile of which head a block has. Blocks begin in the order of
-// their numbers: tiles with the most work come first, so that the last to end are short. Of few
-// blocks, those of all heads go together; of many, a head's, whose keys are then still in the
-// cache.
+// Which tile of which head a block has. Blocks begin in the order of their numbers: tiles with the
+// most work come first, so that the last to end are short. Of few blocks, those of all heads go
+// together; of many, a head's, whose keys are then still in the cache.
 struct Order {
   int tiles, heads;
   bool heads_together;
