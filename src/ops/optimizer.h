@@ -49,9 +49,9 @@ void adamw(Queue& q, std::span<const AdamWParameter> all);
 // with the 256 values of 8-bit dynamic quantization (Dettmers, 2015), from -0.993 to 1 and from 0
 // to 1. Both moments are widened to f32, updated as adamw does, used for the weight, and then
 // rounded: p.m[i] is the nearest to m[i] * (1 / absmax) in f32, halfway the lower (below 2^-100
-// both are multiplied by 2^100 first). Equal finite moments give equal codes on every device. A block of
-// zeros has absmax 0 and the code of 0; zeros in all four tensors are the state before the first
-// step.
+// both are multiplied by 2^100 first). Equal finite moments give equal codes on every device. A
+// block of zeros has absmax 0 and the code of 0; zeros in all four tensors are the state before the
+// first step.
 //
 // The result does not depend on the number of threads.
 inline constexpr int64_t kAdamW8bitBlock = 256;
