@@ -42,7 +42,7 @@ usage: ./do COMMAND
   clean            remove what was built
   help             print this
 
-Missing packages are installed with apt-get. FUZZ_SECONDS is the time of each fuzzer: 60, in `test` 10.
+Missing packages are installed with apt-get, unless CAPSTAN_NO_APT is set. FUZZ_SECONDS is the time of each fuzzer: 60, in `test` 10.
 END
 }
 
@@ -52,10 +52,9 @@ die() { printf 'do: %s\n' "$*" >&2; exit 1; }
 # need PACKAGE…: installs those that are missing. Touches no network when none is.
 need() {
   local missing=() package
-  if ! command -v apt-get >/dev/null; then
-    [[ -n ${CAPSTAN_NO_APT:-} ]] && return
+  [[ -n ${CAPSTAN_NO_APT:-} ]] && return
+  command -v apt-get >/dev/null ||
     die "no apt-get here. Install the equivalents of: $* - then set CAPSTAN_NO_APT=1"
-  fi
   for package in "$@"; do
     if [[ $(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) != installed ]]; then
       missing+=("$package")
@@ -70,7 +69,8 @@ need() {
   fi
   if ! { "${apt[@]}" update -qq &&
          "${apt[@]}" install -y -qq --no-install-recommends "${missing[@]}"; }; then
-    die "could not install ${missing[*]}. Is the network up, and do the package lists have them?"
+    die "could not install ${missing[*]}. Is the network up, and do the package lists have them? If" \
+      "you have them from elsewhere, set CAPSTAN_NO_APT=1"
   fi
 }
 
