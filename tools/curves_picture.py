@@ -1,8 +1,8 @@
 """Draws loss curves of several CSV files (columns step, loss, val_loss) side by side as one SVG.
 
-    python curves_picture.py OUT.svg TITLE=ours.csv,theirs.csv …
+    python curves_picture.py OUT.svg TITLE=NAME:a.csv,NAME:b.csv …
 
-The first file of each panel is Capstan's metrics.csv, the second PyTorch's.
+A file without a name is Capstan's metrics.csv if it is the first of its panel, and PyTorch's if it is the second.
 """
 
 import csv
@@ -18,7 +18,9 @@ def column(path: str, name: str) -> list[tuple[float, float]]:
         return [(float(row["step"]), float(row[name])) for row in csv.DictReader(file) if row.get(name)]
 
 
-def panel(title: str, files: list[str], x0: int) -> str:
+def panel(title: str, named: list[str], x0: int) -> str:
+    names = [n.split(":")[0] if ":" in n else NAMES[i] for i, n in enumerate(named)]
+    files = [n.split(":")[-1] for n in named]
     series = [(i, kind, column(f, kind)) for i, f in enumerate(files) for kind in ("loss", "val_loss")]
     points = [p for _, _, s in series for p in s]
     last = max(x for x, _ in points)
@@ -38,7 +40,7 @@ def panel(title: str, files: list[str], x0: int) -> str:
         line = " L".join(at(*p) for p in s)
         style = 'stroke-width="1" opacity="0.45"' if kind == "loss" else 'stroke-width="2.4"'
         out.append(f'<path d="M{line}" fill="none" stroke="{COLOURS[i]}" {style}/>')
-    for i, name in enumerate(NAMES):
+    for i, name in enumerate(names):
         out.append(f'<text x="{x0 + LEFT + w - 4}" y="{TOP + 16 + 16 * i}" text-anchor="end" '
                    f'style="fill:{COLOURS[i]}">{name}: training thin, held-out bold</text>')
     return "\n".join(out)
