@@ -377,6 +377,31 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
   EXPECT_TRUE(std::isfinite(norm(values(c.dqkv))));
 }
 
+// All keys are alike: the maximum is the same in every tile, and what was summed before must not
+// be touched, however often.
+TEST_P(Attention, AMaximumThatStaysChangesNothing) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {64, 128})
+      for (const double key : {0.369140625, 0.28515625, 0.83203125}) {  // bf16
+        const Layout l{1, 1, D, {2048}};
+        const Case c = make(l, dtype);
+        Values all = values(c.qkv);
+        for (size_t i = 0; i < all.size(); ++i) {
+          const size_t part = i % idx(3 * D) / idx(D);
+          if (part < 2) all[i] = part == 0 ? 16 : key;
+        }
+        const Buffer qkv = of(dtype, c.qkv->shape(), all);
+        attention(q_, c.o, c.lse, c.q(qkv), c.k(qkv), c.v(qkv), c.mask, 0.125f);
+        const Values lse = values(c.lse);
+        double worst = 0;
+        for (int64_t t = 0; t < l.tokens(); ++t) {
+          const double expected = 0.125 * 16 * key * double(D) + std::log(double(t + 1));
+          worst = std::max(worst, std::abs(lse[idx(t)] / expected - 1));
+        }
+        EXPECT_LT(worst, 4e-7) << name_of(dtype) << " D=" << D << " key " << key;
+      }
+}
+
 TEST_P(Attention, DoesNotDependOnTheThreads) {
   for (const DType dtype : kComputeTypes) {
     const Case c = make({4, 2, 16, {1, 70, 33, 5}, 20}, dtype);

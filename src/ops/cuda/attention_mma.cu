@@ -188,7 +188,8 @@ __global__ void __launch_bounds__(kThreads)
       high = row_max(high);
       // A row may have seen no key yet: nothing is subtracted from nothing.
       shift[r] = high == -INFINITY ? 0.0f : high * s.scale * kLog2e;
-      const float shrink = exp2f(most[r] * s.scale * kLog2e - shift[r]);
+      // Rounded as in `shift`: it is 1 where the maximum is the same.
+      const float shrink = exp2f(__fmul_rn(most[r] * s.scale, kLog2e) - shift[r]);
       most[r] = high;
       sum[r] *= shrink;
 #pragma unroll
