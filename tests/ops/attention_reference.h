@@ -97,4 +97,49 @@ struct Case {
   }
 };
 
+// Attention on every device, of any layout.
+class AttentionOnEveryDevice : public OnEveryDevice {
+ protected:
+  // Rows of q, k and v have `more` values than they need.
+  Case make(const Layout& l, DType dtype, int64_t more = 0) {
+    const int64_t T = l.tokens(), width = (l.H + 2 * l.K) * l.D + more;
+    Values starts{0};
+    for (const int64_t length : l.lengths) starts.push_back(starts.back() + double(length));
+    const auto documents = static_cast<int64_t>(l.lengths.size());
+    Case c{.layout = l,
+           .qkv = random(dtype, {T, width}),
+           .dqkv = empty(dtype, {T, width}),
+           .o = empty(dtype, {T, l.H, l.D}),
+           .d_o = random(dtype, {T, l.H, l.D}),
+           .lse = empty(DType::f32, {l.H, T}),
+           .starts = of(DType::i32, {documents + 1}, starts),
+           .mask = {}};
+    c.mask = {c.starts, documents, l.longest(), l.window};
+    return c;
+  }
+  void forward(const Case& c) {
+    attention(q_, c.o, c.lse, c.q(c.qkv), c.k(c.qkv), c.v(c.qkv), c.mask, c.layout.scale());
+  }
+  void backward(const Case& c, const Tensor& dqkv) {
+    attention_backward(q_, c.q(dqkv), c.k(dqkv), c.v(dqkv), c.d_o, c.o, c.lse, c.q(c.qkv),
+                       c.k(c.qkv), c.v(c.qkv), c.mask, c.layout.scale());
+  }
+  AttentionValues expected(const Case& c) {
+    return attention_f64(c.layout, values(c.q(c.qkv)), values(c.k(c.qkv)), values(c.v(c.qkv)),
+                         double{c.layout.scale()});
+  }
+
+  void expect_matches_f64(const Layout& l, DType dtype) {
+    const Case c = make(l, dtype);
+    forward(c);
+    const AttentionValues r = expected(c);
+    EXPECT_LT(error(values(c.o), r.o_THD), tolerance(dtype, l.terms()))
+        << name_of(dtype) << ' ' << l;
+    // A score is a sum of D products, whose rounding is relative to |q| |k| scale, here sqrt(D).
+    const double size = std::sqrt(double(l.D)) + std::log(double(l.longest()));
+    EXPECT_LT(largest_difference(values(c.lse), r.lse_HT), size * tolerance(DType::f32, l.terms()))
+        << name_of(dtype) << ' ' << l;
+  }
+};
+
 }  // namespace capstan::test

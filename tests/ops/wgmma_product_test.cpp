@@ -286,7 +286,7 @@ class ChosenProducts : public testing::TestWithParam<Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Ops, ChosenProducts, testing::ValuesIn(devices_present()), device_name);
 
-TEST_P(ChosenProducts, WhatIsKeptReadsAsItWas) {
+TEST(ProductMethods, WhatIsKeptReadsAsItWas) {
   EXPECT_TRUE(is_ours(cuda::method_of(cuda::kept(WgmmaKernel{}))));
   cublasLtMatmulAlgo_t algorithm{};
   algorithm.data[0] = 66;

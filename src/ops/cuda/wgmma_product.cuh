@@ -162,7 +162,8 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   Place at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
     row += group * 64;
-    asm volatile("" : "+r"(row), "+r"(column));  // divided for now, and not when sums are stored
+    // Both take divisions: here, and not once more while the sums hold all registers.
+    asm volatile("" : "+r"(row), "+r"(column));
     float sums[kWidth / 8][4];
     int before = 0;
     const auto multiply = [&]<int kColumnsOfB>() {

@@ -1,0 +1,121 @@
+#include "ops/attention.h"
+#include "ops/attention_reference.h"
+
+namespace capstan::test {
+namespace {
+
+class AttentionGradients : public AttentionOnEveryDevice {
+ protected:
+  void expect_turned_back(const Layout& l, DType dtype, int64_t more) {
+    const int64_t T = l.tokens(), P = T + 5, half = l.D / 2;
+    Values positions;
+    for (int64_t t = 0; t < T; ++t) positions.push_back(double((7 * t) % P));
+    const Buffer at = of(DType::i32, {T}, positions);
+    const Buffer cosines = random(DType::f32, {P, half}), sines = random(DType::f32, {P, half});
+    const Values cosine = values(cosines), sine = values(sines);
+    const Case c = make(l, dtype, more);
+    forward(c);
+    backward(c, c.dqkv);
+    // The definition, in f64, of gradients that are rounded once more than they need be.
+    const auto turned = [&](const Tensor& x) {
+      Values v = values(x);
+      const int64_t H = x.dim(1);
+      for (int64_t t = 0; t < T; ++t)
+        for (int64_t h = 0; h < H; ++h)
+          for (int64_t i = 0; i < half; ++i) {
+            const auto angle = static_cast<int64_t>(positions[idx(t)]) * half + i;
+            double& a = v[idx((t * H + h) * l.D + i)];
+            double& b = v[idx((t * H + h) * l.D + i + half)];
+            const double first = a, second = b, u = cosine[idx(angle)], w = sine[idx(angle)];
+            a = first * u + second * w;
+            b = second * u - first * w;
+          }
+      return v;
+    };
+    const Buffer result = random(dtype, c.dqkv->shape());
+    attention_backward(q_, c.q(result), c.k(result), c.v(result), c.d_o, c.o, c.lse, c.q(c.qkv),
+                       c.k(c.qkv), c.v(c.qkv), c.mask, l.scale(), {cosines, sines, at});
+    EXPECT_LT(error(values(c.q(result)), turned(c.q(c.dqkv))), 4 * tolerance(dtype))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+    EXPECT_LT(error(values(c.k(result)), turned(c.k(c.dqkv))), 4 * tolerance(dtype))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+    EXPECT_EQ(values(c.v(result)), values(c.v(c.dqkv)))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+  }
+
+  void expect_gradients_match(const Layout& l, DType dtype) {
+    const Case c = make(l, dtype);
+    forward(c);
+    backward(c, c.dqkv);
+    const Values q = values(c.q(c.qkv)), k = values(c.k(c.qkv)), v = values(c.v(c.qkv));
+    const Values d_o = values(c.d_o);
+    const auto f = [&](const Values& q_at, const Values& k_at, const Values& v_at) {
+      return dot(d_o, attention_f64(l, q_at, k_at, v_at, double{l.scale()}).o_THD);
+    };
+    const double tol = 4 * tolerance(dtype, l.terms() * (l.H / l.K)) + kDifferenceError;
+    const auto off = [&](const auto& of_one, const Values& at, const Tensor& gradient) {
+      return gradient_error(of_one, at, values(gradient), 1);
+    };
+    EXPECT_LT(off([&](const Values& at) { return f(at, k, v); }, q, c.q(c.dqkv)), tol)
+        << "dq, " << name_of(dtype) << ' ' << l;
+    EXPECT_LT(off([&](const Values& at) { return f(q, at, v); }, k, c.k(c.dqkv)), tol)
+        << "dk, " << name_of(dtype) << ' ' << l;
+    EXPECT_LT(off([&](const Values& at) { return f(q, k, at); }, v, c.v(c.dqkv)), tol)
+        << "dv, " << name_of(dtype) << ' ' << l;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, AttentionGradients, testing::ValuesIn(devices_present()),
+                         device_name);
+
+TEST_P(AttentionGradients, MatchFiniteDifferences) {
+  for (const DType dtype : kComputeTypes) {
+    expect_gradients_match({1, 1, 16, {3}}, dtype);
+    expect_gradients_match({2, 2, 48, {63}}, dtype);
+    expect_gradients_match({4, 2, 100, {64}}, dtype);
+    expect_gradients_match({4, 1, 128, {65}}, dtype);
+    expect_gradients_match({7, 1, 16, {130}}, dtype);
+    expect_gradients_match({2, 1, 256, {33}}, dtype);
+    for (const int64_t window : {0, 2, 5, 64, 70, 1000})
+      expect_gradients_match({4, 2, 16, {1, 70, 1, 5, 129}, window}, dtype);
+  }
+}
+
+// Several tiles of keys, and heads that share them in a group of eight, as TinyLlama's do.
+TEST_P(AttentionGradients, MatchOverManyTiles) {
+  for (const DType dtype : kComputeTypes) {
+    expect_matches_f64({8, 1, 64, {300, 20}}, dtype);
+    expect_gradients_match({8, 1, 64, {200, 20}}, dtype);
+  }
+}
+
+TEST_P(AttentionGradients, MatchAtTheEdgesOfTiles) {
+  for (const DType dtype : kComputeTypes) {
+    expect_gradients_match({2, 2, 64, {63}}, dtype);
+    expect_gradients_match({8, 1, 64, {64}}, dtype);
+    expect_gradients_match({4, 1, 80, {65}}, dtype);
+    expect_gradients_match({1, 1, 100, {129}}, dtype);
+    expect_gradients_match({2, 1, 128, {129}}, dtype);
+    expect_gradients_match({2, 1, 7, {129}}, dtype);
+    expect_gradients_match({2, 1, 36, {129}}, dtype);
+    for (const int64_t D : {64, 128})
+      for (const int64_t window : {0, 50})
+        expect_gradients_match({2, 1, D, {64, 1, 63, 70}, window}, dtype);
+  }
+}
+
+// Of queries and keys that were turned the gradients are turned back, whoever does it: of heads of
+// several widths, of rows that begin at odd places, and on a GPU of many heads that share nothing.
+TEST_P(AttentionGradients, OfTurnedInputsAreTurnedBack) {
+  std::vector<Layout> layouts = {{4, 2, 16, {1, 130, 7}},
+                                 {4, 1, 64, {70, 9}},
+                                 {2, 2, 128, {65, 130}},
+                                 {2, 1, 100, {70}},
+                                 {4, 2, 64, {3, 64, 70}, 50}};
+  if (q_.device() == Device::cuda) layouts.push_back({32, 32, 64, {1600}});
+  for (const DType dtype : kComputeTypes)
+    for (const Layout& l : layouts)
+      for (const int64_t more : {0, 4}) expect_turned_back(l, dtype, more);
+}
+
+}  // namespace
+}  // namespace capstan::test
