@@ -18,7 +18,6 @@
 namespace capstan::cuda::f32 {
 
 constexpr int kColumns = 64, kAcross = 16, kEach = kColumns / kAcross;
-constexpr float kLog2e = 1.4426950408889634f;
 
 // Rows are 16 bytes longer than they need: rows side by side begin in different banks.
 constexpr int stride_of(int values) {

@@ -7,8 +7,6 @@
 // products.
 namespace capstan::cuda {
 
-inline constexpr float kLog2e = 1.4426950408889634f;
-
 // What the threads of a tile of queries know of it.
 struct QueryRows {
   int begin, end, rows[2], first[2], earliest, latest;  // first: key of each of the two rows

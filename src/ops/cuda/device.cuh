@@ -164,6 +164,8 @@ __device__ inline float rounded(AnyPointer to, float x) {
   return to.narrow ? to_float(from_float<bf16_t>(x)) : x;
 }
 
+inline constexpr float kLog2e = 1.4426950408889634f;
+
 // 2^x; zero where that is below 2^-126.
 __device__ inline float power_of_two(float x) {
   float y;

@@ -34,7 +34,7 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
     load(first, e.m + i);
     load(second, e.v + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) adamw_value(w[k], g[k] * scale, first[k], second[k], e.factors);
+    for (int k = 0; k < N; ++k) adamw_value<P>(w[k], g[k] * scale, first[k], second[k], e.factors);
     round_by(e.rounding, i, w);
     store(e.weight + i, w);
     if (e.has_master) store(e.master + i, w);

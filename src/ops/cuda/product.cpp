@@ -44,6 +44,8 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference,
         "choose a product");
 }
 
+constexpr int64_t kAdds = 16;  // among the flags of a key
+
 ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
                   bool tf32) {
   int64_t flags = 0;
@@ -145,6 +147,12 @@ bool Product::takes(Context& context, const ProductMethod& method) const {
   return cublasLtMatmulAlgoCheck(context.blas(), &product_, &b_layout_, &a_layout_, &c_layout_,
                                  &c_layout_, algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
          result.workspaceSize <= static_cast<size_t>(kGemmWorkspace);
+}
+
+ProductKey Product::replacing_key() const {
+  ProductKey key = key_;
+  key.fields[6] &= ~kAdds;
+  return key;
 }
 
 double Product::flops() const {

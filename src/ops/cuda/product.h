@@ -34,6 +34,7 @@ class Product {
   bool takes(Context& context, const ProductMethod& method) const;
 
   const ProductKey& key() const { return key_; }
+  ProductKey replacing_key() const;  // of the product that differs in that it does not add
   const Tensor& result() const { return c_; }
   bool adds() const { return add_; }
   double flops() const;

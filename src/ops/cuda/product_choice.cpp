@@ -110,7 +110,8 @@ double median(std::vector<double> times) {
 // The fastest. All take turns, so that a clock that changes slows each of them.
 size_t fastest(Context& context, const Product& product,
                const std::vector<ProductMethod>& candidates, std::byte* workspace) {
-  constexpr double kLongest = std::numeric_limits<double>::infinity(), kSpan = 0.2;  // ms
+  constexpr double kLongest = std::numeric_limits<double>::infinity();  // ms
+  constexpr double kSpan = 0.2, kFarBehind = 1.2, kNoise = 0.01;
   const Stopwatch watch(context.stream());
   std::vector<bool> works(candidates.size(), true);
   const auto time = [&](size_t i, int calls) {
@@ -122,10 +123,14 @@ size_t fastest(Context& context, const Product& product,
     cudaGetLastError();  // it is told here, and not again by the next call
     return kLongest;
   };
-  double shortest = kLongest;
+  // The first call of each may have to load it. Those that are far behind are not measured further.
+  std::vector<double> warm(candidates.size(), kLongest);
   for (int warm_up = 0; warm_up < 2; ++warm_up)
     for (size_t i = 0; i < candidates.size(); ++i)
-      if (works[i]) shortest = std::min(shortest, time(i, 1));
+      if (works[i]) warm[i] = std::min(warm[i], time(i, 1));
+  const double shortest = *std::min_element(warm.begin(), warm.end());
+  for (size_t i = 1; i < candidates.size(); ++i)
+    if (warm[i] > shortest * kFarBehind + kNoise) works[i] = false;
   const int calls = static_cast<int>(std::clamp(kSpan / std::max(shortest, 1e-3), 1.0, 50.0));
   const int rounds = shortest > 5 ? 3 : 7;
   std::vector<std::vector<double>> times(candidates.size());
@@ -182,7 +187,13 @@ std::optional<ProductMethod> cached(Context& context, const Product& product,
           "a product of {} is met for the first time while a graph is recorded",
           product.result().shape());
   const auto begin = std::chrono::steady_clock::now();
-  const ProductAlgorithm winner = kept(measured(context, product, workspace));
+  // What adds is computed like what replaces, where that is known: only the ends of their tiles
+  // differ, and a gradient is replaced by a step's first micro-batch before any other adds to it.
+  const ProductAlgorithm* const like =
+      product.adds() ? cache->find(family_of(product.replacing_key())) : nullptr;
+  const ProductAlgorithm winner = like != nullptr && product.takes(context, method_of(*like))
+                                      ? *like
+                                      : kept(measured(context, product, workspace));
   // Computed with only once it is on disk: the next run finds it there, or this one does without.
   std::optional<ProductMethod> decided;
   try {

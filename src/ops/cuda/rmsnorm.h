@@ -10,9 +10,9 @@ void add_rmsnorm(Queue& q, const Tensor& y_TD, const Tensor& sum_TD, const Tenso
                  const Tensor& x_TD, const Tensor& residual_TD, const Tensor& w_D, float eps);
 
 // As cpu::rmsnorm_partials: into how many sums the weight's gradient is cut; a block has each, and
-// a multiprocessor three blocks.
+// a multiprocessor two blocks.
 inline int64_t rmsnorm_partials(int64_t rows) {
-  constexpr int64_t kSmallest = 8, kMost = 396;
+  constexpr int64_t kSmallest = 4, kMost = 264;
   const int64_t blocks = (rows + kSmallest - 1) / kSmallest;
   return blocks < kMost ? blocks : kMost;
 }

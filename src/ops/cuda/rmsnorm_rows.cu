@@ -103,16 +103,44 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
   }
 }
 
+// What a thread has of one row.
+template <int kEach>
+struct RowPacks {
+  uint4 gradient[kEach] = {}, value[kEach] = {}, before[kEach] = {};
+  float rstd = 0;
+};
+
 // Block b has rows [rows * b / B, rows * (b + 1) / B). A thread has the same columns in all its
-// rows and sums their part of dw in registers; the block's sums are added in their order.
+// rows and sums their part of dw in registers; the block's sums are added in their order. The next
+// row is asked for before this one is summed up: memory never waits.
 template <int kLanes, int kEach, class T>
-__global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 3 : 1)
+__global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 2 : 1)
     rmsnorm_rows_backward_kernel(T* dx, Rows dx_rows, const T* dy, Rows dy_rows, const T* x,
                                  Rows x_rows, const T* w, const float* rstd, float* partial,
                                  int64_t rows, int D, bool adds) {
   constexpr int kBlock = block_of(kLanes, 256), kGroups = kBlock / kLanes, N = kPack<T>;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int group = static_cast<int>(threadIdx.x) / kLanes;
+  const int64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
+  const auto packs_of = [&](int64_t row) { return row < end ? D / N : 0; };
+  const auto ask = [&](int64_t row) {
+    RowPacks<kEach> r;
+    const int packs = packs_of(row);
+    if (packs == 0) return r;
+    const T *const d_from = dy + dy_rows(row), *const from = x + x_rows(row);
+    const T* const old = dx + dx_rows(row);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int at = (lane + i * kLanes) * N;
+      if (at >= packs * N) continue;
+      r.gradient[i] = fetch(d_from + at);
+      r.value[i] = fetch(from + at);
+      if (adds) r.before[i] = fetch(old + at);
+    }
+    r.rstd = rstd[row];
+    return r;
+  };
+  RowPacks<kEach> next = ask(begin + group);
   uint4 weight[kEach] = {};
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
@@ -120,41 +148,33 @@ __global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 3 : 1)
       weight[i] = *reinterpret_cast<const uint4*>(w + (lane + i * kLanes) * N);
   float sums[kEach][N] = {};
   __shared__ float room[2][kBlock / 32];
-  const int64_t begin = rows * blockIdx.x / gridDim.x, end = rows * (blockIdx.x + 1) / gridDim.x;
   int turn = 0;
+#pragma unroll 1
   for (int64_t first = begin; first < end; first += kGroups, turn ^= 1) {
     const int64_t row = first + group;
-    const int packs = row < end ? D / N : 0;
-    const T *const d_from = dy + dy_rows(row), *const from = x + x_rows(row);
-    T* const to = dx + dx_rows(row);
-    uint4 gradient[kEach] = {}, value[kEach] = {}, before[kEach] = {};
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int at = (lane + i * kLanes) * N;
-      if (at >= packs * N) continue;
-      gradient[i] = fetch(d_from + at);
-      value[i] = fetch(from + at);
-      if (adds) before[i] = fetch(to + at);
-    }
-    const float s = row < end ? rstd[row] : 0.0f;
+    const RowPacks<kEach> r = next;
+    next = ask(row + kGroups);
+    const float s = r.rstd;
     float dot = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       float g[N], v[N], factor[N];
-      unpack(g, gradient[i]);
-      unpack(v, value[i]);
+      unpack(g, r.gradient[i]);
+      unpack(v, r.value[i]);
       unpack(factor, weight[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) dot += g[k] * factor[k] * v[k];
     }
     const float c = s * s * s * row_sum<kLanes>(dot, room[turn]) / static_cast<float>(D);
+    T* const to = dx + dx_rows(row);
+    const int packs = packs_of(row);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       float g[N], v[N], factor[N], out[N];
-      unpack(g, gradient[i]);
-      unpack(v, value[i]);
+      unpack(g, r.gradient[i]);
+      unpack(v, r.value[i]);
       unpack(factor, weight[i]);
-      unpack(out, before[i]);
+      unpack(out, r.before[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         sums[i][k] += g[k] * (v[k] * s);
@@ -241,7 +261,7 @@ bool rmsnorm_backward_in_registers(Queue& q, const Tensor& dx, const Tensor& dy,
               data<float>(rstd), partial ? data<float>(partial) : nullptr, rows,
               static_cast<int>(D), mode == Write::add);
     };
-    // Two packs each: with their sums of dw they leave room for three blocks.
+    // Two packs each: with their sums of dw, and the next row, they leave room for two blocks.
     done = with_lanes(D / kPack<T>,  //
                       std::integer_sequence<int, 8, 8, 16, 32, 64, 128, 256, 512>(),
                       std::integer_sequence<int, 1, 2, 2, 2, 2, 2, 2, 2>(), run);
