@@ -35,6 +35,16 @@ std::string format_count(double count) {
   return scaled(count, 1000, std::array{"", " K", " M", " B", " T"});
 }
 
+std::string format_grouped(int64_t n) {
+  const std::string digits = fmt::format("{}", n);
+  std::string s;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') s += ',';
+    s += digits[i];
+  }
+  return s;
+}
+
 std::string format_duration(double seconds) {
   if (!(seconds >= 0 && seconds < 1e15)) return "?";
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);

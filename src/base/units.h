@@ -8,6 +8,7 @@ namespace capstan {
 
 std::string format_bytes(double bytes);  // "1.25 GiB", "640 B": powers of 1024
 std::string format_count(double count);  // "1.10 B", "15.2 M", "640": powers of 1000
+std::string format_grouped(int64_t n);   // "1,980", "230,325": every digit
 // "812 ms", "4.2 s", "3:07", "2:03:07"; "?" when it is negative, NaN or without end.
 std::string format_duration(double seconds);
 

@@ -1,12 +1,8 @@
 #include "report/gpu_monitor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <vector>
 
 #include "base/error.h"
-#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -17,37 +13,9 @@ int64_t used_before(const GpuReading& now) {
   return used;
 }
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
-struct Row {
-  std::string name, value, note;
-};
-
-std::vector<Row> rows(const GpuUse& u, int64_t planned, int64_t allocated) {
-  const char* whose =
-      u.by_process ? "as the card counts this process" : "the card's growth since its start";
-  std::vector<Row> r = {{"planned", bytes(planned), ""},
-                        {"allocated", bytes(allocated), ""},
-                        {"process", bytes(u.peak_bytes), fmt::format("at most; {}", whose)},
-                        {"after the setup", bytes(u.setup_bytes), ""},
-                        {"CUDA context", bytes(u.context_bytes), "before the plan was allocated"}};
-  // Kernels that were loaded and what libraries keep; the first of them come with the first ops.
-  if (const int64_t rest = u.peak_bytes - u.context_bytes - allocated; rest > 0)
-    r.push_back({"libraries", bytes(rest), "process less allocated and context"});
-  if (u.card_bytes > 0)
-    r.push_back({"card", bytes(u.card_peak_bytes),
-                 fmt::format("in use by all, of {}", bytes(u.card_bytes))});
-  if (u.readings == 0) return r;
-  r.push_back({"busy", fmt::format("{:.0f} %", 100 * u.mean_busy),
-               fmt::format("a kernel was running; {} readings", u.readings)});
-  if (u.most_watts > 0)
-    r.push_back({"power", fmt::format("{:.0f} W", u.mean_watts),
-                 fmt::format("at most {:.0f} W", u.most_watts)});
-  if (u.most_celsius > 0)
-    r.push_back({"temperature", fmt::format("{} °C", u.most_celsius), "at most"});
-  return r;
+template <class T>
+void raise(std::optional<T>& most, const std::optional<T>& value) {
+  if (value) most = std::max(*value, most.value_or(*value));
 }
 
 }  // namespace
@@ -65,10 +33,24 @@ GpuMonitor::GpuMonitor(Device device) {
     return;  // a GPU that cannot be used: the run says so itself
   }
   others_ = used_before(nvml_->read(card_));
+  use_.mhz_most = nvml_->facts(card_).mhz_most;
 }
 
-GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, int card) : nvml_(std::move(nvml)), card_(card) {
+GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, int card, Duration between)
+    : nvml_(std::move(nvml)), card_(card), between_(between) {
   if (const auto memory = nvml_->read(card_).memory) others_ = memory->used;
+  use_.mhz_most = nvml_->facts(card_).mhz_most;
+}
+
+void GpuMonitor::Mean::add(std::optional<double> value) {
+  if (!value) return;
+  sum += *value;
+  ++count;
+}
+
+std::optional<double> GpuMonitor::Mean::value() const {
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
 }
 
 int64_t GpuMonitor::bytes_of(const GpuReading& r) {
@@ -94,44 +76,48 @@ int64_t GpuMonitor::process_bytes() {
 }
 
 void GpuMonitor::setup_done() {
-  use_.setup_bytes = process_bytes();
+  if (!nvml_) return;
+  const GpuReading r = read();
+  use_.setup_bytes = bytes_of(r);
+  joules_at_setup_ = r.joules;
+}
+
+void GpuMonitor::add_holds(const Throttling& now) {
+  by_power_.add(now.power);
+  by_heat_.add(now.thermal);
+  by_board_.add(now.hardware && !now.thermal);
+  by_settings_.add(now.settings);
 }
 
 void GpuMonitor::sample() {
   const auto now = std::chrono::steady_clock::now();
   if (!nvml_ || now < next_) return;
-  next_ = now + std::chrono::seconds(1);
+  next_ = now + between_;
   const GpuReading r = read();
   ++use_.readings;
-  busy_sum_ += r.busy.value_or(0);
-  watts_sum_ += r.watts.value_or(0);
-  use_.most_watts = std::max(use_.most_watts, r.watts.value_or(0));
-  use_.most_celsius = std::max(use_.most_celsius, r.celsius.value_or(0));
+  busy_.add(r.busy);
+  mhz_.add(r.mhz);
+  if (r.throttling) add_holds(*r.throttling);
+  watts_.add(r.watts);
+  raise(use_.most_watts, r.watts);
+  if (r.watts_limit) use_.watts_limit = r.watts_limit;
+  if (r.joules && joules_at_setup_) use_.joules = *r.joules - *joules_at_setup_;
+  raise(use_.most_celsius, r.celsius);
 }
 
 std::optional<GpuUse> GpuMonitor::use(int64_t context_bytes) const {
   if (!nvml_) return std::nullopt;
   GpuUse u = use_;
   u.context_bytes = context_bytes;
-  const auto n = static_cast<double>(std::max<int64_t>(1, u.readings));
-  u.mean_busy = busy_sum_ / n;
-  u.mean_watts = watts_sum_ / n;
+  u.mean_busy = busy_.value();
+  u.mean_mhz = mhz_.value();
+  u.mean_watts = watts_.value();
+  if (const auto power = by_power_.value())
+    u.holds = ClockHolds{.power = *power,
+                         .heat = *by_heat_.value(),
+                         .board = *by_board_.value(),
+                         .settings = *by_settings_.value()};
   return u;
-}
-
-std::string gpu_table(const GpuUse& use, int64_t planned, int64_t allocated) {
-  std::string s = "  GPU\n";
-  for (const Row& r : rows(use, planned, allocated))
-    s += fmt::format("  {:<16}{:>10}{}\n", r.name, r.value,
-                     r.note.empty() ? "" : fmt::format("   ({})", r.note));
-  return s;
-}
-
-std::string gpu_html(const GpuUse& use, int64_t planned, int64_t allocated) {
-  std::string s = "<table><tbody>\n";
-  for (const Row& r : rows(use, planned, allocated))
-    s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", r.name, r.value, r.note);
-  return s + "</tbody></table>\n";
 }
 
 }  // namespace capstan

@@ -18,17 +18,6 @@ std::string bytes(int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
-// 230,325
-std::string grouped(int64_t n) {
-  const std::string digits = fmt::format("{}", n);
-  std::string s;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    if (i > 0 && (digits.size() - i) % 3 == 0 && digits[i - 1] != '-') s += ',';
-    s += digits[i];
-  }
-  return s;
-}
-
 // "17.0 PFLOP"
 std::string flop(double n) {
   const char* unit = "";
@@ -92,15 +81,16 @@ void entry(std::string& out, const char* label, const std::string& value) {
 
 std::string numbers(const RunSummary& r) {
   const auto seconds = [](double s) { return s > 0 ? format_duration(s) : ""; };
-  const auto count = [](int64_t n) { return n > 0 ? grouped(n) : ""; };
+  const auto count = [](int64_t n) { return n > 0 ? format_grouped(n) : ""; };
   std::string s = "<dl>\n";
   entry(s, "Device", r.device);
   entry(s, "Precision", r.precision);
   entry(s, "Trainable parameters", count(r.trainable));
   entry(s, "Frozen parameters", count(r.frozen));
   entry(s, "Steps",
-        r.total_steps > r.steps ? fmt::format("{} of {}", grouped(r.steps), grouped(r.total_steps))
-                                : grouped(r.steps));
+        r.total_steps > r.steps
+            ? fmt::format("{} of {}", format_grouped(r.steps), format_grouped(r.total_steps))
+            : format_grouped(r.steps));
   if (r.epochs > 0) entry(s, "Epochs", fmt::format("{:.3g}", r.epochs));
   entry(s, "Training", seconds(r.train_seconds));
   entry(s, "Evaluation", seconds(r.eval_seconds));
@@ -181,7 +171,7 @@ std::string ops(const RunSummary& r) {
         "<tr><td><code>{}</code></td><td class=\"bar\"><div class=\"track\">{}</div></td>"
         "<td>{:.1f} %</td><td class=\"optional\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td>"
         "</tr>\n",
-        escape_markup(t.op), fill("measured", share), 100 * share, grouped(t.calls),
+        escape_markup(t.op), fill("measured", share), 100 * share, format_grouped(t.calls),
         format_duration(t.seconds), t.cost.flops / seconds / 1e9, t.cost.bytes / seconds / 1e9);
   }
   return s + "</tbody></table>\n";

@@ -32,6 +32,10 @@ struct PciInfo {
   char id[32];
 };
 
+constexpr int kGpuSensor = 0;        // of nvmlTemperatureSensors_t
+constexpr int kSlowdown = 1;         // of nvmlTemperatureThresholds_t
+constexpr int kMultiprocessors = 1;  // of nvmlClockType_t
+
 // Bits of nvmlDeviceGetCurrentClocksEventReasons.
 constexpr unsigned long long kIdle = 0x1, kApplicationClocks = 0x2, kPowerCap = 0x4,
                              kHardware = 0x8, kThermal = 0x20, kHardwareThermal = 0x40,
@@ -107,10 +111,16 @@ struct Nvml::Library {
     if (!milliwatts) return std::nullopt;
     return *milliwatts / 1000.0;
   }
-  std::optional<int> degrees(const char* name, Handle card, int which) const {
+  // Of a function that has several numbers to tell: one for each `which`.
+  std::optional<int> number(const char* name, Handle card, int which) const {
     const auto found = get<unsigned>(name, card, which);
     if (!found) return std::nullopt;
     return static_cast<int>(*found);
+  }
+  std::optional<double> joules(Handle card) const {
+    const auto millijoules = get<unsigned long long>("nvmlDeviceGetTotalEnergyConsumption", card);
+    if (!millijoules) return std::nullopt;
+    return static_cast<double>(*millijoules) / 1000;
   }
   std::optional<int64_t> ecc_errors(Handle card, int uncorrected) const {
     constexpr int kVolatile = 0;
@@ -189,7 +199,6 @@ GpuFacts Nvml::facts(int index) const {
   const Handle card = library_ ? library_->card(index) : nullptr;
   if (card == nullptr) return f;
   const Library& l = *library_;
-  constexpr int kGpuSensor = 0, kSlowdown = 1;
   f.name = l.text("nvmlDeviceGetName", card);
   if (const auto pci = l.get<PciInfo>("nvmlDeviceGetPciInfo_v3", card)) f.bus_id = pci->id;
   if (int major = 0, minor = 0; l.call("nvmlDeviceGetCudaComputeCapability", card, &major, &minor))
@@ -199,10 +208,11 @@ GpuFacts Nvml::facts(int index) const {
   f.watts = l.watts("nvmlDeviceGetPowerUsage", card);
   f.watts_limit = l.watts("nvmlDeviceGetEnforcedPowerLimit", card);
   f.watts_default = l.watts("nvmlDeviceGetPowerManagementDefaultLimit", card);
-  f.celsius = l.degrees("nvmlDeviceGetTemperature", card, kGpuSensor);
-  f.celsius_slowdown = l.degrees("nvmlDeviceGetTemperatureThreshold", card, kSlowdown);
+  f.celsius = l.number("nvmlDeviceGetTemperature", card, kGpuSensor);
+  f.celsius_slowdown = l.number("nvmlDeviceGetTemperatureThreshold", card, kSlowdown);
   f.ecc_corrected = l.ecc_errors(card, 0);
   f.ecc_uncorrected = l.ecc_errors(card, 1);
+  f.mhz_most = l.number("nvmlDeviceGetMaxClockInfo", card, kMultiprocessors);
   f.throttling = l.throttling(card);
   f.pcie = l.link(card, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth");
   f.pcie_most = l.link(card, "nvmlDeviceGetMaxPcieLinkGeneration", "nvmlDeviceGetMaxPcieLinkWidth");
@@ -213,13 +223,19 @@ GpuReading Nvml::read(int index) const {
   GpuReading r;
   const Handle card = library_ ? library_->card(index) : nullptr;
   if (card == nullptr) return r;
-  r.memory = library_->memory(card);
-  for (const GpuProcess& p : library_->processes(card))
-    if (p.pid == static_cast<uint32_t>(getpid())) r.process_bytes = p.bytes;
-  if (const auto u = library_->get<Utilization>("nvmlDeviceGetUtilizationRates", card))
+  const Library& l = *library_;
+  // These first, at one moment: they follow the load, and the list of processes takes a while.
+  r.mhz = l.number("nvmlDeviceGetClockInfo", card, kMultiprocessors);
+  r.throttling = l.throttling(card);
+  r.watts = l.watts("nvmlDeviceGetPowerUsage", card);
+  r.joules = l.joules(card);
+  r.watts_limit = l.watts("nvmlDeviceGetEnforcedPowerLimit", card);
+  if (const auto u = l.get<Utilization>("nvmlDeviceGetUtilizationRates", card))
     r.busy = u->gpu / 100.0;
-  r.watts = library_->watts("nvmlDeviceGetPowerUsage", card);
-  r.celsius = library_->degrees("nvmlDeviceGetTemperature", card, 0);
+  r.celsius = l.number("nvmlDeviceGetTemperature", card, kGpuSensor);
+  r.memory = l.memory(card);
+  for (const GpuProcess& p : l.processes(card))
+    if (p.pid == static_cast<uint32_t>(getpid())) r.process_bytes = p.bytes;
   return r;
 }
 

@@ -42,6 +42,7 @@ struct GpuFacts {
   std::optional<double> watts, watts_limit, watts_default;
   std::optional<int> celsius, celsius_slowdown;
   std::optional<int64_t> ecc_corrected, ecc_uncorrected;  // since the driver was loaded
+  std::optional<int> mhz_most;                            // of its multiprocessors
   std::optional<Throttling> throttling;
   std::optional<PcieLink> pcie, pcie_most;
 };
@@ -51,8 +52,12 @@ struct GpuReading {
   std::optional<GpuMemory> memory;
   std::optional<int64_t> process_bytes;  // of this process
   std::optional<double> busy;            // share of the last moment in which a kernel ran
-  std::optional<double> watts;
+  std::optional<double> watts;           // mean of the last second on some cards, else now
+  std::optional<double> watts_limit;     // that the driver enforces, by whomever it was set
   std::optional<int> celsius;
+  std::optional<int> mhz;  // of the multiprocessors
+  std::optional<Throttling> throttling;
+  std::optional<double> joules;  // that the card has used since the driver was loaded
 };
 
 // Cards are numbered as the driver does, which need not be CUDA's order: find() takes the address

@@ -141,18 +141,24 @@ class GpuJudge {
       else
         to_.ok(about + " power", text);
     }
-    if (!f.throttling) return;
+    const std::string most =
+        f.mhz_most ? fmt::format("{} MHz at most", format_grouped(*f.mhz_most)) : "";
+    if (!f.throttling) {
+      if (f.mhz_most) to_.ok(about + " clocks", most);
+      return;
+    }
     const Throttling& t = *f.throttling;
+    const auto text = [&](const char* held) { return f.mhz_most ? most + ", " + held : held; };
     if (t.thermal || t.hardware)
-      to_.problem(
-          about + " clocks",
-          t.thermal ? "held down by heat" : "held down by the board, for want of power or heat",
-          "look at cooling and power supply");
+      to_.problem(about + " clocks",
+                  text(t.thermal ? "held down by heat"
+                                 : "held down by the board, for want of power or heat"),
+                  "look at cooling and power supply");
     else if (t.power || t.settings)
-      to_.note(about + " clocks", t.power ? "held at the power limit" : "set by somebody",
+      to_.note(about + " clocks", text(t.power ? "held at the power limit" : "set by somebody"),
                t.power ? "usual under load" : "nvidia-smi -rac gives them back");
     else
-      to_.ok(about + " clocks", "not held down");
+      to_.ok(about + " clocks", text("not held down"));
   }
 
   void link(const std::string& about, const GpuFacts& f) {

@@ -215,7 +215,8 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
   MicroBatches& data = batches.of(step_);
   const auto start = Clock::now();
   const bool last = step_ + 1 >= length_.steps();
-  const StepResult r = trainer_->step(data, step_, last ? nullptr : &batches);
+  const StepResult r =
+      trainer_->step(data, step_, last ? nullptr : &batches, [&] { gpu_.sample(); });
   const double seconds = since(start);
   // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
   // than save_interval steps after the last one that is.
@@ -237,7 +238,6 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
   const int64_t iterations = length_.iterations(step_);
   const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
   if (is_logged(iterations, r.micro_batches) || evaluated) {
-    gpu_.sample();
     MetricsRow row{.epoch = length_.epoch_after(step_ - 1),
                    .iter = iterations,
                    .step = step_,

@@ -112,13 +112,7 @@ void Trainer::move_weights(double lr) {
   params_.drop_grads();
 }
 
-// The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
-// them alone: so the host learns of it afterwards, and the device does not wait.
-void Trainer::update(StepResult& result, const MicroBatches& data, int64_t step,
-                     StepBatches* following) {
-  clip_.measure(q_, params_, loss_);
-  move_weights(result.lr);
-  if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
+void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t step) {
   const double loss_sum = q_.value<double>(loss_);
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
@@ -158,7 +152,8 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
            [&] { model_.train(q_, batch, Scalar(*scale_), loss_, key()); });
 }
 
-StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following) {
+StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following,
+                         const std::function<void()>& meanwhile) {
   StepResult result;
   result.lr = options_.schedule.at(step);
   result.targets = data.targets();
@@ -171,19 +166,28 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     result.padding += host.padding;
     train_micro_batch(batch, step, micro++);
   };
+  // The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
+  // them alone: so the host learns of it afterwards, and the device does not wait.
+  const auto update = [&] {
+    clip_.measure(q_, params_, loss_);
+    move_weights(result.lr);
+    if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
+    if (meanwhile) meanwhile();
+    learn_result(result, data, step);
+  };
   if (options_.single_micro_batch) {
     require(data.count() == 1, Fault::bug, "a step of {} micro-batches was planned as one",
             data.count());
     const auto phase = q_.arena().phase("step");
     train_on(*data.next());
-    update(result, data, step, following);
+    update();
   } else {
     while (const HostBatch* host = data.next()) {
       const auto phase = q_.arena().phase("micro");
       train_on(*host);
     }
     const auto phase = q_.arena().phase("update");
-    update(result, data, step, following);
+    update();
   }
   return result;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -63,8 +64,10 @@ class Trainer {
   //
   // With `following`, of which `data` are this step's: where a GPU's batches are copied ahead, the
   // first micro-batch of the step after it is sent while this step's work is done. It stays the
-  // first that is trained then, and nothing of it is counted now.
-  StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr);
+  // first that is trained then, and nothing of it is counted now. `meanwhile` is called once, when
+  // all the step's work is sent: a GPU is busy with it then.
+  StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr,
+                  const std::function<void()>& meanwhile = {});
 
   // Forward and backward of the first micro-batch that was started, without an update: the mean
   // loss. To know before the first step that the largest batch works.
@@ -83,8 +86,8 @@ class Trainer {
  private:
   void begin(int64_t targets);  // a step with so many labels that count
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
-  // Moves the weights if loss and gradients are finite.
-  void update(StepResult& result, const MicroBatches& data, int64_t step, StepBatches* following);
+  // Waits for loss and norm, and sees to it where they are not finite.
+  void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
   void copy_ahead(MicroBatches& data);
   void move_weights(double lr);
   std::optional<StepKey> key() const;  // of dropout, where there is some

@@ -40,6 +40,14 @@ TEST(Units, CountsInPowersOf1000) {
   EXPECT_EQ(format_count(2e12), "2.00 T");
 }
 
+TEST(Units, GroupedDigitsAreAllThere) {
+  EXPECT_EQ(format_grouped(0), "0");
+  EXPECT_EQ(format_grouped(980), "980");
+  EXPECT_EQ(format_grouped(1980), "1,980");
+  EXPECT_EQ(format_grouped(-230325), "-230,325");
+  EXPECT_EQ(format_grouped(1234567), "1,234,567");
+}
+
 TEST(Units, Durations) {
   EXPECT_EQ(format_duration(0), "0 ms");
   EXPECT_EQ(format_duration(0.812), "812 ms");

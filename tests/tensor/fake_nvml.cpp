@@ -1,9 +1,26 @@
 // A library with the driver's names, built for the tests: one card, whose answers are known. The
-// environment changes some: FAKE_NVML_BROKEN, FAKE_NVML_USED (bytes), FAKE_NVML_HIDES_PROCESSES.
+// environment changes some: FAKE_NVML_BROKEN, FAKE_NVML_USED (bytes), FAKE_NVML_HIDES_PROCESSES,
+// FAKE_NVML_MHZ, FAKE_NVML_REASONS (bits), FAKE_NVML_MILLIJOULES, FAKE_NVML_MILLIWATTS;
+// FAKE_NVML_REFUSES names a function that the card does not support. Built with FAKE_NVML_OLDER, it
+// has fewer functions, and one under its older name.
 #include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+
+namespace {
+
+// Sets `to` to what the environment says, or else to `usual`: the status of `function`.
+template <class T>
+[[maybe_unused]] int answer(const char* function, T* to, const char* variable, T usual) {
+  const char* refused = std::getenv("FAKE_NVML_REFUSES");
+  if (refused != nullptr && std::strcmp(refused, function) == 0) return 3;
+  const char* text = std::getenv(variable);
+  *to = text != nullptr ? static_cast<T>(std::strtoull(text, nullptr, 0)) : usual;
+  return 0;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -91,8 +108,10 @@ int nvmlDeviceGetUtilizationRates(Handle, Utilization* u) {
   return 0;
 }
 int nvmlDeviceGetPowerUsage(Handle, unsigned* milliwatts) {
-  *milliwatts = 512500;
-  return 0;
+  return answer(__func__, milliwatts, "FAKE_NVML_MILLIWATTS", 512500u);
+}
+int nvmlDeviceGetClockInfo(Handle, int type, unsigned* mhz) {
+  return type == 1 ? answer(__func__, mhz, "FAKE_NVML_MHZ", 1450u) : 2;
 }
 int nvmlDeviceGetTemperature(Handle, int sensor, unsigned* celsius) {
   *celsius = 41;
@@ -102,11 +121,24 @@ int nvmlDeviceGetTemperature(Handle, int sensor, unsigned* celsius) {
 int nvmlDeviceGetTotalEccErrors(Handle, int, int, unsigned long long*) {
   return 3;
 }
-// Only the older name of the two.
+#ifdef FAKE_NVML_OLDER
 int nvmlDeviceGetCurrentClocksThrottleReasons(Handle, unsigned long long* bits) {
-  *bits = 0x4 | 0x80;
-  return 0;
+  return answer(__func__, bits, "FAKE_NVML_REASONS", 0x4 | 0x80ULL);
 }
+#else
+int nvmlDeviceGetCurrentClocksEventReasons(Handle, unsigned long long* bits) {
+  return answer(__func__, bits, "FAKE_NVML_REASONS", 0x4 | 0x80ULL);
+}
+int nvmlDeviceGetMaxClockInfo(Handle, int type, unsigned* mhz) {
+  return type == 1 ? answer(__func__, mhz, "", 1980u) : 2;
+}
+int nvmlDeviceGetEnforcedPowerLimit(Handle, unsigned* milliwatts) {
+  return answer(__func__, milliwatts, "", 700000u);
+}
+int nvmlDeviceGetTotalEnergyConsumption(Handle, unsigned long long* millijoules) {
+  return answer(__func__, millijoules, "FAKE_NVML_MILLIJOULES", 5'000'000'000'500ULL);
+}
+#endif
 int nvmlDeviceGetCurrPcieLinkGeneration(Handle, unsigned* n) {
   *n = 4;
   return 0;

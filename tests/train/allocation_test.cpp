@@ -111,14 +111,16 @@ TEST(Allocation, NoneInsideAStep) {
         trainer.params().initialize(q, 1);
         Sampler sampler(data.size(), 4, 1);
         MicroBatches micro(data, micro_batch, batches);
+        int64_t meanwhile = 0;
         const auto step = [&](int64_t i) {
           micro.start(sampler.ids(i));
-          trainer.step(micro, i);
+          trainer.step(micro, i, nullptr, [&] { ++meanwhile; });
         };
         step(0);
         const Watch watch;
         for (int64_t i = 1; i < 6; ++i) step(i);
         EXPECT_EQ(watch.count(), 0) << name_of(precision) << " " << name_of(policy);
+        EXPECT_EQ(meanwhile, 6) << "once a step";
       }
 }
 

@@ -41,6 +41,7 @@ MachineFacts healthy() {
   f.celsius = 35;
   f.celsius_slowdown = 90;
   f.ecc_corrected = f.ecc_uncorrected = 0;
+  f.mhz_most = 1980;
   f.throttling = Throttling{.idle = true};
   f.pcie = f.pcie_most = PcieLink{5, 16};
   m.gpu.boards = {{f, true}};
@@ -213,6 +214,25 @@ TEST(Doctor, ReportsWhatIsWrongWithACard) {
   m = healthy();
   card(m).pcie->generation = 1;
   expect_only(m, Severity::note, "GPU PCIe", "generation 1", "idles");
+}
+
+TEST(Doctor, SaysWhatPowerAndClockACardMayHave) {
+  const auto said = [](const MachineFacts& m, const std::string& about) {
+    for (const Finding& f : judge(m))
+      if (f.about == about) return f.text;
+    return std::string();
+  };
+  MachineFacts m = healthy();
+  EXPECT_EQ(said(m, "GPU power"), "120 W now, limit 700 W, 700 W by default");
+  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most, not held down");
+  card(m).throttling->power = true;
+  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most, held at the power limit");
+  card(m).mhz_most.reset();
+  EXPECT_EQ(said(m, "GPU clocks"), "held at the power limit");
+  card(m).throttling.reset();
+  EXPECT_EQ(said(m, "GPU clocks"), "");
+  card(m).mhz_most = 1980;
+  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most");
 }
 
 TEST(Doctor, ACardThatDoesNotTellIsNotBlamed) {

@@ -43,6 +43,10 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
     EXPECT_GT(use.context_bytes, 0);
   }
   EXPECT_GE(use.readings, 1);
+  EXPECT_GT(use.mean_mhz.value_or(1), 0);
+  EXPECT_EQ(report.find(" MHz") != std::string::npos, use.mean_mhz.has_value()) << report;
+  EXPECT_GE(use.joules.value_or(0), 0);
+  EXPECT_EQ(report.find(" W allowed") != std::string::npos, use.watts_limit.has_value()) << report;
   for (const char* part : {"CUDA context", "planned", "allocated", "readings"})
     EXPECT_NE(report.find(part), std::string::npos) << report;
 }
