@@ -43,6 +43,28 @@ class AttentionGradients : public AttentionOnEveryDevice {
         << name_of(dtype) << ' ' << l << ' ' << more;
   }
 
+  // The same rows, each followed by NaN, which nobody should read.
+  Buffer with_gaps(const Tensor& x, int64_t more) {
+    const int64_t T = x.dim(0), width = x.dim(1) * x.dim(2);
+    const Values dense = values(x);
+    Values wide(idx(T * (width + more)), NAN);
+    for (int64_t t = 0; t < T; ++t)
+      std::copy_n(dense.begin() + t * width, width, wide.begin() + t * (width + more));
+    return of(x.dtype(), {T, width + more}, wide);
+  }
+  void expect_same_with_gaps(const Layout& l, DType dtype, int64_t more) {
+    const Case c = make(l, dtype);
+    forward(c);
+    backward(c, c.dqkv);
+    const Buffer o = with_gaps(c.o, more), d_o = with_gaps(c.d_o, more);
+    const Buffer result = empty(dtype, c.dqkv->shape());
+    const auto rows = [&](const Buffer& b) { return b->cols(0, l.H * l.D).heads(l.H); };
+    attention_backward(q_, c.q(result), c.k(result), c.v(result), rows(d_o), rows(o), c.lse,
+                       c.q(c.qkv), c.k(c.qkv), c.v(c.qkv), c.mask, l.scale());
+    EXPECT_LT(error(values(result), values(c.dqkv)), 4 * tolerance(dtype, l.terms()))
+        << name_of(dtype) << ' ' << l << ' ' << more;
+  }
+
   void expect_gradients_match(const Layout& l, DType dtype) {
     const Case c = make(l, dtype);
     forward(c);
@@ -101,6 +123,27 @@ TEST_P(AttentionGradients, MatchAtTheEdgesOfTiles) {
       for (const int64_t window : {0, 50})
         expect_gradients_match({2, 1, D, {64, 1, 63, 70}, window}, dtype);
   }
+}
+
+// Heads of several widths, and rows that begin at multiples of 16 bytes, of 8, and of none.
+TEST_P(AttentionGradients, DoNotDependOnGapsBetweenRowsOfOutputs) {
+  for (const DType dtype : kComputeTypes)
+    for (const Layout& l :
+         {Layout{2, 2, 36, {65}}, Layout{2, 1, 48, {63, 2}}, Layout{4, 2, 64, {70, 9}},
+          Layout{2, 1, 100, {70}, 50}, Layout{2, 1, 128, {3, 126}}, Layout{2, 2, 200, {5}}})
+      for (const int64_t more : {1, 4, 8}) expect_same_with_gaps(l, dtype, more);
+}
+
+TEST_P(AttentionGradients, OfTwoRunsAreBitwiseEqual) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {64, 100, 128}) {
+      const Case c = make({8, 2, D, {1, 130, 70}}, dtype);
+      forward(c);
+      backward(c, c.dqkv);
+      const Buffer again = empty(dtype, c.dqkv->shape());
+      backward(c, again);
+      EXPECT_EQ(values(again), values(c.dqkv)) << name_of(dtype) << " D=" << D;
+    }
 }
 
 // Of queries and keys that were turned the gradients are turned back, whoever does it: of heads of

@@ -178,8 +178,9 @@ void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs
   launched("attention");
 }
 
-void query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                    const Tensor& delta, const AttentionInputs& in) {
+void query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                    const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  dot_rows(q, delta, d_o, o, in.shape());
   with_type(in.q.dtype(), [&]<class T>() {
     query_gradient_kernel<T><<<warps(in.q.dim(0) * in.q.dim(1)), kThreads, 0, stream_of(q)>>>(
         heads<T>(dq), heads<T>(d_o), data<float>(lse), data<float>(delta), heads<T>(in.q),
@@ -207,7 +208,8 @@ const AttentionKernels& kernels_for(const Queue& q, const Tensor& query) {
   return q.cuda().wgmma() ? kWgmmaAttention : kMmaAttention;
 }
 
-// delta[h, t] = Σ_d do[t, h, d] o[t, h, d].
+}  // namespace
+
 void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
               const AttentionShape& s) {
   with_type(o.dtype(), [&]<class T>() {
@@ -222,8 +224,6 @@ void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
   });
   launched("attention's shift");
 }
-
-}  // namespace
 
 const AttentionKernels kWarpAttention = {forward, query_gradient, key_gradient};
 
@@ -244,8 +244,7 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
   const AttentionKernels& kernels = kernels_for(q, query);
   const AttentionInputs in{query, k, v, mask, scale, turned};
   const Tensor delta(scratch.raw(), DType::f32, lse.shape());
-  dot_rows(q, delta, d_o, o, in.shape());
-  kernels.query_gradient(q, dq, d_o, lse, delta, in);
+  kernels.query_gradient(q, dq, delta, d_o, o, lse, in);
   kernels.key_gradient(q, dk, dv, d_o, lse, delta, in);
   if (!turned || kernels.turns_back) return;
   turn_back(q, dq, turned);

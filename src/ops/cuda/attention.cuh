@@ -70,11 +70,16 @@ struct AttentionInputs {
 // Turns a gradient back: what kernels do with it that cannot while they have it in registers.
 void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
 
+// delta[h, t] = Σ_d do[t, h, d] o[t, h, d], f32, by a kernel of its own.
+void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
+              const AttentionShape& s);
+
 // Attention in one way.
 struct AttentionKernels {
   void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
-  void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                         const Tensor& delta, const AttentionInputs& in);
+  // Makes delta as well, as of dot_rows, which key_gradient, called after it, reads.
+  void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                         const Tensor& o, const Tensor& lse, const AttentionInputs& in);
   void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
   bool turns_back = false;  // whether gradients are turned back by in.turned

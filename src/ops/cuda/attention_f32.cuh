@@ -198,8 +198,8 @@ __device__ inline float row_sum(float x) {
 namespace capstan::cuda {
 
 // Two entries of kF32Attention.
-void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                        const Tensor& delta, const AttentionInputs& in);
+void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                        const Tensor& o, const Tensor& lse, const AttentionInputs& in);
 void f32_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                       const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
 

@@ -152,8 +152,9 @@ template <int kDim>
 using BackwardTiling =
     std::conditional_t<kDim <= 64, f32::Tiling<kDim, 128, 8>, f32::Tiling<kDim, 256, 4>>;
 
-void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                        const Tensor& delta, const AttentionInputs& in) {
+void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                        const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  dot_rows(q, delta, d_o, o, in.shape());
   using namespace f32;
   const bool wide = packs(4, in.q, in.k, in.v, d_o, dq);
   with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {

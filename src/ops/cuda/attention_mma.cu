@@ -341,8 +341,9 @@ void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs
   launched("attention");
 }
 
-void query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                    const Tensor& delta, const AttentionInputs& in) {
+void query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                    const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  dot_rows(q, delta, d_o, o, in.shape());
   const bool wide = packs(8, in.q, in.k, in.v, d_o);
   const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
                   static_cast<unsigned>(in.q.dim(1)));

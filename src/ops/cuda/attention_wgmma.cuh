@@ -167,21 +167,21 @@ inline bool make_operand(Operand<false>& operand, const Tensor& t) {
   return true;
 }
 
-// Calls body.operator()<kBoxes, kDim>(operands) with tiles that hold D channels, for tensors that
-// are written and those that are read. False where one's rows begin at odd places, or are of odd
-// lengths: then nothing was called.
+// Calls body.operator()<kBoxes, kDim>(operands) with tiles that hold D channels, of the tensors
+// whose `tiles` are read. Rows of the others are read or written in packs. False where one's rows
+// begin at odd places, or are of odd lengths: then nothing was called.
 template <size_t kCount, class Body>
-bool with_operands(int D, std::initializer_list<Tensor> written, const Tensor (&read)[kCount],
+bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&tiles)[kCount],
                    const Body& body) {
   const auto in_packs = [&](int n) {
     const auto fits = [n](const Tensor& t) { return packs(n, t); };
-    return std::all_of(written.begin(), written.end(), fits) &&
-           std::all_of(std::begin(read), std::end(read), fits);
+    return std::all_of(others.begin(), others.end(), fits) &&
+           std::all_of(std::begin(tiles), std::end(tiles), fits);
   };
   const auto call = [&]<bool kBoxes>() {
     Operand<kBoxes> operands[kCount];
     for (size_t i = 0; i < kCount; ++i)
-      if (!make_operand(operands[i], read[i])) return false;
+      if (!make_operand(operands[i], tiles[i])) return false;
     with_width<64, 128>(D, [&]<int kDim>() { body.template operator()<kBoxes, kDim>(operands); });
     return true;
   };
@@ -191,8 +191,8 @@ bool with_operands(int D, std::initializer_list<Tensor> written, const Tensor (&
 
 // The three entries of AttentionKernels.
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
-void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                          const Tensor& delta, const AttentionInputs& in);
+void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                          const Tensor& o, const Tensor& lse, const AttentionInputs& in);
 void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                         const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
 

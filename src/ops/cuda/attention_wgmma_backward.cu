@@ -1,6 +1,10 @@
 // The gradients of attention by wgmma. Scores are made again from lse, once per tile of queries for
 // dq and once per tile of keys for dk and dv, so that every sum has one owner and a fixed order,
 // and no atomics are needed.
+//
+// A block that has a tile of dq has all that delta of its rows takes but o, which it reads while
+// the copy engine brings its tiles. The kernel of dk and dv comes after it and reads delta.
+#include "ops/cuda/attention_delta.cuh"
 #include "ops/cuda/attention_wgmma.cuh"
 
 namespace capstan::cuda {
@@ -15,9 +19,9 @@ constexpr int kQueryTiles = 2 + 2 * kKeyStages<kBoxes, kDim>;
 
 template <bool kBoxes, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes, kDim>)
-    query_gradient_kernel(Heads<bf16_t> dq, const __grid_constant__ Operand<kBoxes> d_o,
-                          const float* lse, const float* delta,
-                          const __grid_constant__ Operand<kBoxes> q,
+    query_gradient_kernel(Heads<bf16_t> dq, float* delta,
+                          const __grid_constant__ Operand<kBoxes> d_o, Heads<bf16_t> o,
+                          const float* lse, const __grid_constant__ Operand<kBoxes> q,
                           const __grid_constant__ Operand<kBoxes> k,
                           const __grid_constant__ Operand<kBoxes> v, Visible visible,
                           AttentionShape s, Order order, TurnedBy turned) {
@@ -50,14 +54,19 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
     arrivals.end();
   };
   ask_for(0);
+  const OutputRows<kBoxes, kDim> outputs(o, rows, h, s.D);
   const float scale = s.scale * kLog2e;
   float log_sum[2], shift[2];
 #pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const int64_t at = int64_t{h} * s.T + min(rows.rows[r], s.T - 1);
-    log_sum[r] = lse[at] * kLog2e;
-    shift[r] = delta[at];
-  }
+  for (int r = 0; r < 2; ++r)
+    log_sum[r] = lse[int64_t{h} * s.T + min(rows.rows[r], s.T - 1)] * kLog2e;
+  arrivals.wait(0);
+  if constexpr (!kBoxes) __syncthreads();  // gradients, which others have copied
+  outputs.dot(shift, gradients);
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
+      delta[int64_t{h} * s.T + rows.rows[r]] = shift[r];
 
   float sums[kDim / 8][4] = {};
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
@@ -313,8 +322,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
 
 }  // namespace
 
-void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const Tensor& lse,
-                          const Tensor& delta, const AttentionInputs& in) {
+void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                          const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
@@ -322,11 +331,11 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& d_o, const T
     const auto kernel = query_gradient_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
-        heads<bf16_t>(dq), tiles[0], data<float>(lse), data<float>(delta), tiles[1], tiles[2],
-        tiles[3], Visible(in.mask), s, order, TurnedBy(in.turned));
+        heads<bf16_t>(dq), data<float>(delta), tiles[0], heads<bf16_t>(o), data<float>(lse),
+        tiles[1], tiles[2], tiles[3], Visible(in.mask), s, order, TurnedBy(in.turned));
   };
-  if (!with_operands(s.D, {dq}, {d_o, in.q, in.k, in.v}, launch)) {
-    kMmaAttention.query_gradient(q, dq, d_o, lse, delta, in);
+  if (!with_operands(s.D, {dq, o}, {d_o, in.q, in.k, in.v}, launch)) {
+    kMmaAttention.query_gradient(q, dq, delta, d_o, o, lse, in);
     if (in.turned) turn_back(q, dq, in.turned);
   }
   launched("attention's gradient of queries");
