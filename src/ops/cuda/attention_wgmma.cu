@@ -5,6 +5,7 @@
 namespace capstan::cuda {
 namespace {
 
+#ifdef CAPSTAN_WGMMA_CODE
 // Over the four lanes that share a row.
 __device__ float row_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
@@ -30,19 +31,20 @@ struct Softmax {
     // A row may have seen no key yet: nothing is subtracted from nothing.
     const float shift = high == -INFINITY ? 0.0f : high * scale;
     // Two roundings, as in `shift`: it is 1 where the maximum is the same.
-    const float shrink = exp2_of(__fmul_rn(most, scale) - shift);
+    const float shrink = power_of_two(__fmul_rn(most, scale) - shift);
     most = high;
     sum *= shrink;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
       for (int i = 2 * r; i < 2 * r + 2; ++i) {
-        scores[j][i] = exp2_of(fmaf(scores[j][i], scale, -shift));
+        scores[j][i] = power_of_two(fmaf(scores[j][i], scale, -shift));
         sum += scores[j][i];
       }
     return shrink;
   }
 };
+#endif
 
 // Tiles of values in shared memory. One of 128 channels leaves room for three groups in a
 // multiprocessor, which hide that each waits for its values; copies are asked for a step ahead.

@@ -10,12 +10,6 @@ namespace capstan::cuda {
 
 inline constexpr int kStages = 2;  // steps whose tiles are in shared memory where there is room
 
-__device__ inline float exp2_of(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // Shared memory of a block; its tiles begin at a multiple of 1024.
 template <int kDim>
 constexpr int shared_bytes(int tiles) {

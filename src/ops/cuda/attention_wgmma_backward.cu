@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p[j][i] = exp2_of(fmaf(p[j][i], scale, -log_sum[i / 2]));
+      for (int i = 0; i < 4; ++i) p[j][i] = power_of_two(fmaf(p[j][i], scale, -log_sum[i / 2]));
     if (rows.cuts(key)) {
 #pragma unroll
       for (int j = 0; j < kColumns; ++j)
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
 }
 
 // Waits for the four warps of a group.
-__device__ void meet_group(int group) {
+[[maybe_unused]] __device__ void meet_group(int group) {
   if (group == 0)
     meet<1, kGroup>();
   else if (group == 1)
@@ -249,7 +249,8 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
           *reinterpret_cast<const float2*>(&log_sums[group][stage][column_of(j, 0)]);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        p[j][i] = exp2_of(fmaf(p[j][i], scale, -kLog2e * (i % 2 == 0 ? log_sum.x : log_sum.y)));
+        p[j][i] =
+            power_of_two(fmaf(p[j][i], scale, -kLog2e * (i % 2 == 0 ? log_sum.x : log_sum.y)));
     }
     if (query < begin + kTile || query + kTile > earliest) {
 #pragma unroll
