@@ -1,7 +1,10 @@
 // One training step (forward, backward, AdamW) of a model of random weights on random tokens, timed
 // like bench/torch_step.py does for PyTorch: three steps to warm up, then the median of seven.
 //
-// usage: bench_step [--steps N] CASE...     (one to warm up, then N)
+// usage: bench_step [--steps N] [--kernels] CASE...
+//
+// --steps: one to warm up, then N. --kernels: on a GPU, also one step whose kernels are recorded
+// (kernel_times.h), and what each took, on stderr.
 //
 // A case is model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic];
 // the last word is matmul_precision high, or optimizer.rounding stochastic. `ways` are one or
@@ -10,7 +13,8 @@
 // AdamW8bit, PagedAdamW and PagedAdamW8bit, which train the whole model. They take turns with AdamW
 // on the whole model, step by step, so that what slows the machine down slows all of them down.
 //
-// Prints one JSON line per way to train; the time by op, and the memory by category, on stderr.
+// Prints one JSON line per way to train, on a GPU with its mean clock and power where the card
+// tells them; the time by op, and the memory by category, on stderr.
 
 #include <fmt/format.h>
 
@@ -24,6 +28,7 @@
 
 #include "base/parallel.h"
 #include "base/units.h"
+#include "kernel_times.h"
 #include "ops/elementwise.h"
 #include "report/summary.h"
 #include "step_case.h"
@@ -75,6 +80,7 @@ class Contestant {
       : name_(v.name),
         batches_{.max_seq_length = c.seq, .vocab = c.model.vocab},
         options_(options_of(c, v, limits_of(data, c.micro_batch, batches_))),
+        gpu_(options_.device),
         plan_(Trainer::plan(options_)),
         arena_(plan_.device, options_.device),
         host_(plan_.host, Arena::Pinned{}),
@@ -89,6 +95,13 @@ class Contestant {
     } else {
       trainer_.params().initialize(q_, 1);
     }
+  }
+
+  // A step like the others, and what its kernels took.
+  std::string kernels(int64_t i) {
+    forget_kernels();
+    step(i, false);
+    return kernel_table();
   }
 
   // Its own step, with every op waited for: what the time by op comes from on a GPU.
@@ -106,7 +119,10 @@ class Contestant {
     const auto start = std::chrono::steady_clock::now();
     const double processor = processor_seconds();
     micro_.start(ids_);
-    loss_ = trainer_.step(micro_, i).loss;
+    const auto ask = [&] {
+      if (counts) gpu_.sample();
+    };
+    loss_ = trainer_.step(micro_, i, nullptr, ask).loss;
     if (!counts) return;
     times_.push_back(since(start));
     processor_.push_back(processor_seconds() - processor);
@@ -120,11 +136,13 @@ class Contestant {
   const Arena& arena() const { return arena_; }
   const Arena& host() const { return host_; }
   const Queue& queue() const { return q_; }
+  std::optional<GpuUse> gpu() const { return gpu_.use(0); }
 
  private:
   std::string name_;
   BatchOptions batches_;
   TrainOptions options_;
+  GpuMonitor gpu_;  // before the GPU is first used
   RunPlan plan_;
   Arena arena_, host_;
   Queue q_;
@@ -158,6 +176,10 @@ void print(const Case& c, const Contestant& one, const Contestant& full, double 
                                  {"start_ms", 1e3 * start_seconds},
                                  {"threads", num_threads()},
                                  {"loss", one.loss()}};
+  if (const auto gpu = one.gpu()) {
+    if (gpu->mean_mhz) line["mhz"] = *gpu->mean_mhz;
+    if (gpu->mean_watts) line["watts"] = *gpu->mean_watts;
+  }
   if (&one != &full) {
     line["trains"] = one.name();
     line["time_of_full"] = ratios(one.times(), full.times());
@@ -186,15 +208,26 @@ void print_memory(const Contestants& all) {
   row("on the host", [](const Contestant& one) { return one.host().allocated_bytes(); });
 }
 
-void run(const Case& c, int64_t warm, int64_t steps) {
+struct Settings {
+  int64_t warm = 3, steps = 7;
+  bool kernels = false;
+};
+
+void run(const Case& c, const Settings& s) {
   const auto started = std::chrono::steady_clock::now();
   const Dataset data = random_samples(c);
   Contestants all;
   for (const Variant& v : c.variants) all.push_back(std::make_unique<Contestant>(c, v, data));
   const double start_seconds = since(started);
-  for (int64_t i = 0; i < warm + steps; ++i)
-    for (const auto& one : all) one->step(i, i >= warm);
-  for (const auto& one : all) one->profile(warm + steps);
+  int64_t i = 0;
+  for (; i < s.warm + s.steps; ++i)
+    for (const auto& one : all) one->step(i, i >= s.warm);
+  if (s.kernels) {
+    for (const auto& one : all)
+      fmt::print(stderr, "{}: kernels of a step\n{}\n", one->name(), one->kernels(i));
+    ++i;
+  }
+  for (const auto& one : all) one->profile(i);
   for (const auto& one : all) print(c, *one, *all.front(), start_seconds);
   if (all.size() > 1) print_memory(all);
 }
@@ -203,11 +236,21 @@ void run(const Case& c, int64_t warm, int64_t steps) {
 }  // namespace capstan::bench
 
 int main(int argc, char** argv) {
+  using namespace capstan::bench;
   try {
-    const bool given = argc > 2 && std::string_view(argv[1]) == "--steps";
-    const int64_t steps = given ? std::max(1, std::atoi(argv[2])) : 7;
-    for (int i = given ? 3 : 1; i < argc; ++i)
-      capstan::bench::run(capstan::bench::parse(argv[i]), given ? 1 : 3, steps);
+    Settings settings;
+    int i = 1;
+    if (i + 1 < argc && std::string_view(argv[i]) == "--steps") {
+      settings.warm = 1;
+      settings.steps = std::max(1, std::atoi(argv[i + 1]));
+      i += 2;
+    }
+    if (i < argc && std::string_view(argv[i]) == "--kernels") {
+      settings.kernels = true;
+      record_kernels();
+      ++i;
+    }
+    for (; i < argc; ++i) run(parse(argv[i]), settings);
     return 0;
   } catch (const capstan::Error& e) {
     fmt::print(stderr, "error: {}\n", e.what());
