@@ -61,9 +61,9 @@ int64_t GpuMonitor::bytes_of(const GpuReading& r) {
   return r.memory ? std::max<int64_t>(0, r.memory->used - others_) : 0;
 }
 
-GpuReading GpuMonitor::read() {
-  GpuReading r = nvml_->read(card_);
-  use_.peak_bytes = std::max(use_.peak_bytes, bytes_of(r));
+GpuReading GpuMonitor::read(bool with_processes) {
+  GpuReading r = nvml_->read(card_, with_processes);
+  if (with_processes) use_.peak_bytes = std::max(use_.peak_bytes, bytes_of(r));
   if (r.memory) {
     use_.card_bytes = r.memory->total;
     use_.card_peak_bytes = std::max(use_.card_peak_bytes, r.memory->used);
@@ -72,12 +72,12 @@ GpuReading GpuMonitor::read() {
 }
 
 int64_t GpuMonitor::process_bytes() {
-  return nvml_ ? bytes_of(read()) : 0;
+  return nvml_ ? bytes_of(read(true)) : 0;
 }
 
 void GpuMonitor::setup_done() {
   if (!nvml_) return;
-  const GpuReading r = read();
+  const GpuReading r = read(true);
   use_.setup_bytes = bytes_of(r);
   joules_at_setup_ = r.joules;
 }
@@ -93,7 +93,7 @@ void GpuMonitor::sample() {
   const auto now = std::chrono::steady_clock::now();
   if (!nvml_ || now < next_) return;
   next_ = now + between_;
-  const GpuReading r = read();
+  const GpuReading r = read(false);
   ++use_.readings;
   busy_.add(r.busy);
   mhz_.add(r.mhz);
@@ -101,8 +101,13 @@ void GpuMonitor::sample() {
   watts_.add(r.watts);
   raise(use_.most_watts, r.watts);
   if (r.watts_limit) use_.watts_limit = r.watts_limit;
-  if (r.joules && joules_at_setup_) use_.joules = *r.joules - *joules_at_setup_;
   raise(use_.most_celsius, r.celsius);
+}
+
+void GpuMonitor::training_done() {
+  if (!nvml_) return;
+  const GpuReading r = read(true);
+  if (r.joules && joules_at_setup_) use_.joules = *r.joules - *joules_at_setup_;
 }
 
 std::optional<GpuUse> GpuMonitor::use(int64_t context_bytes) const {

@@ -34,7 +34,7 @@ struct GpuUse {
   std::optional<ClockHolds> holds = {};
   std::optional<double> mean_watts = {}, most_watts = {};
   std::optional<double> watts_limit = {};  // as it was read last
-  std::optional<double> joules = {};       // of the whole card, from setup_done to the last reading
+  std::optional<double> joules = {};       // of the whole card, from setup_done to training_done
   std::optional<int> most_celsius = {};
 };
 
@@ -54,8 +54,9 @@ class GpuMonitor {
 
   void setup_done();
   // Takes a reading, unless the last one was less than a second ago. To be called while the GPU
-  // works: clocks, and what holds them, are those of the moment.
+  // works: clocks, and what holds them, are those of the moment. Takes no memory from the heap.
   void sample();
+  void training_done();
 
   // `context_bytes`: process_bytes before the plan was allocated.
   std::optional<GpuUse> use(int64_t context_bytes) const;
@@ -69,7 +70,7 @@ class GpuMonitor {
     std::optional<double> value() const;
   };
 
-  GpuReading read();
+  GpuReading read(bool with_processes);
   int64_t bytes_of(const GpuReading& reading);
   void add_holds(const Throttling& now);
 

@@ -84,7 +84,7 @@ void add_work(std::vector<Row>& r, const GpuUse& u) {
   if (u.mean_watts) r.push_back(power(u));
   // The card's counter moves some ten times a second: a run can be over before.
   if (u.joules.value_or(0) > 0)
-    r.push_back({"energy", energy(*u.joules), "of the whole card, from the setup on"});
+    r.push_back({"energy", energy(*u.joules), "of the whole card, for the training"});
   if (u.most_celsius)
     r.push_back({"temperature", fmt::format("{} °C", *u.most_celsius), "at most"});
 }

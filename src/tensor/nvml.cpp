@@ -219,12 +219,12 @@ GpuFacts Nvml::facts(int index) const {
   return f;
 }
 
-GpuReading Nvml::read(int index) const {
+GpuReading Nvml::read(int index, bool with_processes) const {
   GpuReading r;
   const Handle card = library_ ? library_->card(index) : nullptr;
   if (card == nullptr) return r;
   const Library& l = *library_;
-  // These first, at one moment: they follow the load, and the list of processes takes a while.
+  // These first, at one moment: they follow the load.
   r.mhz = l.number("nvmlDeviceGetClockInfo", card, kMultiprocessors);
   r.throttling = l.throttling(card);
   r.watts = l.watts("nvmlDeviceGetPowerUsage", card);
@@ -234,6 +234,7 @@ GpuReading Nvml::read(int index) const {
     r.busy = u->gpu / 100.0;
   r.celsius = l.number("nvmlDeviceGetTemperature", card, kGpuSensor);
   r.memory = l.memory(card);
+  if (!with_processes) return r;
   for (const GpuProcess& p : l.processes(card))
     if (p.pid == static_cast<uint32_t>(getpid())) r.process_bytes = p.bytes;
   return r;

@@ -78,7 +78,8 @@ class Nvml {
   int count() const;
   std::optional<int> find(const std::string& bus_id) const;  // "0000:19:00.0"
   GpuFacts facts(int card) const;
-  GpuReading read(int card) const;
+  // The list of processes takes a while, and heap: process_bytes only where it is asked for.
+  GpuReading read(int card, bool with_processes = true) const;
 
  private:
   struct Library;

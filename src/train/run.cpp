@@ -297,6 +297,7 @@ void TrainingRun::train() {
       spend_on_saving(progress, [&] { save(step_folder(), false); });
   }
   progress.finish();
+  gpu_.training_done();
   here_seconds_ = progress.seconds();
   flops_ = static_cast<double>(queue_.total().flops);
   ops_seconds_ = queue_.seconds();

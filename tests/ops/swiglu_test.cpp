@@ -27,20 +27,28 @@ TEST_P(SwiGlu, MatchesF64) {
         }
 }
 
+// Eight gates and their eights of up: a pack of either type.
 TEST_P(SwiGlu, LargeGatesSaturate) {
-  const Buffer gu = of(DType::f32, {1, 12}, {-1e30, -200, -90, 90, 200, 1e30, 1, 1, 1, 1, 1, 1});
-  const Buffer y = empty(DType::f32, {1, 6}), dy = of(DType::f32, {1, 6}, Values(6, 1.0));
-  swiglu(q_, y, gu);
-  EXPECT_EQ(values(y), (Values{0, 0, 0, 90, 200, double(1e30f)}));
-  const Buffer dgu = empty(DType::f32, {1, 12});
-  swiglu_backward(q_, dgu, dy, gu);
-  EXPECT_EQ(values(dgu->cols(0, 6)), (Values{0, 0, 0, 1, 1, 1}));
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  for (const DType type : kComputeTypes) {
+    Values both(16, 1.0);
+    std::ranges::copy(Values{-0x1p100, -200, -100, 0, 90, 200, 0x1p100, kInfinite}, both.begin());
+    const Buffer gu = of(type, {1, 16}, both), y = empty(type, {1, 8});
+    swiglu(q_, y, gu);
+    EXPECT_EQ(values(y), (Values{0, 0, 0, 0, 90, 200, 0x1p100, kInfinite})) << name_of(type);
+    const Buffer dgu = empty(type, {1, 16}), dy = of(type, {1, 8}, Values(8, 1.0));
+    swiglu_backward(q_, dgu, dy, gu);
+    const Values d_gate = values(dgu->cols(0, 7));  // d of an infinite one is not defined
+    EXPECT_EQ(d_gate, (Values{0, 0, 0, 0.5, 1, 1, 1})) << name_of(type);
+  }
 }
 
 TEST_P(SwiGlu, NanIsNotHidden) {
-  const Buffer gu = of(DType::f32, {1, 2}, {NAN, 1}), y = zeros(DType::f32, {1, 1});
-  swiglu(q_, y, gu);
-  EXPECT_TRUE(std::isnan(values(y)[0]));
+  for (const DType type : kComputeTypes) {
+    const Buffer gu = of(type, {1, 2}, {NAN, 1}), y = zeros(type, {1, 1});
+    swiglu(q_, y, gu);
+    EXPECT_TRUE(std::isnan(values(y)[0])) << name_of(type);
+  }
 }
 
 TEST_P(SwiGlu, GradientMatchesFiniteDifferences) {

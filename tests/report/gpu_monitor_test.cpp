@@ -112,7 +112,7 @@ TEST_F(GpuMonitored, TheBoardsOwnSlowdownIsHeatWhereItSaysSo) {
   EXPECT_EQ(use->holds->settings, 0.25);
 }
 
-TEST_F(GpuMonitored, EnergyIsFromTheSetupToTheLastReading) {
+TEST_F(GpuMonitored, EnergyIsFromTheSetupToTheEndOfTheTraining) {
   GpuMonitor m = eager();
   ::setenv("FAKE_NVML_MILLIJOULES", "1000000", 1);
   m.process_bytes();
@@ -120,10 +120,12 @@ TEST_F(GpuMonitored, EnergyIsFromTheSetupToTheLastReading) {
   EXPECT_FALSE(m.use(0)->joules) << "not set up yet";
   ::setenv("FAKE_NVML_MILLIJOULES", "2000000", 1);
   m.setup_done();
-  EXPECT_FALSE(m.use(0)->joules) << "no reading since";
   sample(m, "1", "0x0", "1", "2500000");
-  sample(m, "1", "0x0", "1", "5250000");
+  EXPECT_FALSE(m.use(0)->joules) << "not done yet";
+  ::setenv("FAKE_NVML_MILLIJOULES", "5250000", 1);
+  m.training_done();
   EXPECT_EQ(m.use(0)->joules, 3250);
+  EXPECT_EQ(m.use(0)->readings, 2) << "at work";
 }
 
 TEST_F(GpuMonitored, AnOlderLibraryTellsClockAndReasonsAlone) {
@@ -158,6 +160,7 @@ TEST_F(GpuMonitored, OnACpuThereIsNothingToTell) {
   GpuMonitor m(Device::cpu);
   m.setup_done();
   m.sample();
+  m.training_done();
   EXPECT_EQ(m.process_bytes(), 0);
   EXPECT_FALSE(m.use(0));
 }
@@ -207,7 +210,7 @@ TEST(GpuTable, ShowsMemoryAndWork) {
             "  clock            1,450 MHz   (of 1,980 at most; held by the power limit in 100 % of "
             "readings)\n"
             "  power                690 W   (at most 702 W, of 700 W allowed)\n"
-            "  energy             12.3 Wh   (of the whole card, from the setup on)\n"
+            "  energy             12.3 Wh   (of the whole card, for the training)\n"
             "  temperature          71 °C   (at most)\n");
   use.readings = 0;
   use.peak_bytes = 10 * kGiB;

@@ -10,24 +10,21 @@ __device__ inline float value_or_one(const float* scalar) {
   return scalar == nullptr ? 1.0f : *scalar;
 }
 
-// rate · m / (√v · root + eps). Where all that is kept is bf16, by instructions that lose the last
-// digits of f32: exact ones are a dozen for each, which cost power that other kernels need.
-template <class P>
+// rate · m / (√v · root + eps). Where not exact, by instructions that lose the last digits: exact
+// ones are a dozen for each, which cost power that other kernels need. Tiny v keep their roots.
+template <bool kExact>
 __device__ float adamw_move(float m, float v, const AdamWFactors& f) {
-  if constexpr (std::is_same_v<P, bf16_t*>) {
-    float root;
-    asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
-    return __fdividef(f.rate * m, root * f.root + f.eps);
-  } else {
-    return f.rate * m / (sqrtf(v) * f.root + f.eps);
-  }
+  if constexpr (kExact) return f.rate * m / (sqrtf(v) * f.root + f.eps);
+  float root;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(root) : "f"(v));
+  return __fdividef(f.rate * m, root * f.root + f.eps);
 }
 
-template <class P>
+template <bool kExact>
 __device__ void adamw_value(float& w, float grad, float& m, float& v, const AdamWFactors& f) {
   m = f.beta1 * m + f.rest1 * grad;
   v = f.beta2 * v + f.rest2 * (grad * grad);
-  w = w * f.decay - adamw_move<P>(m, v, f);
+  w = w * f.decay - adamw_move<kExact>(m, v, f);
 }
 
 // Values that are read in one access, of 16 bytes or, where types differ, at most that.

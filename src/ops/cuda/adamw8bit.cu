@@ -178,7 +178,7 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
   widen(m, maps.m, m_codes, m_absmax);
   widen(v, maps.v, v_codes, v_absmax);
 #pragma unroll
-  for (int k = 0; k < kEach; ++k) adamw_value<P>(w[k], g[k] * scale, m[k], v[k], e.factors);
+  for (int k = 0; k < kEach; ++k) adamw_value<true>(w[k], g[k] * scale, m[k], v[k], e.factors);
   round<N>(e.rounding, begin, w);
   write<N>(e.weight + begin, w, n);
   if (e.has_master) write<N>(e.master + begin, w, n);

@@ -26,6 +26,7 @@ template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
   const float scale = value_or_one(e.grad_scale);
   if (isnan(scale)) return;
+  constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // where more than bf16 is kept
   const P full = e.has_master ? e.master : e.weight;
   for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) {
     float w[N], g[N], first[N], second[N];
@@ -34,7 +35,8 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
     load(first, e.m + i);
     load(second, e.v + i);
 #pragma unroll
-    for (int k = 0; k < N; ++k) adamw_value<P>(w[k], g[k] * scale, first[k], second[k], e.factors);
+    for (int k = 0; k < N; ++k)
+      adamw_value<kExact>(w[k], g[k] * scale, first[k], second[k], e.factors);
     round_by(e.rounding, i, w);
     store(e.weight + i, w);
     if (e.has_master) store(e.master + i, w);

@@ -44,14 +44,19 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference,
         "choose a product");
 }
 
-constexpr int64_t kAdds = 16;  // among the flags of a key
+constexpr int64_t kAdds = 1 << 4;  // among the flags of a key
 
 ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
                   bool tf32) {
   int64_t flags = 0;
-  for (const bool flag : {a.transposed, b.transposed, add, bool{bias},
-                          a.matrix.dtype() == DType::bf16, c.dtype() == DType::bf16, tf32})
-    flags = flags << 1 | static_cast<int64_t>(flag);
+  const auto mark = [&](bool so, int64_t flag) { flags |= so ? flag : 0; };
+  mark(a.transposed, 1 << 6);
+  mark(b.transposed, 1 << 5);
+  mark(add, kAdds);
+  mark(bool{bias}, 1 << 3);
+  mark(a.matrix.dtype() == DType::bf16, 1 << 2);
+  mark(c.dtype() == DType::bf16, 1 << 1);
+  mark(tf32, 1);
   int place = 7;
   for (const Factor* f : {&a, &b}) {
     if (f->format) flags |= int64_t{*f->format == Fp8::e4m3 ? 1 : 2} << place;

@@ -59,7 +59,8 @@ class Product {
 
 // What every such product of this run is computed with, and of every later run that finds the same
 // cache of products: the fastest of the library's first proposals and our kernel, measured when
-// such a product is first met, or the first proposal where it is small or nothing can be kept.
+// such a product is first met, or the first proposal where it is small or nothing can be kept. A
+// product that adds takes what the one that replaces has, if that was met before.
 // Measuring leaves c as it was where it is added to, and may write it where it is not.
 //
 // Shapes that differ by an eighth at the most, in equal strides, share what was measured, so that

@@ -128,6 +128,8 @@ size_t fastest(Context& context, const Product& product,
   for (int warm_up = 0; warm_up < 2; ++warm_up)
     for (size_t i = 0; i < candidates.size(); ++i)
       if (works[i]) warm[i] = std::min(warm[i], time(i, 1));
+  for (size_t i = 0; i < candidates.size(); ++i)
+    if (!works[i]) warm[i] = kLongest;
   const double shortest = *std::min_element(warm.begin(), warm.end());
   for (size_t i = 1; i < candidates.size(); ++i)
     if (warm[i] > shortest * kFarBehind + kNoise) works[i] = false;
@@ -191,9 +193,8 @@ std::optional<ProductMethod> cached(Context& context, const Product& product,
   // differ, and a gradient is replaced by a step's first micro-batch before any other adds to it.
   const ProductAlgorithm* const like =
       product.adds() ? cache->find(family_of(product.replacing_key())) : nullptr;
-  const ProductAlgorithm winner = like != nullptr && product.takes(context, method_of(*like))
-                                      ? *like
-                                      : kept(measured(context, product, workspace));
+  const bool known = like != nullptr && product.takes(context, method_of(*like));
+  const ProductAlgorithm winner = known ? *like : kept(measured(context, product, workspace));
   // Computed with only once it is on disk: the next run finds it there, or this one does without.
   std::optional<ProductMethod> decided;
   try {
@@ -204,8 +205,9 @@ std::optional<ProductMethod> cached(Context& context, const Product& product,
               e.what());
     return std::nullopt;
   }
-  context.note_measured(
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  if (!known)
+    context.note_measured(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
   return decided;
 }
 
