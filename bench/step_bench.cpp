@@ -97,10 +97,10 @@ class Contestant {
     }
   }
 
-  // A step like the others, and what its kernels took.
+  // A step like the others, on a GPU, and what its kernels took.
   std::string kernels(int64_t i) {
     forget_kernels();
-    step(i, false);
+    if (q_.device() == Device::cuda) step(i, false);
     return kernel_table();
   }
 
