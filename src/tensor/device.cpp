@@ -55,7 +55,7 @@ std::optional<CudaFacts> cuda_facts() {
 
 bool multiplies_fp8(Device device) {
   const auto facts = device == Device::cuda ? cuda_facts() : std::nullopt;
-  return facts && facts->capability >= std::pair(8, 9);
+  return facts && multiplies_fp8(facts->capability);
 }
 
 }  // namespace capstan

@@ -43,5 +43,9 @@ std::optional<CudaFacts> cuda_facts();
 
 // Whether the device multiplies matrices of FP8: not whether it can compute as if.
 bool multiplies_fp8(Device device);
+// … a GPU of this compute capability.
+constexpr bool multiplies_fp8(std::pair<int, int> capability) {
+  return capability >= std::pair(8, 9);
+}
 
 }  // namespace capstan

@@ -202,12 +202,12 @@ class OnEveryDevice : public testing::TestWithParam<Device> {
   uint64_t seed_ = 0;
 };
 
-// … but for GPUs that do not multiply matrices of FP8.
+// … but for GPUs that do not multiply matrices of FP8: there the op refuses, by the same rule.
 class OnEveryFp8Device : public OnEveryDevice {
  protected:
   void SetUp() override {
     if (GetParam() == Device::cuda && !multiplies_fp8(Device::cuda))
-      GTEST_SKIP() << "a GPU that multiplies matrices of FP8";
+      GTEST_SKIP() << "this GPU does not multiply matrices of FP8";
   }
 };
 

@@ -34,7 +34,7 @@ Context::Context() {
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "read the device's properties");
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
-  fp8_ = 10 * major + minor >= 89;
+  fp8_ = multiplies_fp8(std::pair(major, minor));
   // A GPU's slice has the whole one's name, and fewer multiprocessors. Programs with and without
   // our kernel have not measured the same.
   if (may_measure())
