@@ -239,18 +239,23 @@ int main(int argc, char** argv) {
   using namespace capstan::bench;
   try {
     Settings settings;
-    int i = 1;
-    if (i + 1 < argc && std::string_view(argv[i]) == "--steps") {
-      settings.warm = 1;
-      settings.steps = std::max(1, std::atoi(argv[i + 1]));
-      i += 2;
+    std::vector<Case> cases;
+    for (int i = 1; i < argc; ++i) {
+      const std::string_view word = argv[i];
+      if (word == "--steps" && i + 1 < argc) {
+        settings.warm = 1;
+        settings.steps = std::max(1, std::atoi(argv[++i]));
+      } else if (word == "--kernels") {
+        settings.kernels = true;
+      } else {
+        cases.push_back(parse(argv[i]));
+      }
     }
-    if (i < argc && std::string_view(argv[i]) == "--kernels") {
-      settings.kernels = true;
-      record_kernels();
-      ++i;
-    }
-    for (; i < argc; ++i) run(parse(argv[i]), settings);
+    capstan::require(!cases.empty(), capstan::Fault::usage,
+                     "no case: bench_step [--steps N] [--kernels] CASE..., as "
+                     "tinyllama:bf16-true:8:512:4");
+    if (settings.kernels) record_kernels();
+    for (const Case& c : cases) run(c, settings);
     return 0;
   } catch (const capstan::Error& e) {
     fmt::print(stderr, "error: {}\n", e.what());
