@@ -9,14 +9,22 @@ namespace {
 
 CAPSTAN_ON_EVERY_DEVICE(Graph);
 
-// A product, a loss and their gradients, in memory that is planned: recording allocates nothing.
-struct Work {
-  static constexpr int64_t kTokens = 40, kDim = 64, kVocab = 96;
+// Buffers in memory that is planned: recording allocates nothing.
+struct Planned {
   Queue& q;
+
+  Buffer make(DType type, const Shape& shape) const {
+    return q.arena().make(Category::data, type, shape, "test");
+  }
+};
+
+// A product, a loss and their gradients.
+struct Work : Planned {
+  static constexpr int64_t kTokens = 40, kDim = 64, kVocab = 96;
   Buffer x, w, y, dx, dw, labels, loss, scale;
 
   explicit Work(Queue& queue)
-      : q(queue),
+      : Planned{queue},
         x(make(DType::f32, {kTokens, kDim})),
         w(make(DType::f32, {kVocab, kDim})),
         y(make(DType::f32, {kTokens, kVocab})),
@@ -25,9 +33,6 @@ struct Work {
         labels(make(DType::i32, {kTokens})),
         loss(make(DType::f64, {1})),
         scale(make(DType::f32, {1})) {}
-  Buffer make(DType type, const Shape& shape) const {
-    return q.arena().make(Category::data, type, shape, "test");
-  }
   void compute(const Scalar& factor) const {
     linear(q, y, x, w, {});
     head_loss_backward(q, loss, dx, dw, x, w, labels, factor);
@@ -66,14 +71,13 @@ TEST_P(Graph, EveryCallComputesWithWhatIsThere) {
   }
 }
 
-// What draws at random, in memory that is planned as well.
-struct Drops {
+// What draws at random.
+struct Drops : Planned {
   static constexpr int64_t kSize = 5000, kTokens = 70, kInputs = 128, kOutputs = 16;
-  Queue& q;
   Buffer x, y, input, w, inner, key;
 
   explicit Drops(Queue& queue)
-      : q(queue),
+      : Planned{queue},
         x(make(DType::f32, {kSize})),
         y(make(DType::f32, {kSize})),
         input(make(DType::bf16, {kTokens, kInputs})),
@@ -83,9 +87,6 @@ struct Drops {
     fill(q, x, 1);
     fill_normal(q, input, 1, {.seed = 5});
     fill_normal(q, w, 1, {.seed = 6});
-  }
-  Buffer make(DType type, const Shape& shape) const {
-    return q.arena().make(Category::data, type, shape, "test");
   }
   // As a graph, which reads the key where it lies, or op by op with the key as an argument.
   std::vector<Values> results(uint64_t call, bool graph) const {

@@ -34,6 +34,13 @@ class GpuMonitored : public testing::Test {
     ::setenv("FAKE_NVML_MILLIJOULES", millijoules, 1);
     m.sample();
   }
+  static void expect_holds(const GpuUse& use, const ClockHolds& expected) {
+    ASSERT_TRUE(use.holds);
+    EXPECT_EQ(use.holds->power, expected.power);
+    EXPECT_EQ(use.holds->heat, expected.heat);
+    EXPECT_EQ(use.holds->board, expected.board);
+    EXPECT_EQ(use.holds->settings, expected.settings);
+  }
 };
 
 TEST_F(GpuMonitored, TakesTheDriversWordForThisProcess) {
@@ -91,11 +98,7 @@ TEST_F(GpuMonitored, MeansAreOfAllReadingsAndMostIsTheMost) {
   EXPECT_EQ(use->mean_watts, 550);
   EXPECT_EQ(use->most_watts, 700);
   EXPECT_EQ(use->watts_limit, 700);
-  ASSERT_TRUE(use->holds);
-  EXPECT_EQ(use->holds->power, 0.75);
-  EXPECT_EQ(use->holds->heat, 0.25);
-  EXPECT_EQ(use->holds->board, 0);
-  EXPECT_EQ(use->holds->settings, 0);
+  expect_holds(*use, {.power = 0.75, .heat = 0.25});
 }
 
 TEST_F(GpuMonitored, TheBoardsOwnSlowdownIsHeatWhereItSaysSo) {
@@ -105,19 +108,16 @@ TEST_F(GpuMonitored, TheBoardsOwnSlowdownIsHeatWhereItSaysSo) {
   sample(m, "900", "0x8");   // hardware
   sample(m, "900", "0x2");
   const auto use = m.use(0);
-  ASSERT_TRUE(use && use->holds);
-  EXPECT_EQ(use->holds->power, 0);
-  EXPECT_EQ(use->holds->heat, 0.25);
-  EXPECT_EQ(use->holds->board, 0.5);
-  EXPECT_EQ(use->holds->settings, 0.25);
+  ASSERT_TRUE(use);
+  expect_holds(*use, {.heat = 0.25, .board = 0.5, .settings = 0.25});
 }
 
 TEST_F(GpuMonitored, EnergyIsFromTheSetupToTheEndOfTheTraining) {
   GpuMonitor m = eager();
   ::setenv("FAKE_NVML_MILLIJOULES", "1000000", 1);
-  m.process_bytes();
   sample(m, "1", "0x0", "1", "1500000");
-  EXPECT_FALSE(m.use(0)->joules) << "not set up yet";
+  m.training_done();
+  EXPECT_FALSE(m.use(0)->joules) << "was not set up";
   ::setenv("FAKE_NVML_MILLIJOULES", "2000000", 1);
   m.setup_done();
   sample(m, "1", "0x0", "1", "2500000");
@@ -132,6 +132,7 @@ TEST_F(GpuMonitored, AnOlderLibraryTellsClockAndReasonsAlone) {
   GpuMonitor m = eager(CAPSTAN_FAKE_NVML_OLDER);
   m.setup_done();
   sample(m, "1400", "0x4", "600");
+  m.training_done();
   const auto use = m.use(0);
   ASSERT_TRUE(use && use->holds);
   EXPECT_EQ(use->holds->power, 1);
