@@ -118,6 +118,7 @@ TEST_P(AttentionGradients, MatchAtTheEdgesOfTiles) {
     expect_gradients_match({4, 1, 80, {65}}, dtype);
     expect_gradients_match({1, 1, 100, {129}}, dtype);
     expect_gradients_match({2, 1, 128, {129}}, dtype);
+    expect_gradients_match({6, 2, 96, {129}}, dtype);
     expect_gradients_match({2, 1, 7, {129}}, dtype);
     expect_gradients_match({2, 1, 36, {129}}, dtype);
     for (const int64_t D : {64, 128})

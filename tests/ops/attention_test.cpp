@@ -25,8 +25,8 @@ TEST_P(Attention, MatchesF64) {
     }
 }
 
-// Groups of 1, 4 and 8, around the edges of tiles; heads between the widths of tiles, and one whose
-// rows do not begin at multiples of 16 bytes.
+// Groups of 1, 2, 3, 4 and 8, around the edges of tiles; heads between the widths of tiles, and one
+// whose rows do not begin at multiples of 16 bytes.
 TEST_P(Attention, MatchesF64AtTheEdgesOfTiles) {
   for (const DType dtype : kComputeTypes) {
     for (const int64_t T : {1, 63, 64, 65, 129}) {
@@ -35,6 +35,7 @@ TEST_P(Attention, MatchesF64AtTheEdgesOfTiles) {
       expect_matches_f64({4, 1, 80, {T}}, dtype);
       expect_matches_f64({1, 1, 100, {T}}, dtype);
       expect_matches_f64({4, 1, 128, {T}}, dtype);
+      expect_matches_f64({6, 2, 128, {T}}, dtype);
       expect_matches_f64({2, 1, 7, {T}}, dtype);
       expect_matches_f64({2, 1, 36, {T}}, dtype);
     }
@@ -60,7 +61,10 @@ TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
   for (const Layout& l :
        {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
         Layout{4, 2, 100, {1000, 24}, 300}, Layout{2, 1, 64, {9000}},
-        Layout{32, 32, 128, {512, 1, 700, 63, 512}}, Layout{32, 32, 64, {512, 1, 700, 63, 512}}}) {
+        Layout{32, 32, 128, {512, 1, 700, 63, 512}}, Layout{32, 32, 64, {512, 1, 700, 63, 512}},
+        // Work for all multiprocessors, and tiles side by side of which one sees far more.
+        Layout{32, 8, 128, {64, 1472, 64, 300, 300}}, Layout{140, 140, 80, {64, 130}},
+        Layout{144, 48, 96, {300}, 70}}) {
     Case c = make(l, DType::bf16);
     forward(c);
     backward(c, c.dqkv);

@@ -37,6 +37,14 @@ class OutputRows {
             channel(i) < channels ? *reinterpret_cast<const Values*>(row + channel(i)) : Values{};
     }
   }
+  // Of a tile of o, which has zeros where there is nothing.
+  __device__ explicit OutputRows(Tile<kDim>& o) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+#pragma unroll
+      for (int i = 0; i < kPacks; ++i)
+        packs_[r][i] = *reinterpret_cast<const Values*>(o.at(row_of(2 * r), channel(i)));
+  }
   // delta of the two rows, summed in a fixed order, the same in all lanes that share them. The tile
   // has zeros where there is nothing.
   __device__ void dot(float (&delta)[2], Tile<kDim>& d_o) const {

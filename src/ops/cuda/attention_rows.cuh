@@ -23,6 +23,18 @@ struct QueryRows {
       first[r] = firsts[row_of(2 * r)];
     }
   }
+  // The same by each thread for itself, from a token on that may not be there: then neither is a
+  // row.
+  __device__ QueryRows(int token, const Visible& visible, int T)
+      : begin(token),
+        end(min(token + kTile, T)),
+        earliest(visible.first(min(token, T - 1))),
+        latest(visible.first(end - 1)) {
+    for (int r = 0; r < 2; ++r) {
+      rows[r] = begin + row_of(2 * r);
+      first[r] = earliest == latest ? latest : visible.first(min(rows[r], T - 1));
+    }
+  }
   // Some row does not see some key of the tile that begins at `key`.
   __device__ bool cuts(int key) const { return key + kTile > begin + 1 || key < latest; }
   __device__ bool sees(int i, int key) const { return key <= rows[i / 2] && key >= first[i / 2]; }

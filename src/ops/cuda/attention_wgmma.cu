@@ -2,67 +2,23 @@
 // over the tiles of keys, with the running maximum and sum of a softmax (Dao et al., 2022).
 #include "ops/cuda/attention_wgmma.cuh"
 
+#include "ops/cuda/attention_softmax.cuh"
+
 namespace capstan::cuda {
 namespace {
 
-#ifdef CAPSTAN_WGMMA_CODE
-// Over the four lanes that share a row.
-__device__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-}
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(0xffffffff, x, 1);
-  return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
-
-// A row's running softmax, in base 2.
-struct Softmax {
-  float most = -INFINITY, sum = 0;
-
-  // Row r of the thread's scores becomes probabilities. What earlier ones made is to be multiplied
-  // by the result.
-  __device__ float take(int r, float (&scores)[kColumns][4], float scale) {
-    float high = most;
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-      high = fmaxf(high, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
-    high = row_max(high);
-    // A row may have seen no key yet: nothing is subtracted from nothing.
-    const float shift = high == -INFINITY ? 0.0f : high * scale;
-    // Two roundings, as in `shift`: it is 1 where the maximum is the same.
-    const float shrink = power_of_two(__fmul_rn(most, scale) - shift);
-    most = high;
-    sum *= shrink;
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int i = 2 * r; i < 2 * r + 2; ++i) {
-        scores[j][i] = power_of_two(fmaf(scores[j][i], scale, -shift));
-        sum += scores[j][i];
-      }
-    return shrink;
-  }
-};
-#endif
-
-// Tiles of values in shared memory. One of 128 channels leaves room for three groups in a
-// multiprocessor, which hide that each waits for its values; copies are asked for a step ahead.
-template <bool kBoxes, int kDim>
-constexpr int kValueTiles = kBoxes&& kDim == 128 ? 1 : 2;
-template <bool kBoxes, int kDim>
-constexpr int kForwardTiles = 1 + kStages + kValueTiles<kBoxes, kDim>;
+// Tiles of queries, keys and values in shared memory.
+inline constexpr int kForwardTiles = 1 + 2 * kStages;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
 template <bool kBoxes, int kDim>
-__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxes, kDim>)
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     attention_kernel(Heads<bf16_t> o, float* lse, const __grid_constant__ Operand<kBoxes> q,
                      const __grid_constant__ Operand<kBoxes> k,
                      const __grid_constant__ Operand<kBoxes> v, Visible visible, AttentionShape s,
                      Order order) {
 #ifdef CAPSTAN_WGMMA_CODE
-  constexpr int kAhead = kValueTiles<kBoxes, kDim> - 1;  // steps that values are asked for before
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
   __shared__ int firsts[kTile];
@@ -81,9 +37,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
   const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
   Tile<kDim>& queries = tiles[0];
   const auto keys = [&](int step) -> Tile<kDim>& { return tiles[1 + step % kStages]; };
-  const auto values = [&](int step) -> Tile<kDim>& {
-    return tiles[1 + kStages + step % (kAhead + 1)];
-  };
+  const auto values = [&](int step) -> Tile<kDim>& { return tiles[1 + kStages + step % kStages]; };
   const auto ask_for_keys = [&](int step) {
     if (!walk.has(step)) return;
     key_arrivals.begin(step, step == 0 ? 2 : 1);
@@ -98,7 +52,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
     value_arrivals.end();
   };
   ask_for_keys(0);
-  if constexpr (kAhead > 0) ask_for_values(0);
+  ask_for_values(0);
   ask_for_keys(1);
 
   float out[kDim / 8][4] = {}, scores[kColumns][4];
@@ -129,7 +83,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
   for (; walk.has(step + 1); ++step) {
     key_arrivals.wait(step + 1);
     __syncthreads();  // the products of the step before are done, in all warps
-    ask_for_values(step + kAhead);
+    ask_for_values(step + 1);
     begin_products();
     multiply_rows(scores, queries, keys(step + 1));
     end_products();
@@ -153,10 +107,6 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
     }
     to_factors(factors, scores);
   }
-  if constexpr (kAhead == 0) {
-    __syncthreads();
-    ask_for_values(step);
-  }
   value_arrivals.wait(step);
   if constexpr (!kBoxes) __syncthreads();
   begin_products();
@@ -168,7 +118,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
   for (int r = 0; r < 2; ++r) {
     softmax[r].sum = row_sum(softmax[r].sum);
     if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
-      lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].most * s.scale + logf(softmax[r].sum);
+      lse[int64_t{h} * s.T + rows.rows[r]] = softmax[r].lse(s.scale);
   }
   store_rows<kBoxes>(o, rows.begin, rows.end, h, s.D, out, 1.0f / softmax[0].sum,
                      1.0f / softmax[1].sum, queries);
@@ -178,17 +128,19 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kValueTiles<kBoxe
 }  // namespace
 
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  if (ring_attention(q, o, lse, in)) return launched("attention");
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[3]) {
-    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles<kBoxes, kDim>);
+    constexpr int kBytes = shared_bytes<kDim>(kForwardTiles);
     const auto kernel = attention_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
         heads<bf16_t>(o), data<float>(lse), tiles[0], tiles[1], tiles[2], Visible(in.mask), s,
         order);
   };
-  if (!with_operands(s.D, {o}, {in.q, in.k, in.v}, launch)) kMmaAttention.forward(q, o, lse, in);
+  if (!with_operands<false>(s.D, {o}, {in.q, in.k, in.v}, launch))
+    kMmaAttention.forward(q, o, lse, in);
   launched("attention");
 }
 

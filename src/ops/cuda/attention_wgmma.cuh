@@ -162,9 +162,10 @@ inline bool make_operand(Operand<false>& operand, const Tensor& t) {
 }
 
 // Calls body.operator()<kBoxes, kDim>(operands) with tiles that hold D channels, of the tensors
-// whose `tiles` are read. Rows of the others are read or written in packs. False where one's rows
-// begin at odd places, or are of odd lengths: then nothing was called.
-template <size_t kCount, class Body>
+// whose `tiles` are read; with boxes of more than 64 channels only where kWideBoxes. Rows of the
+// others are read or written in packs. False where one's rows begin at odd places, or are of odd
+// lengths: then nothing was called.
+template <bool kWideBoxes, size_t kCount, class Body>
 bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&tiles)[kCount],
                    const Body& body) {
   const auto in_packs = [&](int n) {
@@ -176,12 +177,27 @@ bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&t
     Operand<kBoxes> operands[kCount];
     for (size_t i = 0; i < kCount; ++i)
       if (!make_operand(operands[i], tiles[i])) return false;
-    with_width<64, 128>(D, [&]<int kDim>() { body.template operator()<kBoxes, kDim>(operands); });
+    const auto run = [&]<int kDim>() { body.template operator()<kBoxes, kDim>(operands); };
+    if constexpr (kBoxes && !kWideBoxes)
+      run.template operator()<64>();
+    else
+      with_width<64, 128>(D, run);
     return true;
   };
-  return (in_packs(8) && call.template operator()<true>()) ||
+  return (in_packs(8) && (kWideBoxes || D <= 64) && call.template operator()<true>()) ||
          (in_packs(4) && call.template operator()<false>());
 }
+
+// The same for heads of 65 to 128 channels by blocks that stay (attention_ring.cuh). False where
+// they do not take the operands: then nothing was called.
+[[nodiscard]] bool ring_attention(Queue& q, const Tensor& o, const Tensor& lse,
+                                  const AttentionInputs& in);
+[[nodiscard]] bool ring_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta,
+                                       const Tensor& d_o, const Tensor& o, const Tensor& lse,
+                                       const AttentionInputs& in);
+[[nodiscard]] bool ring_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv,
+                                     const Tensor& d_o, const Tensor& lse, const Tensor& delta,
+                                     const AttentionInputs& in);
 
 // The three entries of AttentionKernels.
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);

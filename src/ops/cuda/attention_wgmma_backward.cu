@@ -10,15 +10,8 @@
 namespace capstan::cuda {
 namespace {
 
-// Steps whose tiles of keys and values are in shared memory. One, of 128 channels, leaves room for
-// three groups in a multiprocessor, which hide that each waits for its tiles.
 template <bool kBoxes, int kDim>
-constexpr int kKeyStages = kBoxes&& kDim == 128 ? 1 : 2;
-template <bool kBoxes, int kDim>
-constexpr int kQueryTiles = 2 + 2 * kKeyStages<kBoxes, kDim>;
-
-template <bool kBoxes, int kDim>
-__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes, kDim>)
+__global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     query_gradient_kernel(Heads<bf16_t> dq, float* delta,
                           const __grid_constant__ Operand<kBoxes> d_o, Heads<bf16_t> o,
                           const float* lse, const __grid_constant__ Operand<kBoxes> q,
@@ -30,7 +23,6 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
   __shared__ Finder finder;
   __shared__ int firsts[kTile];
   __shared__ uint64_t barriers[2];
-  constexpr int kSteps = kKeyStages<kBoxes, kDim>;
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   const int h = order.head(), key_head = h / s.group;
   const Arrivals<kBoxes, kDim> arrivals{shared_address(barriers), s.T, s.D,
@@ -40,8 +32,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
   const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
   Tile<kDim>&queries = tiles[0], &gradients = tiles[1];
-  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[2 + step % kSteps * 2]; };
-  const auto values = [&](int step) -> Tile<kDim>& { return tiles[3 + step % kSteps * 2]; };
+  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[2 + step % kStages * 2]; };
+  const auto values = [&](int step) -> Tile<kDim>& { return tiles[3 + step % kStages * 2]; };
   const auto ask_for = [&](int step) {
     if (!walk.has(step)) return;
     arrivals.begin(step, step == 0 ? 4 : 2);
@@ -71,14 +63,14 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
   float sums[kDim / 8][4] = {};
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
     arrivals.wait(step);
-    if constexpr (kSteps > 1) __syncthreads();
+    __syncthreads();
     float p[kColumns][4], d[kColumns][4];
     begin_products();
     multiply_rows(p, queries, keys(step));
     end_products();
     multiply_rows(d, gradients, values(step));
     end_products();
-    if constexpr (kSteps > 1) ask_for(step + 1);
+    ask_for(step + 1);
     finish_products<1>();
     settled(p);
 #pragma unroll
@@ -105,10 +97,6 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 4 - kKeyStages<kBoxes
     end_products();
     finish_products<0>();  // ptxas would serialize products whose sums go around the loop
     settled(sums);
-    if constexpr (kSteps == 1) {
-      __syncthreads();
-      ask_for(step + 1);
-    }
   }
   turn_back<kDim>(sums, turned, rows.rows, rows.end);
   store_rows<kBoxes>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, queries);
@@ -325,17 +313,19 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
 
 void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
                           const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
+  if (ring_query_gradient(q, dq, delta, d_o, o, lse, in))
+    return launched("attention's gradient of queries");
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
-    constexpr int kBytes = shared_bytes<kDim>(kQueryTiles<kBoxes, kDim>);
+    constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages);
     const auto kernel = query_gradient_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
         heads<bf16_t>(dq), data<float>(delta), tiles[0], heads<bf16_t>(o), data<float>(lse),
         tiles[1], tiles[2], tiles[3], Visible(in.mask), s, order, TurnedBy(in.turned));
   };
-  if (!with_operands(s.D, {dq, o}, {d_o, in.q, in.k, in.v}, launch)) {
+  if (!with_operands<false>(s.D, {dq, o}, {d_o, in.q, in.k, in.v}, launch)) {
     kMmaAttention.query_gradient(q, dq, delta, d_o, o, lse, in);
     if (in.turned) turn_back(q, dq, in.turned);
   }
@@ -344,6 +334,8 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const
 
 void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                         const Tensor& lse, const Tensor& delta, const AttentionInputs& in) {
+  if (ring_key_gradient(q, dk, dv, d_o, lse, delta, in))
+    return launched("attention's gradient of keys");
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
   // Groups that need not add up their sums are faster, if they are many and none is long: heads
@@ -366,7 +358,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
     else
       run.template operator()<kMostGroups<kDim>>();
   };
-  if (!with_operands(s.D, {dk, dv}, {d_o, in.q, in.k, in.v}, launch)) {
+  if (!with_operands<true>(s.D, {dk, dv}, {d_o, in.q, in.k, in.v}, launch)) {
     kMmaAttention.key_gradient(q, dk, dv, d_o, lse, delta, in);
     if (in.turned) turn_back(q, dk, in.turned);
   }

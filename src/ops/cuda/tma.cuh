@@ -33,6 +33,10 @@ __device__ inline void arrive_expecting(uint32_t barrier, int bytes) {
 __device__ inline void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+// When all copies (async_copy.cuh) are done that this thread has asked for.
+__device__ inline void arrive_when_copied(uint32_t barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
+}
 // Waits for the end of the phase with this parity; the one before the first has ended.
 __device__ inline void wait_for_phase(uint32_t barrier, uint32_t parity) {
   uint32_t ended;
@@ -46,6 +50,21 @@ __device__ inline void wait_for_phase(uint32_t barrier, uint32_t parity) {
         : "memory");
   while (ended == 0);
 }
+
+// Where in a ring of stages, and in which of its rounds: the parity of the phase that ends when its
+// stage is full.
+template <int kStages>
+struct RingPlace {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
 
 // ---- clusters ------------------------------------------------------------------------------
 

@@ -38,19 +38,6 @@ struct Room {
   __device__ uint32_t empty() const { return full() + 8 * kStages; }
 };
 
-// Where in the ring of stages, and in which of its rounds.
-struct Place {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
-
 // Calls body(row, column, whole) for the first value of each tile of this block, or, where not
 // whole, of the left or right half of one.
 //
@@ -76,7 +63,7 @@ __device__ __forceinline__ void for_tiles(const Extents& e, int rank, const Body
 template <bool kTransposed>
 __device__ __forceinline__ void load_tiles(const Room& room, const CUtensorMap* a,
                                            const CUtensorMap* b, const Extents& e, int rank) {
-  Place at;
+  RingPlace<kStages> at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
     const int mine = rank * (whole ? kPanelsOfB / 2 : 1);  // the first panel of b
     const int bytes = (kPanelsOfA + (whole ? kPanelsOfB : kPanelsOfB / 2)) * kPanelBytes;
@@ -159,7 +146,7 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   const auto leave = [&](int stage) {
     if (lane < 2) arrive(empty + static_cast<uint32_t>(8 * stage));
   };
-  Place at;
+  RingPlace<kStages> at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
     row += group * 64;
     // Both take divisions: here, and not once more while the sums hold all registers.
