@@ -113,6 +113,19 @@ TEST_P(Quantized, ProductsMatchTheDequantizedMatrix) {
         }
 }
 
+// As the tensors of a file that is mapped.
+TEST_P(Quantized, ValuesMayLieInTheHostsMemory) {
+  for (const Quantize kind : kKinds) {
+    const Buffer x = random(DType::bf16, {7, 100}, 0.05);
+    std::vector<std::byte> bytes(idx(x->nbytes()));
+    q_.download(bytes.data(), x);
+    const QuantizedMatrix from_device = make(kind, {7}, 100), from_host = make(kind, {7}, 100);
+    quantize(q_, from_device, 0, x);
+    quantize(q_, from_host, 0, Tensor(bytes.data(), DType::bf16, {7, 100}));
+    EXPECT_EQ(values(whole(from_host)), values(whole(from_device))) << name_of(kind);
+  }
+}
+
 TEST_P(Quantized, ZerosStayZeros) {
   for (const Quantize kind : kKinds) {
     const QuantizedMatrix m = make(kind, {3}, 100);

@@ -1,36 +1,52 @@
 #include "ops/cuda/quantize.h"
 
-#include <vector>
+#include <memory>
 
 #include "ops/cpu/quantize.h"
 #include "ops/cuda/linear.h"
+#include "tensor/cuda/check.h"
 
 namespace capstan::cuda {
 namespace {
 
 // A tensor's twin in host memory.
 struct OnHost {
-  std::vector<std::byte> bytes;
+  std::unique_ptr<std::byte[]> bytes;
   Tensor tensor;
 
-  explicit OnHost(const Tensor& like) : bytes(static_cast<size_t>(like.nbytes())) {
-    if (like) tensor = Tensor(bytes.data(), like.dtype(), like.shape());
+  explicit OnHost(const Tensor& like)
+      : bytes(std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(like.nbytes()))) {
+    if (like) tensor = Tensor(bytes.get(), like.dtype(), like.shape());
   }
 };
 
+// Whether the host reads it where it lies, as it does a file that is mapped.
+bool on_host(const Tensor& x) {
+  cudaPointerAttributes found{};
+  check(cudaPointerGetAttributes(&found, x.raw()), "ask where a tensor lies");
+  return found.type == cudaMemoryTypeUnregistered || found.type == cudaMemoryTypeHost;
+}
+
 }  // namespace
 
+// On the host's cores: the values of a model come from its files, and as few bytes as possible go
+// over the bus.
 void quantize(Queue& q, Quantize kind, const QuantizedPart& part, const Tensor& x) {
-  OnHost values(x), packed(part.packed), absmax(part.absmax), scale(part.scale);
-  q.download(values.bytes.data(), x);
+  const bool there = on_host(x);
+  const OnHost values(there ? Tensor() : x);
+  if (there)
+    q.synchronize();  // what is still to be written, where it is pinned
+  else
+    q.download(values.bytes.get(), x);
+  const OnHost packed(part.packed), absmax(part.absmax), scale(part.scale);
   QuantizedPart twin = part;
   twin.packed = packed.tensor;
   twin.absmax = absmax.tensor;
   twin.scale = scale.tensor;
-  cpu::quantize(kind, twin, values.tensor);
-  q.upload(part.packed, packed.bytes.data());
-  q.upload(part.absmax, absmax.bytes.data());
-  if (part.scale) q.upload(part.scale, scale.bytes.data());
+  cpu::quantize(kind, twin, there ? x : values.tensor);
+  q.upload(part.packed, packed.bytes.get());
+  q.upload(part.absmax, absmax.bytes.get());
+  if (part.scale) q.upload(part.scale, scale.bytes.get());
   q.synchronize();
 }
 
