@@ -127,6 +127,44 @@ TEST_P(AttentionGradients, MatchAtTheEdgesOfTiles) {
   }
 }
 
+// Heads enough to give each multiprocessor of a GPU something to do, against those of one key
+// alone. Of tiles side by side one sees its document of 64 tokens, and the other a longer one.
+TEST_P(AttentionGradients, OfManyHeadsAreThoseOfEachAlone) {
+  const int64_t K = q_.device() == Device::cuda ? 72 : 4;
+  for (const Layout& l :
+       {Layout{2 * K, 2 * K, 80, {64, 130}}, Layout{2 * K, K, 128, {1, 64, 70}, 66}}) {
+    const Case all = make(l, DType::bf16);
+    forward(all);
+    backward(all, all.dqkv);
+    const int64_t group = l.H / l.K, T = l.tokens();
+    for (const int64_t key : {int64_t{0}, l.K / 2, l.K - 1}) {
+      // Columns of queries, keys and values that the key's heads have, dense.
+      const auto own = [&](const Tensor& qkv) {
+        Values to(idx(T * (group + 2) * l.D));
+        const std::pair<int64_t, int64_t> parts[] = {
+            {key * group, group}, {l.H + key, 1}, {l.H + l.K + key, 1}};
+        int64_t column = 0;
+        for (const auto& [head, heads] : parts) {
+          const Values part = values(qkv.cols(head * l.D, heads * l.D));
+          for (int64_t t = 0; t < T; ++t)
+            std::copy_n(part.begin() + t * heads * l.D, heads * l.D,
+                        to.begin() + t * (group + 2) * l.D + column);
+          column += heads * l.D;
+        }
+        return to;
+      };
+      Case one = make({group, 1, l.D, l.lengths, l.window}, DType::bf16);
+      one.qkv = of(DType::bf16, one.qkv->shape(), own(all.qkv));
+      const Tensor d_o = Tensor(*all.d_o).reshape({T, l.H * l.D});
+      one.d_o = of(DType::bf16, one.d_o->shape(), values(d_o.cols(key * group * l.D, group * l.D)));
+      forward(one);
+      backward(one, one.dqkv);
+      EXPECT_LT(error(own(all.dqkv), values(one.dqkv)), 4 * tolerance(DType::bf16, l.terms()))
+          << l << ", key " << key;
+    }
+  }
+}
+
 // Heads of several widths, and rows that begin at multiples of 16 bytes, of 8, and of none: of
 // both, or of outputs alone, which the gradients of queries read and those of keys do not.
 TEST_P(AttentionGradients, DoNotDependOnGapsBetweenRowsOfOutputs) {
