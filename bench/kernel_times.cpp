@@ -25,7 +25,7 @@ using Record = CUpti_ActivityKernel9;
 
 struct Kernel {
   uint64_t begin, end;  // ns
-  std::string name;
+  std::string name;     // or what else the GPU did
 };
 
 std::mutex mutex;  // CUPTI gives its buffers back from a thread of its own
@@ -48,9 +48,16 @@ void CUPTIAPI take(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
   const std::lock_guard lock(mutex);
   CUpti_Activity* record = nullptr;
   while (cuptiActivityGetNextRecord(buffer, valid, &record) == CUPTI_SUCCESS) {
-    if (record->kind != CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) continue;
-    const auto* k = reinterpret_cast<const Record*>(record);
-    kernels.push_back({k->start, k->end, k->name == nullptr ? "?" : k->name});
+    if (record->kind == CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL) {
+      const auto* k = reinterpret_cast<const Record*>(record);
+      kernels.push_back({k->start, k->end, k->name == nullptr ? "?" : k->name});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
+      const auto* m = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
+      kernels.push_back({m->start, m->end, "memset"});
+    } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
+      const auto* m = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
+      kernels.push_back({m->start, m->end, "memcpy"});
+    }
   }
   std::free(buffer);
 }
@@ -82,7 +89,9 @@ std::string line(const std::string& name, const Total& t) {
 
 void record_kernels() {
   check(cuptiActivityRegisterCallbacks(give_room, take), "be told of kernels");
-  check(cuptiActivityEnable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL), "record kernels");
+  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
+                                        CUPTI_ACTIVITY_KIND_MEMSET, CUPTI_ACTIVITY_KIND_MEMCPY})
+    check(cuptiActivityEnable(kind), "record kernels");
 }
 
 void forget_kernels() {

@@ -8,8 +8,8 @@ namespace capstan::bench {
 // power that the others leave it: by CUPTI, which the CUDA toolkit brings. Without it, or without
 // CUDA, nothing is recorded.
 
-// From now on all kernels are recorded. To be called before the first: graphs that were made
-// earlier are not taken apart.
+// From now on all kernels are recorded, and what fills or copies memory like them. To be called
+// before the first: graphs that were made earlier are not taken apart.
 void record_kernels();
 // Forgets what has run so far. The GPU must be idle, here and below.
 void forget_kernels();

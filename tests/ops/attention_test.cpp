@@ -51,7 +51,8 @@ TEST_P(Attention, MatchesF64WithDocumentsAndWindows) {
       expect_matches_f64({4, 2, 16, {1, 70, 1, 1, 64, 5, 129}, window}, dtype);
   // More documents than a kernel keeps in shared memory.
   for (const DType dtype : kComputeTypes)
-    expect_matches_f64({2, 1, 16, std::vector<int64_t>(300, 3)}, dtype);
+    for (const int64_t D : {16, 128})
+      expect_matches_f64({2, 1, D, std::vector<int64_t>(300, 3)}, dtype);
 }
 
 #if CAPSTAN_WITH_CUDA
@@ -60,11 +61,14 @@ TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
   if (q_.device() != Device::cuda || !q_.cuda().wgmma()) GTEST_SKIP() << "a Hopper GPU";
   for (const Layout& l :
        {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
-        Layout{4, 2, 100, {1000, 24}, 300}, Layout{2, 1, 64, {9000}},
-        Layout{32, 32, 128, {512, 1, 700, 63, 512}}, Layout{32, 32, 64, {512, 1, 700, 63, 512}},
+        Layout{4, 2, 100, {1000, 24}, 300}, Layout{4, 2, 104, {1000, 24}, 300},
+        Layout{2, 1, 64, {9000}}, Layout{32, 32, 128, {512, 1, 700, 63, 512}},
+        Layout{32, 32, 64, {512, 1, 700, 63, 512}},
         // Work for all multiprocessors, and tiles side by side of which one sees far more.
         Layout{32, 8, 128, {64, 1472, 64, 300, 300}}, Layout{140, 140, 80, {64, 130}},
-        Layout{144, 48, 96, {300}, 70}}) {
+        Layout{144, 48, 96, {300}, 70},
+        // More tiles than are sorted.
+        Layout{2, 1, 128, {33000}, 100}}) {
     Case c = make(l, DType::bf16);
     forward(c);
     backward(c, c.dqkv);
@@ -161,18 +165,25 @@ TEST_P(Attention, AWindowOfOneGivesTheValue) {
   }
 }
 
+// On a GPU there are several ways for bf16, of which many heads have one.
 TEST_P(Attention, AWindowLongerThanTheDocumentsChangesNothing) {
-  Case c = make({2, 1, 16, {1, 66, 30}}, DType::f32);
-  forward(c);
-  backward(c, c.dqkv);
-  const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
-  for (const int64_t window : {66, 67, 1000}) {
-    c.mask.window = window;
+  const int64_t many = q_.device() == Device::cuda ? 140 : 2;
+  const std::pair<Layout, DType> problems[] = {{{2, 1, 16, {1, 66, 30}}, DType::f32},
+                                               {{2, 1, 16, {1, 66, 30}}, DType::bf16},
+                                               {{many, many, 128, {1, 66, 30}}, DType::bf16}};
+  for (const auto& [layout, dtype] : problems) {
+    Case c = make(layout, dtype);
     forward(c);
     backward(c, c.dqkv);
-    EXPECT_EQ(values(c.o), o) << window;
-    EXPECT_EQ(values(c.lse), lse) << window;
-    EXPECT_EQ(values(c.dqkv), gradients) << window;
+    const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
+    for (const int64_t window : {int64_t{66}, int64_t{67}, int64_t{1000}, int64_t{INT32_MAX}}) {
+      c.mask.window = window;
+      forward(c);
+      backward(c, c.dqkv);
+      EXPECT_EQ(values(c.o), o) << layout << ", window " << window;
+      EXPECT_EQ(values(c.lse), lse) << layout << ", window " << window;
+      EXPECT_EQ(values(c.dqkv), gradients) << layout << ", window " << window;
+    }
   }
 }
 

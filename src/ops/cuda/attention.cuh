@@ -51,7 +51,7 @@ struct Visible {
   }
   __device__ int last(int s) const {
     const int end = starts[document(s) + 1];
-    return window > 0 ? min(end, s + window) : end;
+    return window > 0 ? s + min(end - s, window) : end;
   }
 };
 

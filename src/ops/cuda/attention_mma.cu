@@ -8,6 +8,7 @@
 //
 // A warp has 16 rows of the tile.
 #include "ops/cuda/attention_rows.cuh"
+#include "ops/cuda/attention_softmax.cuh"
 #include "ops/cuda/mma.cuh"
 
 namespace capstan::cuda {
@@ -132,16 +133,6 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
     }
 }
 
-// Over the four lanes that share a row.
-__device__ float row_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-}
-__device__ float row_sum(float x) {
-  x += __shfl_xor_sync(0xffffffff, x, 1);
-  return x + __shfl_xor_sync(0xffffffff, x, 2);
-}
-
 // The last tiles see the most keys: they begin first.
 __device__ int last_tile_first() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x);
@@ -171,13 +162,7 @@ __global__ void __launch_bounds__(kThreads)
     const Tile<kDim>&keys = tiles[1 + 2 * stage], &values = tiles[2 + 2 * stage];
     float scores[kColumns][4] = {};
     multiply_rows(scores, queries, keys);
-    if (rows.cuts(key)) {
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
-    }
+    rows.hide(scores, key, -INFINITY);
     float shift[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {

@@ -40,36 +40,26 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   const float scale = s.scale * kLog2e;
   for (; turns.has(); turns.next()) {
     own_ring.wait_until_full();
-    const Item item = item_in_warp(block.items[0]);
+    const Walk walk(block.items[own_ring.stage()], group);
     RowFactors queries;
-    load_factors(queries, Block::own(tiles, 0, 0, group));
-    __syncwarp();
-    own_ring.leave(0);
+    load_factors(queries, Block::own(tiles, own_ring.stage(), 0, group));
+    own_ring.leave(own_ring.stage());
     own_ring.next();
-    int key = item.first;
-    if (item.has(group, s.T)) {
-      const QueryRows rows(item.begin_of(group), visible, s.T);
-      const int h = item.head_of(group);
+    int key = walk.first;
+    if (walk.works(s.T)) {
+      const QueryRows rows(walk.begin, walk.earliest, walk.latest, visible, s.T);
+      const int h = walk.head;
       float out[kRingDim / 8][4] = {}, scores[kColumns][4];
       Softmax softmax[2];
       Factors factors;
-      const auto hide = [&] {
-        if (!rows.cuts(key)) return;
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
-      };
-      const int earliest = same_in_warp(rows.earliest);
-      for (; key + kTile <= earliest; key += kTile) ring.pass();
+      for (; key + kTile <= rows.earliest; key += kTile) ring.pass();
       ring.wait_until_full();
       begin_products();
       multiply_rows(scores, queries, Block::walked(tiles, ring.stage(), 0));
       end_products();
       finish_products<0>();
       settled(scores);
-      hide();
+      rows.hide(scores, key, -INFINITY);
       softmax[0].take(0, scores, scale);
       softmax[1].take(1, scores, scale);
       to_factors(factors, scores);
@@ -85,7 +75,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
         end_products();
         finish_products<1>();
         settled(scores);
-        hide();
+        rows.hide(scores, key, -INFINITY);
         const float shrink[2] = {softmax[0].take(0, scores, scale),
                                  softmax[1].take(1, scores, scale)};
         // Most tiles of a long walk have no new maximum for any row of the warp. ptxas would move a
@@ -119,7 +109,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
       }
       store_rows(o, rows.rows, rows.end, h, s.D, out, 1.0f / softmax[0].sum, 1.0f / softmax[1].sum);
     }
-    for (; key < item.end; key += kTile) ring.pass();
+    for (; key < walk.end; key += kTile) ring.pass();
   }
 #endif
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ops/cuda/attention_wgmma.cuh"
+#include "ops/cuda/mma.cuh"
 
 // How attention's blocks work for heads of 65 to 128 channels. A multiprocessor has one block,
 // which stays. One of its groups of warps brings tiles, the two others multiply them.
@@ -62,7 +63,7 @@ struct Places {
   int starts[kMostStarts];
   int work[kMost], by_rank[kMost];
 
-  // By all threads, which meet. From then on `visible` reads the starts here.
+  // By all threads, which meet. From then on `visible` reads the starts here, if there is room.
   template <class Work>
   __device__ void sort(Visible& visible, int count, const Work& work_of) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -109,31 +110,35 @@ class Turns {
   bool back_ = false;
 };
 
-// What the groups know of an item. One may have less to do than the other, or nothing: tokens that
-// are not there, or no head.
-struct Item {
-  int begin, next_begin;          // the first token of group 0; how much further group 1's is
-  int head, next_head, head_end;  // a group has its head if that is before the end
+// What a group knows of an item: its tokens, of which some or all may not be there, its head, or -1
+// for none, and the first and the last of what its tokens' first and last ones see: keys from there
+// on, or queries up to there.
+struct Share {
+  int begin, head, earliest, latest;
+
+  __device__ bool works(int T) const { return head >= 0 && begin < T; }
+};
+struct alignas(16) Item {
+  Share shares[kRingGroups];
   int first, end;                 // the tokens that both walk over, from the first of a tile
   int walked_head, walked_heads;  // those of them, one after the other
 
   Item() = default;
-  // Without what it walks over.
+  // With the tokens and heads of its shares alone.
   __device__ Item(const Items& items, const Places& places, int number, int heads_that_share) {
     const bool together = items.units_together, paired = items.pairs > 0;
     const int rank = together ? number / items.units : number % items.places;
     const int unit = together ? number % items.units : number / items.places;
     const int pairs = max(items.pairs, 1), shared = paired ? heads_that_share : 1;
-    begin = items.begin(places.at(rank, items.places));
-    next_begin = paired ? 0 : kTile;
-    head = unit / pairs * shared + unit % pairs * kRingGroups;
-    next_head = paired ? 1 : 0;
-    head_end = (unit / pairs + 1) * shared;
-  }
-  __device__ int begin_of(int group) const { return begin + group * next_begin; }
-  __device__ int head_of(int group) const { return head + group * next_head; }
-  __device__ bool has(int group, int T) const {
-    return head_of(group) < head_end && begin_of(group) < T;
+    const int begin = items.begin(places.at(rank, items.places));
+    const int head = unit / pairs * shared + unit % pairs * kRingGroups;
+    const int head_end = (unit / pairs + 1) * shared;
+#pragma unroll
+    for (int g = 0; g < kRingGroups; ++g) {
+      shares[g].begin = begin + (paired ? 0 : g * kTile);
+      shares[g].head = head + (paired ? g : 0);
+      if (shares[g].head >= head_end) shares[g].head = -1;
+    }
   }
 };
 
@@ -141,10 +146,28 @@ struct Item {
 __device__ inline Item item_of_queries(const Items& items, const Places& places, int number,
                                        const Visible& visible, const AttentionShape& s) {
   Item item(items, places, number, s.group);
-  item.first = visible.first(item.begin) / kTile * kTile;
-  item.end = min(item.begin_of(kRingGroups - 1) + kTile, s.T);
-  item.walked_head = item.head / s.group;
+  for (Share& share : item.shares) {
+    share.earliest = visible.first(min(share.begin, s.T - 1));
+    share.latest = visible.first(min(share.begin + kTile, s.T) - 1);
+  }
+  item.first = item.shares[0].earliest / kTile * kTile;
+  item.end = min(item.shares[kRingGroups - 1].begin + kTile, s.T);
+  item.walked_head = item.shares[0].head / s.group;
   item.walked_heads = 1;
+  return item;
+}
+// Keys, which the queries walk over that see some of them, of all heads that share them.
+__device__ inline Item item_of_keys(const Items& items, const Places& places, int number,
+                                    const Visible& visible, int T, int heads_that_share) {
+  Item item(items, places, number, 1);
+  for (Share& share : item.shares) {
+    share.earliest = visible.last(min(share.begin, T - 1));
+    share.latest = visible.last(min(share.begin + kTile, T) - 1);
+  }
+  item.first = item.shares[0].begin;
+  item.end = item.shares[kRingGroups - 1].latest;
+  item.walked_head = item.shares[0].head * heads_that_share;
+  item.walked_heads = heads_that_share;
   return item;
 }
 
@@ -179,8 +202,9 @@ class RingEnd {
     wait_for_phase(empty_ + static_cast<uint32_t>(8 * at_.stage), at_.parity ^ 1);
   }
   __device__ void wait_until_full() const { wait_for_phase(full(), at_.parity); }
-  // By all threads of a warp, when they have read the stage.
+  // By a warp, when its threads have read the stage.
   __device__ void leave(int stage) const {
+    __syncwarp();
     if (threadIdx.x % 32 == 0) arrive(empty_ + static_cast<uint32_t>(8 * stage));
   }
   __device__ void pass() {
@@ -198,7 +222,7 @@ class RingEnd {
 // that both walk over, in kStages.
 template <int kOwn, int kOwnStages, int kStages>
 struct RingBlock {
-  static constexpr int kOwnTiles = kOwn * kRingGroups;
+  static constexpr int kOwnTiles = kOwn * kRingGroups, kWalkedStages = kStages;
   static constexpr int kBytes = shared_bytes<kRingDim>(kOwnTiles * kOwnStages + 2 * kStages);
   using OwnEnd = RingEnd<kOwnStages>;
   using End = RingEnd<kStages>;
@@ -259,8 +283,8 @@ __device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages>& block, RingTil
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
         for (int g = 0; g < kRingGroups; ++g)
-          bring(Block::own(tiles, own_ring.stage(), i, g), *own[i], item.begin_of(g),
-                min(item.head_of(g), item.head_end - 1), full);
+          bring(Block::own(tiles, own_ring.stage(), i, g), *own[i], item.shares[g].begin,
+                max(item.shares[g].head, 0), full);
     }
     own_ring.next();
     for (int head = item.walked_head; head < item.walked_head + item.walked_heads; ++head)
@@ -292,23 +316,27 @@ __device__ void take_registers() {
 
 // ---- what the others do with tiles and sums ----------------------------------------------------
 
-// The item whose tiles a group has, the same in all its threads.
-__device__ inline Item item_in_warp(Item item) {
-  for (int* x : {&item.begin, &item.next_begin, &item.head, &item.next_head, &item.head_end,
-                 &item.first, &item.end, &item.walked_head, &item.walked_heads})
-    *x = same_in_warp(*x);
-  return item;
-}
+// A group's share of an item, and what it walks over.
+struct Walk : Share {
+  int first, end;
+
+  __device__ Walk(const Item& item, int group) : Share(item.shares[group]) {
+    first = item.first;
+    end = item.end;
+    for (int* x : {&begin, &head, &earliest, &latest, &first, &end}) *x = same_in_warp(*x);
+  }
+};
 
 // A tile as left factors of 16 channels each, in registers.
 using RowFactors = uint32_t[kRingDim / 16][4];
 __device__ inline void load_factors(RowFactors& to, RingTile& tile) {
+  const int row = static_cast<int>(threadIdx.x) % kGroup / 32 * 16 + lane() % 16;
+  uint32_t at = shared_address(tile.at(row, lane() / 16 * 8));
+  // Now: the compiler would keep the addresses of all factors, and run out of registers.
+  asm volatile("" : "+r"(at));
 #pragma unroll
-  for (int c = 0; c < kRingDim / 16; ++c)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      to[c][i] = *reinterpret_cast<const uint32_t*>(
-          tile.at(row_of(i % 2 * 2), c * 16 + column_of(i / 2, 0)));
+  for (uint32_t c = 0; c < kRingDim / 16; ++c)
+    load_matrices(to[c], (at ^ c % 4 * 32) + c / 4 * kPanelBytes);
 }
 // scores = left rightᵀ, over all channels.
 __device__ inline void multiply_rows(float (&scores)[kColumns][4], const RowFactors& left,

@@ -44,30 +44,27 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
   const float scale = s.scale * kLog2e;
   for (; turns.has(); turns.next()) {
     own_ring.wait_until_full();
-    const Item item = item_in_warp(block.items[0]);
-    const QueryRows rows(item.begin_of(group), visible, s.T);
-    const int h = min(item.head_of(group), item.head_end - 1);
-    const bool works = item.has(group, s.T);
+    const Walk walk(block.items[own_ring.stage()], group);
+    const QueryRows rows(walk.begin, walk.earliest, walk.latest, visible, s.T);
+    const int h = max(walk.head, 0);
     float log_sum[2], shift[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r)
       log_sum[r] = lse[int64_t{h} * s.T + min(rows.rows[r], s.T - 1)] * kLog2e;
-    RingTile& d_o_tile = Block::own(tiles, 0, 1, group);
-    OutputRows<true, kRingDim>(Block::own(tiles, 0, 2, group)).dot(shift, d_o_tile);
+    RingTile& d_o_tile = Block::own(tiles, own_ring.stage(), 1, group);
+    OutputRows<true, kRingDim>(Block::own(tiles, own_ring.stage(), 2, group)).dot(shift, d_o_tile);
     RowFactors queries, gradients;
-    load_factors(queries, Block::own(tiles, 0, 0, group));
+    load_factors(queries, Block::own(tiles, own_ring.stage(), 0, group));
     load_factors(gradients, d_o_tile);
-    __syncwarp();
-    own_ring.leave(0);
+    own_ring.leave(own_ring.stage());
     own_ring.next();
-    int key = item.first;
-    if (works) {
+    int key = walk.first;
+    if (walk.works(s.T)) {
 #pragma unroll
       for (int r = 0; r < 2; ++r)
         if (threadIdx.x % 4 == 0 && rows.rows[r] < rows.end)
           delta[int64_t{h} * s.T + rows.rows[r]] = shift[r];
-      const int earliest = same_in_warp(rows.earliest);
-      for (; key + kTile <= earliest; key += kTile) ring.pass();
+      for (; key + kTile <= rows.earliest; key += kTile) ring.pass();
 
       float sums[kRingDim / 8][4] = {};
       settled(sums);
@@ -86,13 +83,7 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
         for (int j = 0; j < kColumns; ++j)
 #pragma unroll
           for (int i = 0; i < 4; ++i) p[j][i] = power_of_two(fmaf(p[j][i], scale, -log_sum[i / 2]));
-        if (rows.cuts(key)) {
-#pragma unroll
-          for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-              if (!rows.sees(i, key + column_of(j, i))) p[j][i] = 0;
-        }
+        rows.hide(p, key, 0.0f);
         finish_products<0>();
         settled(d);
 #pragma unroll
@@ -112,7 +103,7 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
       turn_back<kRingDim>(sums, turned, rows.rows, rows.end);
       store_rows(dq, rows.rows, rows.end, h, s.D, sums, s.scale, s.scale);
     }
-    for (; key < item.end; key += kTile) ring.pass();
+    for (; key < walk.end; key += kTile) ring.pass();
   }
 #endif
 }
@@ -143,7 +134,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   using Block = KeyBlock;
   extern __shared__ unsigned char memory[];
   __shared__ Block block;
-  __shared__ alignas(8) float numbers[2][2][kTile];  // of each stage: lse, delta
+  __shared__ alignas(8) float numbers[Block::kWalkedStages][2][kTile];  // lse, delta
   RingTile* const tiles = tiles_of<kRingDim>(memory);
   block.make_barriers(1 + kGroup);
   const auto last_of = [&](int end) { return visible.last(min(end, s.T) - 1); };
@@ -154,12 +145,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   if (group == kRingGroups) {
     give_registers<40>();
     const auto item_of = [&](int i) {
-      Item item(items, block.places, i, 1);
-      item.first = item.begin;
-      item.end = last_of(item.begin + kRingGroups * kTile);
-      item.walked_head = item.head * heads_that_share;
-      item.walked_heads = heads_that_share;
-      return item;
+      return item_of_keys(items, block.places, i, visible, s.T, heads_that_share);
     };
     // Each thread has one of the numbers.
     const int index = static_cast<int>(threadIdx.x) % kTile;
@@ -179,13 +165,11 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   const float scale = s.scale * kLog2e;
   for (; turns.has(); turns.next()) {
     own_ring.wait_until_full();
-    const Item item = item_in_warp(block.items[own_ring.stage()]);
-    const int begin = item.begin_of(group), end = min(begin + kTile, s.T);
-    const int rows[2] = {begin + row_of(0), begin + row_of(2)};
-    const bool works = begin < s.T;
+    const Walk walk(block.items[own_ring.stage()], group);
     // Queries before `earliest` see the first key, those before `latest` the last.
-    const int earliest = works ? same_in_warp(visible.last(begin)) : 0;
-    const int latest = works ? same_in_warp(visible.last(end - 1)) : 0;
+    const int begin = walk.begin, earliest = walk.earliest, latest = walk.latest;
+    const int end = min(begin + kTile, s.T);
+    const int rows[2] = {begin + row_of(0), begin + row_of(2)};
     int last[2];
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -196,13 +180,13 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     float key_sums[kRingDim / 8][4] = {}, value_sums[kRingDim / 8][4] = {};
     settled(key_sums);  // zeros, here: ptxas would serialize products whose sums begin between them
     settled(value_sums);
-    // The tiles that all walk over; this group passes by some.
-    int left = item.walked_heads * ((item.end - item.first + kTile - 1) / kTile);
-    int query = item.first;
+    // The tiles that both groups walk over; this one passes by some, or by all.
+    int left = heads_that_share * ((walk.end - walk.first + kTile - 1) / kTile);
+    int query = walk.first;
     const auto next = [&] {
       --left;
       query += kTile;
-      if (query >= item.end) query = item.first;
+      if (query >= walk.end) query = walk.first;
     };
     int before = -1;  // the stage that products may still read
     const auto leave = [&] {
@@ -280,10 +264,10 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     settled(value_sums);
     own_ring.leave(own_ring.stage());
     own_ring.next();
-    if (works) {
+    if (begin < s.T) {
       turn_back<kRingDim>(key_sums, turned, rows, end);
-      store_rows(dk, rows, end, item.head, s.D, key_sums, s.scale, s.scale);
-      store_rows(dv, rows, end, item.head, s.D, value_sums, 1.0f, 1.0f);
+      store_rows(dk, rows, end, walk.head, s.D, key_sums, s.scale, s.scale);
+      store_rows(dv, rows, end, walk.head, s.D, value_sums, 1.0f, 1.0f);
     }
   }
 #endif

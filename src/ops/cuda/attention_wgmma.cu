@@ -8,7 +8,7 @@ namespace capstan::cuda {
 namespace {
 
 // Tiles of queries, keys and values in shared memory.
-inline constexpr int kForwardTiles = 1 + 2 * kStages;
+constexpr int kForwardTiles = 1 + 2 * kSteps;
 
 // While scores of one tile of keys become probabilities, those of the tile before are multiplied by
 // their values.
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
   const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
   Tile<kDim>& queries = tiles[0];
-  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[1 + step % kStages]; };
-  const auto values = [&](int step) -> Tile<kDim>& { return tiles[1 + kStages + step % kStages]; };
+  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[1 + step % kSteps]; };
+  const auto values = [&](int step) -> Tile<kDim>& { return tiles[1 + kSteps + step % kSteps]; };
   const auto ask_for_keys = [&](int step) {
     if (!walk.has(step)) return;
     key_arrivals.begin(step, step == 0 ? 2 : 1);
@@ -59,14 +59,6 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   Softmax softmax[2];
   Factors factors;
   const float scale = s.scale * kLog2e;
-  const auto hide = [&](int key) {
-    if (!rows.cuts(key)) return;
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (!rows.sees(i, key + column_of(j, i))) scores[j][i] = -INFINITY;
-  };
   key_arrivals.wait(0);
   __syncthreads();
   begin_products();
@@ -74,7 +66,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   end_products();
   finish_products<0>();
   settled(scores);
-  hide(walk.first);
+  rows.hide(scores, walk.first, -INFINITY);
   softmax[0].take(0, scores, scale);
   softmax[1].take(1, scores, scale);
   to_factors(factors, scores);
@@ -94,7 +86,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     ask_for_keys(step + 2);
     finish_products<1>();
     settled(scores);
-    hide(walk.key(step + 1));
+    rows.hide(scores, walk.key(step + 1), -INFINITY);
     const float shrink[2] = {softmax[0].take(0, scores, scale), softmax[1].take(1, scores, scale)};
     finish_products<0>();
     settled(out);

@@ -8,7 +8,7 @@
 // four warps. Tiles are asked for before the products that read them, most of them by a step.
 namespace capstan::cuda {
 
-inline constexpr int kStages = 2;  // steps whose tiles are in shared memory where there is room
+inline constexpr int kSteps = 2;  // whose tiles are in shared memory
 
 // Shared memory of a block; its tiles begin at a multiple of 1024.
 template <int kDim>
@@ -188,8 +188,9 @@ bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&t
          (in_packs(4) && call.template operator()<false>());
 }
 
-// The same for heads of 65 to 128 channels by blocks that stay (attention_ring.cuh). False where
-// they do not take the operands: then nothing was called.
+// The entries of AttentionKernels for heads of 65 to 128 channels, by blocks that stay
+// (attention_ring.cuh). False where they do not take the operands, or there are too few keys for
+// their gradients to occupy the GPU: then nothing was called.
 [[nodiscard]] bool ring_attention(Queue& q, const Tensor& o, const Tensor& lse,
                                   const AttentionInputs& in);
 [[nodiscard]] bool ring_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta,
@@ -199,7 +200,7 @@ bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&t
                                      const Tensor& d_o, const Tensor& lse, const Tensor& delta,
                                      const AttentionInputs& in);
 
-// The three entries of AttentionKernels.
+// The entries of AttentionKernels.
 void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
 void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
                           const Tensor& o, const Tensor& lse, const AttentionInputs& in);

@@ -32,8 +32,8 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   const QueryRows rows(tile_of_queries(finder, order, visible, s.T), visible, s.T, firsts);
   const KeyWalk walk{rows.earliest / kTile * kTile, rows.end};
   Tile<kDim>&queries = tiles[0], &gradients = tiles[1];
-  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[2 + step % kStages * 2]; };
-  const auto values = [&](int step) -> Tile<kDim>& { return tiles[3 + step % kStages * 2]; };
+  const auto keys = [&](int step) -> Tile<kDim>& { return tiles[2 + step % kSteps * 2]; };
+  const auto values = [&](int step) -> Tile<kDim>& { return tiles[3 + step % kSteps * 2]; };
   const auto ask_for = [&](int step) {
     if (!walk.has(step)) return;
     arrivals.begin(step, step == 0 ? 4 : 2);
@@ -77,13 +77,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     for (int j = 0; j < kColumns; ++j)
 #pragma unroll
       for (int i = 0; i < 4; ++i) p[j][i] = power_of_two(fmaf(p[j][i], scale, -log_sum[i / 2]));
-    if (rows.cuts(key)) {
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (!rows.sees(i, key + column_of(j, i))) p[j][i] = 0;
-    }
+    rows.hide(p, key, 0.0f);
     finish_products<0>();
     settled(d);
 #pragma unroll
@@ -118,7 +112,7 @@ template <int kDim>
 constexpr int kMostGroups = kDim == 64 ? 3 : 2;
 
 // A tile's worth of lse or delta for each step whose tiles are in shared memory.
-using Numbers = float[kStages][kTile];
+using Numbers = float[kSteps][kTile];
 
 // A group's walk over tiles of queries that see a tile of keys: every kGroups-th of those of all
 // heads that share it.
@@ -191,10 +185,10 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   shared.ask(0, values, v, begin, head, group == kGroups - 1);
   shared.end();
   const QueryWalk<kGroups> walk{(head + 1) * s.group - 1, begin, begin + per_head * kTile};
-  Tile<kDim>* const stages = tiles + 2 + group * 2 * kStages;  // pairs of queries and gradients
+  Tile<kDim>* const stages = tiles + 2 + group * 2 * kSteps;  // pairs of queries and gradients
   const auto ask_for = [&](const auto& item, int arrival) {
     if (walk.has(item)) {
-      const int stage = arrival % kStages;
+      const int stage = arrival % kSteps;
       arrivals.begin(arrival, 2);
       arrivals.ask(arrival, stages[2 * stage], q, item.query, item.head);
       arrivals.ask(arrival, stages[2 * stage + 1], d_o, item.query, item.head);
@@ -218,7 +212,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     arrivals.wait(arrival);
     finish_copies<0>();
     meet_group(group);
-    const int stage = arrival % kStages;
+    const int stage = arrival % kSteps;
     const Tile<kDim>&queries = stages[2 * stage], &gradients = stages[2 * stage + 1];
     const int query = item.query;
     float p[kColumns][4], d[kColumns][4];
@@ -284,7 +278,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
 
   // A group's sums, thread by thread, in its own stages.
   constexpr int kValues = kDim / 2;  // of one thread, in each of the two sums
-  static_assert(sizeof(Tile<kDim>) * 2 * kStages >= 2 * kValues * kGroup * sizeof(float));
+  static_assert(sizeof(Tile<kDim>) * 2 * kSteps >= 2 * kValues * kGroup * sizeof(float));
   if (group > 0) {
     auto* const room = reinterpret_cast<float*>(stages) + index;
 #pragma unroll
@@ -296,7 +290,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   if constexpr (kGroups > 1) __syncthreads();
   if (group > 0) return;
   for (int g = 1; g < kGroups; ++g) {
-    const auto* const room = reinterpret_cast<const float*>(stages + g * 2 * kStages) + index;
+    const auto* const room = reinterpret_cast<const float*>(stages + g * 2 * kSteps) + index;
 #pragma unroll
     for (int i = 0; i < kValues; ++i) {
       key_sums[i / 4][i % 4] += room[i * kGroup];
@@ -318,7 +312,7 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, s.H);
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
-    constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages);
+    constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kSteps);
     const auto kernel = query_gradient_kernel<kBoxes, kDim>;
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
@@ -345,7 +339,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
                     order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
     const auto run = [&]<int kGroups>() {
-      constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kStages * kGroups);
+      constexpr int kBytes = shared_bytes<kDim>(2 + 2 * kSteps * kGroups);
       const auto kernel = key_gradient_kernel<kBoxes, kDim, kGroups>;
       allow(kernel, kBytes);
       kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
@@ -353,10 +347,9 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
                                data<float>(delta), tiles[1], tiles[2], tiles[3], Visible(in.mask),
                                s, order, TurnedBy(in.turned));
     };
-    if (many)
-      run.template operator()<1>();
-    else
-      run.template operator()<kMostGroups<kDim>>();
+    if constexpr (!kBoxes || kDim == 64)  // many others are taken above
+      if (many) return run.template operator()<1>();
+    run.template operator()<kMostGroups<kDim>>();
   };
   if (!with_operands<true>(s.D, {dk, dv}, {d_o, in.q, in.k, in.v}, launch)) {
     kMmaAttention.key_gradient(q, dk, dv, d_o, lse, delta, in);

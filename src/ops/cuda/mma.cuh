@@ -14,11 +14,13 @@ __device__ inline int lane() {
 
 // Four 8 by 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is. Lane l
 // gets columns 2 (l % 4), + 1 of row l / 4 of each…
-__device__ inline void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
-  const uint32_t address = shared_address(row);
+__device__ inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(address));
+               : "r"(row));
+}
+__device__ inline void load_matrices(uint32_t (&to)[4], const bf16_t* row) {
+  load_matrices(to, shared_address(row));
 }
 // … or of its transpose.
 __device__ inline void load_matrices_flipped(uint32_t (&to)[4], const bf16_t* row) {
