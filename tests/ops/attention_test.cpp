@@ -62,13 +62,13 @@ TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
   for (const Layout& l :
        {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
         Layout{4, 2, 100, {1000, 24}, 300}, Layout{4, 2, 104, {1000, 24}, 300},
-        Layout{2, 1, 64, {9000}}, Layout{32, 32, 128, {512, 1, 700, 63, 512}},
+        Layout{2, 1, 64, {9000}}, Layout{32, 32, 128, {512, 1, 63}},
         Layout{32, 32, 64, {512, 1, 700, 63, 512}},
         // Work for all multiprocessors, and tiles side by side of which one sees far more.
-        Layout{32, 8, 128, {64, 1472, 64, 300, 300}}, Layout{140, 140, 80, {64, 130}},
+        Layout{32, 16, 128, {64, 900, 64, 100}}, Layout{140, 140, 80, {64, 130}},
         Layout{144, 48, 96, {300}, 70},
         // More tiles than are sorted.
-        Layout{2, 1, 128, {33000}, 100}}) {
+        Layout{2, 1, 72, {33000}, 100}}) {
     Case c = make(l, DType::bf16);
     forward(c);
     backward(c, c.dqkv);
