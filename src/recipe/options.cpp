@@ -70,7 +70,7 @@ const std::vector<Option> kRun = {
     {"accelerator",
      &R::accelerator,
      oneof,
-     kTrain,
+     kAll,
      "what computes; auto is a GPU where there is one",
      {"auto", "cpu", "cuda", "gpu"}},
     {"devices", &R::devices, words, kTrain, "devices to train on", {"auto"}},

@@ -34,6 +34,15 @@ Row memory_row(const std::string& out, const char* category) {
   return r;
 }
 
+TEST_F(Cli, TheDemoComputesWithWhatItIsTold) {
+  const Outcome o = run(tiny_demo({"--accelerator=cpu", "--train.max_steps=1"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* stage : {"out/demo", "out/demo-lora"})
+    expect_holds(slurp(at(std::string(stage) + "/final/hyperparameters.yaml")),
+                 {"accelerator: cpu"});
+  expect_refused(2, tiny_demo({"--accelerator=tpu"}), {"accelerator: ", "tpu"});
+}
+
 TEST_F(Cli, TheDemoTrainsAModelAndAnAdapterThatCanBeAsked) {
   const Outcome o = run(tiny_demo({"--out_dir=shown/"}));
   ASSERT_EQ(o.code, 0) << o.err;

@@ -74,7 +74,7 @@ TEST_F(Cli, TheDemoRefusesAndHidesKeysThatItDoesNotUse) {
                    {std::string(key) + ": capstan demo does not use it"});
     EXPECT_EQ(help.find(key), std::string::npos) << key;
   }
-  expect_holds(help, {"--model.hidden_size", "--train.max_steps"});
+  expect_holds(help, {"--model.hidden_size", "--train.max_steps", "--accelerator"});
 }
 
 TEST_F(Cli, AWarmUpThatDoesNotEndIsWarnedOf) {
