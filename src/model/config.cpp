@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -139,8 +140,8 @@ std::optional<ConfigProblem> find_problem(const ModelConfig& c) {
   for (const SizeRule& rule : kSizes) {
     const int64_t value = c.*rule.field;
     if (value < rule.least || value > rule.most) {
-      return problem(rule.key, "expected a whole number from {} to {}, found {}", rule.least,
-                     rule.most, value);
+      return problem(rule.key, "expected a whole number from {} to {}, found {}",
+                     std::max<int64_t>(rule.least, 1), rule.most, value);
     }
   }
   if (c.head_dim % 2 != 0)

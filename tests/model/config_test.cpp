@@ -224,6 +224,12 @@ TEST(ParseConfig, RefusesSizesThatAreNotPositiveOrOverflow) {
     }
     EXPECT_NE(refusal(key, 18446744073709551615u).find("too large"), std::string::npos) << key;
   }
+  // None is said by null, or by no such key.
+  const std::string window =
+      refusal(with(small("MistralForCausalLM"), "sliding_window", int64_t{1} << 31));
+  EXPECT_NE(window.find("expected a whole number from 1 to 2147483647, found 2147483648"),
+            std::string::npos)
+      << window;
 }
 
 TEST(ParseConfig, RefusesWrongTypesAndMissingKeys) {
