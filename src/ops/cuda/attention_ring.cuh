@@ -1,5 +1,7 @@
 #pragma once
 
+#include <climits>
+
 #include "ops/cuda/attention_wgmma.cuh"
 #include "ops/cuda/mma.cuh"
 
@@ -173,27 +175,32 @@ __device__ inline Item item_of_keys(const Items& items, const Places& places, in
 
 // ---- rings -------------------------------------------------------------------------------------
 
+// Who says that a stage has been read: a thread of each warp, where the tensor cores read it or one
+// thread did; or every thread that multiplies, where all read it themselves. One could speak for
+// its warp there as well, after the warp has met; but racecheck does not know that.
+enum class Leave : uint8_t { by_warp, by_thread };
+
 // The barriers of a ring of stages, in shared memory: each has phases, that end when its stage is
 // full, and when it has been read.
-template <int kStages>
+template <int kStages, Leave kLeave>
 struct RingBarriers {
   uint64_t full[kStages], empty[kStages];
 
-  // By one thread, before all meet. So many arrive when a stage is full; each warp that multiplies
-  // when it has been read.
+  // By one thread, before all meet. So many arrive when a stage is full.
   __device__ void make(int bringing) {
     for (int i = 0; i < kStages; ++i) {
       make_barrier(shared_address(&full[i]), bringing);
-      make_barrier(shared_address(&empty[i]), 4 * kRingGroups);
+      make_barrier(shared_address(&empty[i]),
+                   (kLeave == Leave::by_warp ? 4 : kGroup) * kRingGroups);
     }
   }
 };
 
 // An end of a ring: of a thread that fills it, or of one that reads it.
-template <int kStages>
+template <int kStages, Leave kLeave>
 class RingEnd {
  public:
-  __device__ explicit RingEnd(const RingBarriers<kStages>& barriers)
+  __device__ explicit RingEnd(const RingBarriers<kStages, kLeave>& barriers)
       : full_(shared_address(barriers.full)), empty_(shared_address(barriers.empty)) {}
   __device__ int stage() const { return at_.stage; }
   __device__ void next() { at_.next(); }
@@ -202,10 +209,11 @@ class RingEnd {
     wait_for_phase(empty_ + static_cast<uint32_t>(8 * at_.stage), at_.parity ^ 1);
   }
   __device__ void wait_until_full() const { wait_for_phase(full(), at_.parity); }
-  // By a warp, when its threads have read the stage.
+  // By a warp, when it has read the stage.
   __device__ void leave(int stage) const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) arrive(empty_ + static_cast<uint32_t>(8 * stage));
+    if (kLeave == Leave::by_warp) __syncwarp();
+    if (kLeave == Leave::by_thread || lane() == 0)
+      arrive(empty_ + static_cast<uint32_t>(8 * stage));
   }
   __device__ void pass() {
     wait_until_full();
@@ -220,17 +228,17 @@ class RingEnd {
 
 // What a block shares beside its tiles: kOwn of each group, in kOwnStages, and two of the tokens
 // that both walk over, in kStages.
-template <int kOwn, int kOwnStages, int kStages>
+template <int kOwn, int kOwnStages, int kStages, Leave kLeave = Leave::by_warp>
 struct RingBlock {
   static constexpr int kOwnTiles = kOwn * kRingGroups, kWalkedStages = kStages;
   static constexpr int kBytes = shared_bytes<kRingDim>(kOwnTiles * kOwnStages + 2 * kStages);
-  using OwnEnd = RingEnd<kOwnStages>;
-  using End = RingEnd<kStages>;
+  using OwnEnd = RingEnd<kOwnStages, Leave::by_warp>;
+  using End = RingEnd<kStages, kLeave>;
 
   Places places;
   Item items[kOwnStages];
-  RingBarriers<kOwnStages> own_barriers;
-  RingBarriers<kStages> barriers;
+  RingBarriers<kOwnStages, Leave::by_warp> own_barriers;
+  RingBarriers<kStages, kLeave> barriers;
 
   __device__ void make_barriers(int bringing) {
     if (threadIdx.x > 0) return;
@@ -264,12 +272,12 @@ __device__ inline void bring(RingTile& to, const RingOperand& from, int row, int
 
 // The tiles of all items of a block, of `own` and of `walked`. One thread does it; all may call
 // also(stage, token, head, full), for what else is to be in a stage.
-template <int kOwn, int kOwnStages, int kStages, class ItemOf, class Also>
-__device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages>& block, RingTile* tiles,
+template <int kOwn, int kOwnStages, int kStages, Leave kLeave, class ItemOf, class Also>
+__device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block, RingTile* tiles,
                             Turns turns, const ItemOf& item_of,
                             const RingOperand* const (&own)[kOwn],
                             const RingOperand* const (&walked)[2], const Also& also) {
-  using Block = RingBlock<kOwn, kOwnStages, kStages>;
+  using Block = RingBlock<kOwn, kOwnStages, kStages, kLeave>;
   constexpr int kTileBytes = sizeof(RingTile);
   typename Block::OwnEnd own_ring(block.own_barriers);
   typename Block::End ring(block.barriers);
@@ -320,10 +328,20 @@ __device__ void take_registers() {
 struct Walk : Share {
   int first, end;
 
-  __device__ Walk(const Item& item, int group) : Share(item.shares[group]) {
-    first = item.first;
-    end = item.end;
-    for (int* x : {&begin, &head, &earliest, &latest, &first, &end}) *x = same_in_warp(*x);
+  // By a warp, of which one thread reads: the one that says when it has been read, RingEnd::leave.
+  __device__ Walk(const Item& item, int group) {
+    const auto read = [](const volatile int& x) {
+      int number = INT_MIN;
+      if (lane() == 0) number = x;
+      return same_in_warp(number);
+    };
+    const Share& share = item.shares[group];
+    begin = read(share.begin);
+    head = read(share.head);
+    earliest = read(share.earliest);
+    latest = read(share.latest);
+    first = read(item.first);
+    end = read(item.end);
   }
 };
 

@@ -2,6 +2,7 @@
 // dq and once per tile of keys for dk and dv, so that every sum has one owner and a fixed order,
 // and no atomics are needed.
 #include "ops/cuda/attention_delta.cuh"
+#include "ops/cuda/attention_keys.cuh"
 #include "ops/cuda/attention_ring.cuh"
 
 namespace capstan::cuda {
@@ -111,8 +112,8 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
 // ---- dk and dv -----------------------------------------------------------------------------
 
 // A group's own tiles are of keys and values; queries and gradients are walked over, those of all
-// heads that share the keys.
-using KeyBlock = RingBlock<2, 2, 2>;
+// heads that share the keys, with numbers that all threads read.
+using KeyBlock = RingBlock<2, 2, 2, Leave::by_thread>;
 
 // The shape of keys: each head of them is alone.
 AttentionShape of_keys(AttentionShape s) {
@@ -121,7 +122,7 @@ AttentionShape of_keys(AttentionShape s) {
   return s;
 }
 
-// Scores are made transposed, so that rows are keys. `s` is of_keys.
+// `s` is of_keys.
 __global__ void __launch_bounds__(kRingThreads, 1)
     ring_key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv,
                              const __grid_constant__ RingOperand d_o, const float* lse,
@@ -169,11 +170,10 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     // Queries before `earliest` see the first key, those before `latest` the last.
     const int begin = walk.begin, earliest = walk.earliest, latest = walk.latest;
     const int end = min(begin + kTile, s.T);
-    const int rows[2] = {begin + row_of(0), begin + row_of(2)};
-    int last[2];
+    KeyRows rows = {begin, earliest, {begin + row_of(0), begin + row_of(2)}, {latest, latest}};
+    if (earliest != latest)
 #pragma unroll
-    for (int r = 0; r < 2; ++r)
-      last[r] = earliest == latest ? latest : visible.last(min(rows[r], s.T - 1));
+      for (int r = 0; r < 2; ++r) rows.last[r] = visible.last(min(rows.rows[r], s.T - 1));
     const RingTile& keys = Block::own(tiles, own_ring.stage(), 0, group);
     const RingTile& values = Block::own(tiles, own_ring.stage(), 1, group);
 
@@ -208,54 +208,8 @@ __global__ void __launch_bounds__(kRingThreads, 1)
       const int stage = ring.stage();
       const RingTile &queries = Block::walked(tiles, stage, 0),
                      &gradients = Block::walked(tiles, stage, 1);
-      float p[kColumns][4], d[kColumns][4];
-      begin_products();
-      multiply_rows(p, keys, queries);
-      end_products();
-      multiply_rows(d, values, gradients);
-      end_products();
-      finish_products<1>();
-      settled(p);
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        const auto log_sum = *reinterpret_cast<const float2*>(&numbers[stage][0][column_of(j, 0)]);
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          p[j][i] =
-              power_of_two(fmaf(p[j][i], scale, -kLog2e * (i % 2 == 0 ? log_sum.x : log_sum.y)));
-      }
-      if (query < begin + kTile || query + kTile > earliest) {
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int column = query + column_of(j, i);
-            if (column < rows[i / 2] || column >= last[i / 2]) p[j][i] = 0;
-          }
-      }
-      Factors factors;
-      to_factors(factors, p);
-      begin_products();
-      multiply_columns<kRingDim>(value_sums, factors, gradients);
-      end_products();
-      finish_products<1>();
-      settled(d);
-      // Probabilities are read back from their factors: there are no registers to keep both.
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j) {
-        const auto shift = *reinterpret_cast<const float2*>(&numbers[stage][1][column_of(j, 0)]);
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-          const uint32_t pair = factors[j / 2][j % 2 * 2 + i / 2];
-          d[j][i] = __uint_as_float(pair << 16) * (d[j][i] - shift.x);
-          d[j][i + 1] = __uint_as_float(pair & 0xffff0000) * (d[j][i + 1] - shift.y);
-        }
-      }
-      Factors key_factors;
-      to_factors(key_factors, d);
-      begin_products();
-      multiply_columns<kRingDim>(key_sums, key_factors, queries);
-      end_products();
+      add_key_gradients<kRingDim>(key_sums, value_sums, keys, values, queries, gradients,
+                                  numbers[stage][0], numbers[stage][1], query, rows, scale, [] {});
       before = stage;
       ring.next();
     }
@@ -265,9 +219,9 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     own_ring.leave(own_ring.stage());
     own_ring.next();
     if (begin < s.T) {
-      turn_back<kRingDim>(key_sums, turned, rows, end);
-      store_rows(dk, rows, end, walk.head, s.D, key_sums, s.scale, s.scale);
-      store_rows(dv, rows, end, walk.head, s.D, value_sums, 1.0f, 1.0f);
+      turn_back<kRingDim>(key_sums, turned, rows.rows, end);
+      store_rows(dk, rows.rows, end, walk.head, s.D, key_sums, s.scale, s.scale);
+      store_rows(dv, rows.rows, end, walk.head, s.D, value_sums, 1.0f, 1.0f);
     }
   }
 #endif

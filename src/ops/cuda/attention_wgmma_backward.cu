@@ -5,6 +5,7 @@
 // A block that has a tile of dq has all that delta of its rows takes but o, which it reads while
 // the copy engine brings its tiles. The kernel of dk and dv comes after it and reads delta.
 #include "ops/cuda/attention_delta.cuh"
+#include "ops/cuda/attention_keys.cuh"
 #include "ops/cuda/attention_wgmma.cuh"
 
 namespace capstan::cuda {
@@ -141,7 +142,6 @@ struct QueryWalk {
 };
 
 // The groups of a block share a tile of keys and deal out the tiles of queries; group 0 adds up.
-// Scores are made transposed, so that rows are keys.
 template <bool kBoxes, int kDim, int kGroups>
 __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv,
@@ -176,9 +176,11 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   if (threadIdx.x < kTile)
     lasts[threadIdx.x] = visible.last(min(begin + static_cast<int>(threadIdx.x), s.T - 1));
   __syncthreads();
-  const int rows[2] = {begin + row_of(0), begin + row_of(2)};
-  const int last[2] = {lasts[row_of(0)], lasts[row_of(2)]};
-  const int earliest = lasts[0], per_head = (lasts[kTile - 1] - begin + kTile - 1) / kTile;
+  const KeyRows rows = {begin,
+                        lasts[0],
+                        {begin + row_of(0), begin + row_of(2)},
+                        {lasts[row_of(0)], lasts[row_of(2)]}};
+  const int per_head = (lasts[kTile - 1] - begin + kTile - 1) / kTile;
   const float scale = s.scale * kLog2e;
   shared.begin(0, 2);
   shared.ask(0, keys, k, begin, head, group == 0);
@@ -214,58 +216,12 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     meet_group(group);
     const int stage = arrival % kSteps;
     const Tile<kDim>&queries = stages[2 * stage], &gradients = stages[2 * stage + 1];
-    const int query = item.query;
-    float p[kColumns][4], d[kColumns][4];
-    begin_products();
-    multiply_rows(p, keys, queries);
-    end_products();
-    multiply_rows(d, values, gradients);
-    end_products();
-    item = walk.after(item);
-    ask_for(item, arrival + 1);
-    finish_products<1>();
-    settled(p);
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const auto log_sum =
-          *reinterpret_cast<const float2*>(&log_sums[group][stage][column_of(j, 0)]);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        p[j][i] =
-            power_of_two(fmaf(p[j][i], scale, -kLog2e * (i % 2 == 0 ? log_sum.x : log_sum.y)));
-    }
-    if (query < begin + kTile || query + kTile > earliest) {
-#pragma unroll
-      for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const int at = query + column_of(j, i);
-          if (at < rows[i / 2] || at >= last[i / 2]) p[j][i] = 0;
-        }
-    }
-    Factors factors;
-    to_factors(factors, p);
-    begin_products();
-    multiply_columns<kDim>(value_sums, factors, gradients);
-    end_products();
-    finish_products<1>();
-    settled(d);
-    // Probabilities are read back from their factors: there are no registers to keep both.
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const auto shift = *reinterpret_cast<const float2*>(&shifts[group][stage][column_of(j, 0)]);
-#pragma unroll
-      for (int i = 0; i < 4; i += 2) {
-        const uint32_t pair = factors[j / 2][j % 2 * 2 + i / 2];
-        d[j][i] = __uint_as_float(pair << 16) * (d[j][i] - shift.x);
-        d[j][i + 1] = __uint_as_float(pair & 0xffff0000) * (d[j][i + 1] - shift.y);
-      }
-    }
-    Factors key_factors;
-    to_factors(key_factors, d);
-    begin_products();
-    multiply_columns<kDim>(key_sums, key_factors, queries);
-    end_products();
+    add_key_gradients<kDim>(key_sums, value_sums, keys, values, queries, gradients,
+                            log_sums[group][stage], shifts[group][stage], item.query, rows, scale,
+                            [&] {
+                              item = walk.after(item);
+                              ask_for(item, arrival + 1);
+                            });
   }
   finish_products<0>();
   settled(key_sums);
@@ -297,7 +253,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
       value_sums[i / 4][i % 4] += room[(kValues + i) * kGroup];
     }
   }
-  turn_back<kDim>(key_sums, turned, rows, end);
+  turn_back<kDim>(key_sums, turned, rows.rows, end);
   store_rows<kBoxes>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys);
   store_rows<kBoxes>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values);
 #endif

@@ -27,11 +27,14 @@ __device__ inline void arrive_expecting(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 }
-// At a barrier of this block, before which the thread's accesses are done; or of any block of the
-// cluster: an address of address_in. There it orders no accesses of the other block, and a wait
-// none of this one's: that would take whole fences, and what such barriers are for is touched by
-// the tensor cores and the copy engine alone.
+// At a barrier of this block, before which the thread's accesses are done.
 __device__ inline void arrive(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// At a barrier of any block of the cluster: an address of address_in. It orders no accesses of the
+// other block, and a wait there none of this one's: that would take whole fences, and what such
+// barriers are for is touched by the tensor cores and the copy engine alone.
+__device__ inline void arrive_there(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // When all copies (async_copy.cuh) are done that this thread has asked for.

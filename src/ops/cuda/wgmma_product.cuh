@@ -144,7 +144,7 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t empty = address_in(lane & 1, room.empty());
   const auto leave = [&](int stage) {
-    if (lane < 2) arrive(empty + static_cast<uint32_t>(8 * stage));
+    if (lane < 2) arrive_there(empty + static_cast<uint32_t>(8 * stage));
   };
   RingPlace<kStages> at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
