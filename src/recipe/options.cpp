@@ -43,16 +43,15 @@ const std::vector<Option> kRun = {
      &R::precision,
      oneof,
      kAll,
-     "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU; fp8-mixed trains all "
-     "weights, not adapters; 16-true and 16-mixed are LitGPT's, and refused",
+     "types to compute with; null: 32-true on a CPU, bf16-mixed on a GPU; fp8-mixed is for "
+     "pretrain and finetune_full; 16-true and 16-mixed are LitGPT's, and refused",
      {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed", "16-true", "16-mixed"}},
     {"matmul_precision",
      &R::matmul_precision,
      oneof,
      kTrain,
-     "products of f32 matrices on a GPU: exact, or faster with factors rounded to TF32 (high); on "
-     "a "
-     "CPU it changes nothing",
+     "products of 32-true on a GPU: exact, or faster with factors rounded to TF32 (high); on a CPU "
+     "it changes nothing",
      {"highest", "high"}},
     {"quantize",
      &R::quantize,

@@ -101,6 +101,8 @@ std::string RecipeInput::without_effect(std::string_view key) const {
     return "initial_checkpoint_dir has a config.json of its own; give one of the two";
   if (key == "model_config" && !r.model_name.empty())
     return "model_name says it; give one of the two";
+  if (key == "matmul_precision" && !r.precision.empty() && r.precision != "32-true")
+    return fmt::format("is for 32-true; products of {} are of bf16 or less already", r.precision);
   const bool text = r.data == "TextFiles";
   const bool of_text = key == "data.train_data_path" || key == "data.val_data_path";
   const bool of_records = key == "data.json_path" || key == "data.mask_prompt" ||

@@ -76,10 +76,10 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   const auto exact = with("cuda", "32-true");
   words.push_back("--matmul_precision=high");
   EXPECT_EQ(with("cuda", "32-true"), exact) << "TF32 needs no room";
-  words.push_back("--optimizer.rounding=stochastic");
-  const auto chance = with("cuda", "bf16-true");
   words.pop_back();
-  EXPECT_EQ(with("cuda", "bf16-true"), chance);
+  const auto nearest = with("cuda", "bf16-true");
+  words.push_back("--optimizer.rounding=stochastic");
+  EXPECT_EQ(with("cuda", "bf16-true"), nearest);
 }
 
 // No GPU is needed to know what a paged optimizer leaves of its memory.

@@ -204,6 +204,17 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
             "r.yaml:6:5: optimizer.momentum: SGD has it, and the optimizer is AdamW8bit");
 }
 
+TEST_F(Input, MatmulPrecisionIsForF32Alone) {
+  const std::string high = "matmul_precision: high\n";
+  EXPECT_EQ(read("precision: 32-true\n" + high).matmul_precision, "high");
+  EXPECT_EQ(read(high).matmul_precision, "high") << "the device chooses the precision later";
+  EXPECT_EQ(refusal("precision: bf16-true\n" + high),
+            "r.yaml:2:1: matmul_precision: is for 32-true; products of bf16-true are of bf16 or "
+            "less already");
+  EXPECT_NE(refusal("precision: fp8-mixed\n" + high).find("is for 32-true"), std::string::npos);
+  EXPECT_NO_THROW(read("precision: bf16-true\nmatmul_precision: highest\n")) << "the default";
+}
+
 TEST_F(Input, PretrainingsDefaultLengthGivesWayToAnyOther) {
   EXPECT_TRUE(read("", {}, Task::pretrain).max_tokens);
   EXPECT_FALSE(read("train.max_steps: 5\n", {}, Task::pretrain).max_tokens);
