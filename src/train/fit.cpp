@@ -206,7 +206,8 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 }  // namespace
 
 int64_t available_memory(Device device) {
-  if (device == Device::cuda) return free_device_memory();
+  constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its part
+  if (device == Device::cuda) return std::max<int64_t>(0, free_device_memory() - kDriversShare);
   return std::min(machine_memory(), group_memory());
 }
 

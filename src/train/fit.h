@@ -8,7 +8,8 @@
 namespace capstan {
 
 // Memory that the GPU, or this machine, or the control group that this process runs in (a
-// container, a batch job), could give to a run now, in bytes.
+// container, a batch job), could give to a run now, in bytes. Of a GPU's free memory some is left
+// to the driver, for kernels when they are first used and for recorded graphs.
 int64_t available_memory(Device device = Device::cpu);
 
 // Bytes that a run may take in each memory space. For a CPU there is one, `device`.
