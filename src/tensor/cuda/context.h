@@ -23,6 +23,7 @@ class Context {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
+  int shared_memory() const { return shared_memory_; }  // that a block may have, in bytes
   Graphs& graphs() { return graphs_; }
   // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
   // program was compiled for them.
@@ -55,7 +56,7 @@ class Context {
   cudaStream_t stream_ = nullptr;
   Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
-  int multiprocessors_ = 0;
+  int multiprocessors_ = 0, shared_memory_ = 0;
   bool wgmma_ = false, avoids_wgmma_ = false, favours_wgmma_ = false, fp8_ = false;
   std::map<ProductKey, ProductMethod> methods_;
   std::unique_ptr<ProductCache> product_cache_;

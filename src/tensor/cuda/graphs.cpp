@@ -24,8 +24,7 @@ GraphUse Graphs::begin(cudaStream_t stream, const Key& key) {
     return GraphUse::replayed;
   }
   // Where more keys come again and again than graphs are kept, those that are there stay.
-  if (graphs_ == kMost && clock_ - oldest()->second.used < int64_t{4 * kMost})
-    return GraphUse::none;
+  if (full() && clock_ - oldest()->second.used < int64_t{4 * kMost}) return GraphUse::none;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
   return GraphUse::recording;
 }
@@ -40,23 +39,31 @@ void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
     return;
   }
   check(status, "record a graph");
-  make_room();
+  size_t nodes = 0;
+  const cudaError_t counted = cudaGraphGetNodes(recorded, nullptr, &nodes);
+  if (counted == cudaSuccess) make_room(nodes);
   cudaGraphExec_t graph = nullptr;
-  const cudaError_t made = cudaGraphInstantiate(&graph, recorded, 0);
+  const cudaError_t made =
+      counted == cudaSuccess ? cudaGraphInstantiate(&graph, recorded, 0) : counted;
   cudaGraphDestroy(recorded);
   check(made, "make a graph");
-  entries_[key].graph = graph;
+  Entry& entry = entries_[key];
+  entry.graph = graph;
+  entry.nodes = nodes;
   ++graphs_;
+  nodes_ += nodes;
   check(cudaGraphLaunch(graph, stream), "launch a graph");
 }
 
-void Graphs::make_room() {
-  if (graphs_ < kMost) return;
-  const auto last = oldest();
-  // It may still be running; the driver keeps it for as long.
-  check(cudaGraphExecDestroy(last->second.graph), "forget a graph");
-  entries_.erase(last);
-  --graphs_;
+void Graphs::make_room(size_t nodes) {
+  while (graphs_ > 0 && (graphs_ >= kMost || nodes_ + nodes > kMostNodes)) {
+    const auto last = oldest();
+    // It may still be running; the driver keeps it for as long.
+    check(cudaGraphExecDestroy(last->second.graph), "forget a graph");
+    --graphs_;
+    nodes_ -= last->second.nodes;
+    entries_.erase(last);
+  }
 }
 
 Graphs::Entries::iterator Graphs::oldest() {
