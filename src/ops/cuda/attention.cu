@@ -199,13 +199,20 @@ void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_
   launched("attention's gradient of keys");
 }
 
-const AttentionKernels& kernels_for(const Queue& q, const Tensor& query) {
+enum class Pass : uint8_t { forward, backward };
+
+// The fastest that the GPU has room for in its shared memory.
+const AttentionKernels& kernels_for(const Queue& q, const Tensor& query, Pass pass) {
   require(query.dim(2) <= 32 * kMostEach, Fault::usage,
           "attention on a GPU takes heads of at most {} channels; this model's have {}",
           32 * kMostEach, query.dim(2));
   if (query.dim(2) > 128) return kWarpAttention;
-  if (query.dtype() == DType::f32) return kF32Attention;
-  return q.cuda().wgmma() ? kWgmmaAttention : kMmaAttention;
+  const AttentionKernels& kernels = query.dtype() == DType::f32 ? kF32Attention
+                                    : q.cuda().wgmma()          ? kWgmmaAttention
+                                                                : kMmaAttention;
+  const SharedBytes bytes = kernels.shared(query.dim(2));
+  const int64_t needed = pass == Pass::forward ? bytes.forward : bytes.backward;
+  return needed <= shared_room(q) ? kernels : kWarpAttention;
 }
 
 }  // namespace
@@ -225,11 +232,13 @@ void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
   launched("attention's shift");
 }
 
-const AttentionKernels kWarpAttention = {forward, query_gradient, key_gradient};
+const AttentionKernels kWarpAttention = {forward, query_gradient, key_gradient,
+                                         [](int64_t) { return SharedBytes{}; }};
 
 void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
                const Tensor& v, const AttentionMask& mask, float scale) {
-  if (query.numel() > 0) kernels_for(q, query).forward(q, o, lse, {query, k, v, mask, scale});
+  if (query.numel() > 0)
+    kernels_for(q, query, Pass::forward).forward(q, o, lse, {query, k, v, mask, scale});
 }
 
 void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned) {
@@ -241,7 +250,7 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
                         const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale,
                         const RopeAngles& turned, const Tensor& scratch) {
   if (query.numel() == 0) return;
-  const AttentionKernels& kernels = kernels_for(q, query);
+  const AttentionKernels& kernels = kernels_for(q, query, Pass::backward);
   const AttentionInputs in{query, k, v, mask, scale, turned};
   const Tensor delta(scratch.raw(), DType::f32, lse.shape());
   kernels.query_gradient(q, dq, delta, d_o, o, lse, in);
@@ -254,7 +263,7 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
 void attention_cached(Queue& q, const Tensor& o, const Tensor& query, const Tensor& k,
                       const Tensor& v, int64_t start, int64_t window, float scale) {
   if (query.numel() == 0) return;
-  kernels_for(q, query);  // the size of its heads
+  kernels_for(q, query, Pass::forward);  // the size of its heads
   const AttentionMask mask;
   with_type(query.dtype(), [&]<class T>() {
     attention_cached_kernel<T><<<warps(query.dim(0) * query.dim(1)), kThreads, 0, stream_of(q)>>>(

@@ -74,6 +74,11 @@ void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
 void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
               const AttentionShape& s);
 
+// What the kernels of a pass ask for in shared memory, in bytes.
+struct SharedBytes {
+  int64_t forward = 0, backward = 0;
+};
+
 // Attention in one way.
 struct AttentionKernels {
   void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
@@ -82,7 +87,8 @@ struct AttentionKernels {
                          const Tensor& o, const Tensor& lse, const AttentionInputs& in);
   void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
-  bool turns_back = false;  // whether gradients are turned back by in.turned
+  SharedBytes (*shared)(int64_t D);  // for heads of so many channels
+  bool turns_back = false;           // whether gradients are turned back by in.turned
 };
 extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
 extern const AttentionKernels kF32Attention;    // f32, up to 128

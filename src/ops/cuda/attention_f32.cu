@@ -95,9 +95,8 @@ void f32_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attention
   using namespace f32;
   const bool wide = packs(4, in.q, in.k, in.v, o);
   with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
-    // Two or three blocks of 64 queries share a multiprocessor, or one of 128 has it.
-    using S = std::conditional_t<kDim <= 96, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 8>>;
-    constexpr int kBytes = S::bytes(1, 2);
+    using S = ForwardTiling<kDim>;
+    constexpr int kBytes = kForwardBytes<kDim>;
     const dim3 grid(static_cast<unsigned>(in.q.dim(1)),
                     static_cast<unsigned>(blocks_for(in.q.dim(0), S::kRows)));
     allow(attention_kernel<S>, kBytes);
@@ -108,6 +107,19 @@ void f32_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attention
   launched("attention");
 }
 
-const AttentionKernels kF32Attention = {f32_attention, f32_query_gradient, f32_key_gradient};
+namespace {
+
+SharedBytes f32_shared(int64_t D) {
+  SharedBytes bytes;
+  with_width<32, 64, 96, 128>(D, [&]<int kDim>() {
+    bytes = {f32::kForwardBytes<kDim>, f32::kBackwardBytes<kDim>};
+  });
+  return bytes;
+}
+
+}  // namespace
+
+const AttentionKernels kF32Attention = {f32_attention, f32_query_gradient, f32_key_gradient,
+                                        f32_shared};
 
 }  // namespace capstan::cuda

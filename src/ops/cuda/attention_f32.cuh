@@ -47,6 +47,17 @@ struct Tiling {
   }
 };
 
+// Two or three blocks of 64 queries share a multiprocessor, or one of 128 has it.
+template <int kDim>
+using ForwardTiling = std::conditional_t<kDim <= 96, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 8>>;
+template <int kDim>
+inline constexpr int kForwardBytes = ForwardTiling<kDim>::bytes(1, 2);
+// 64 rows: shared memory has room for two blocks of short heads, or for one of long ones.
+template <int kDim>
+using BackwardTiling = std::conditional_t<kDim <= 64, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 4>>;
+template <int kDim>
+inline constexpr int kBackwardBytes = BackwardTiling<kDim>::bytes(2, 2);
+
 // Rows begin … begin + kRows - 1 of a head; those from `end` on, and channels from D on, are zeros.
 template <class S, int kRows>
 __device__ void fill(float* tile, const Heads<float>& from, int begin, int end, int head, int D,

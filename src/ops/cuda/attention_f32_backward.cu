@@ -147,11 +147,6 @@ __global__ void __launch_bounds__(S::kThreads)
 }  // namespace
 }  // namespace f32
 
-// 64 rows: shared memory has room for two blocks of short heads, or for one of long ones.
-template <int kDim>
-using BackwardTiling =
-    std::conditional_t<kDim <= 64, f32::Tiling<kDim, 128, 8>, f32::Tiling<kDim, 256, 4>>;
-
 void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
                         const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   dot_rows(q, delta, d_o, o, in.shape());
@@ -159,7 +154,7 @@ void f32_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const T
   const bool wide = packs(4, in.q, in.k, in.v, d_o, dq);
   with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
     using S = BackwardTiling<kDim>;
-    constexpr int kBytes = S::bytes(2, 2);
+    constexpr int kBytes = kBackwardBytes<kDim>;
     const dim3 grid(static_cast<unsigned>(in.q.dim(1)),
                     static_cast<unsigned>(blocks_for(in.q.dim(0), S::kRows)));
     allow(query_gradient_kernel<S>, kBytes);
@@ -177,7 +172,7 @@ void f32_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor
   const bool wide = packs(4, in.q, in.k, in.v, d_o, dk, dv);
   with_width<32, 64, 96, 128>(in.q.dim(2), [&]<int kDim>() {
     using S = BackwardTiling<kDim>;
-    constexpr int kBytes = S::bytes(2, 2);
+    constexpr int kBytes = kBackwardBytes<kDim>;
     const dim3 grid(static_cast<unsigned>(blocks_for(in.k.dim(0), S::kRows)),
                     static_cast<unsigned>(in.k.dim(1)));
     allow(key_gradient_kernel<S>, kBytes);

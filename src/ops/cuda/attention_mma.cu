@@ -312,12 +312,14 @@ __global__ void __launch_bounds__(kThreads)
   store_rows<kDim>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f);
 }
 
+constexpr int kForwardTiles = 5, kBackwardTiles = 6;
+
 void forward(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in) {
   const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
                   static_cast<unsigned>(in.q.dim(1)));
   const bool wide = packs(8, in.q, in.k, in.v);
   with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
-    constexpr int kBytes = 5 * sizeof(Tile<kDim>);
+    constexpr int kBytes = kForwardTiles * sizeof(Tile<kDim>);
     allow(attention_kernel<kDim>, kBytes);
     attention_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
         heads<bf16_t>(o), data<float>(lse), heads<bf16_t>(in.q), heads<bf16_t>(in.k),
@@ -333,7 +335,7 @@ void query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const Tenso
   const dim3 grid(static_cast<unsigned>(blocks_for(in.q.dim(0), kTile)),
                   static_cast<unsigned>(in.q.dim(1)));
   with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
-    constexpr int kBytes = 6 * sizeof(Tile<kDim>);
+    constexpr int kBytes = kBackwardTiles * sizeof(Tile<kDim>);
     allow(query_gradient_kernel<kDim>, kBytes);
     query_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
         heads<bf16_t>(dq), heads<bf16_t>(d_o), data<float>(lse), data<float>(delta),
@@ -349,7 +351,7 @@ void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_
   const dim3 grid(static_cast<unsigned>(blocks_for(in.k.dim(0), kTile)),
                   static_cast<unsigned>(in.k.dim(1)));
   with_width<32, 64, 128>(in.q.dim(2), [&]<int kDim>() {
-    constexpr int kBytes = 6 * sizeof(Tile<kDim>);
+    constexpr int kBytes = kBackwardTiles * sizeof(Tile<kDim>);
     allow(key_gradient_kernel<kDim>, kBytes);
     key_gradient_kernel<kDim><<<grid, kThreads, kBytes, stream_of(q)>>>(
         heads<bf16_t>(dk), heads<bf16_t>(dv), heads<bf16_t>(d_o), data<float>(lse),
@@ -359,8 +361,16 @@ void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_
   launched("attention's gradient of keys");
 }
 
+SharedBytes shared(int64_t D) {
+  SharedBytes bytes;
+  with_width<32, 64, 128>(D, [&]<int kDim>() {
+    bytes = {kForwardTiles * sizeof(Tile<kDim>), kBackwardTiles * sizeof(Tile<kDim>)};
+  });
+  return bytes;
+}
+
 }  // namespace
 
-const AttentionKernels kMmaAttention = {forward, query_gradient, key_gradient};
+const AttentionKernels kMmaAttention = {forward, query_gradient, key_gradient, shared};
 
 }  // namespace capstan::cuda

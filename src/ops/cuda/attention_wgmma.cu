@@ -136,7 +136,8 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   launched("attention");
 }
 
+// Whatever has wgmma has room for all of them.
 const AttentionKernels kWgmmaAttention = {wgmma_attention, wgmma_query_gradient, wgmma_key_gradient,
-                                          true};
+                                          [](int64_t) { return SharedBytes{}; }, true};
 
 }  // namespace capstan::cuda

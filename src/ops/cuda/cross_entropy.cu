@@ -169,11 +169,10 @@ template <int kThreads, class X>
 void launch_packed(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
                    const int32_t* order, int64_t first, ScalarArgument scale, bool backward) {
   const int64_t V = logits.dim(1);
-  const int64_t bytes = backward ? std::min<int64_t>(V * int64_t{sizeof(X)}, kMostKept) : 0;
+  const int64_t room = std::min(kMostKept, shared_room(q) / 16 * 16);
+  const int64_t bytes = backward ? std::min(V * int64_t{sizeof(X)}, room) : 0;
   const auto kernel = packed_cross_entropy_kernel<kThreads, X>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             static_cast<int>(kMostKept)),
-        "take shared memory for cross_entropy");
+  allow(kernel, static_cast<int>(room));
   kernel<<<static_cast<unsigned>(logits.dim(0)), kThreads, static_cast<size_t>(bytes),
            stream_of(q)>>>(data<X>(logits), data<double>(losses), data<int32_t>(labels), order,
                            first, labels.numel(), V, scale, backward, static_cast<int>(bytes / 16));

@@ -284,6 +284,12 @@ void allow(Kernel kernel, int bytes) {
         "take shared memory");
 }
 
+// What a block may ask for beside what its kernel has declared, of those that look here: at most
+// 2 KiB.
+inline int64_t shared_room(const Queue& q) {
+  return q.cuda().shared_memory() - 2048;
+}
+
 // Whether tensors can be walked in packs of n values: their rows begin, and end, at multiples.
 template <class... Tensors>
 bool packs(int n, const Tensors&... tensors) {

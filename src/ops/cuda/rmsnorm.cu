@@ -6,7 +6,8 @@ namespace {
 
 // A row is normalised by a warp, which needs no barrier, or by a block where it is long. Backward,
 // each row of a block needs shared memory for its part of dw.
-constexpr int kBlock = 256, kWarp = 32, kShort = 2048, kMostShared = 200 << 10;
+constexpr int kBlock = 256, kWarp = 32, kShort = 2048;
+constexpr int64_t kMostShared = 200 << 10;
 
 template <int kThreads>
 __device__ int lane() {
@@ -172,7 +173,7 @@ void run_backward(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& x,
                   const Tensor& rstd, Write mode, const Tensor& partial) {
   const int64_t D = x.dim(-1);
   const bool wide = packs(8, dx, dy, x, w);
-  const bool is_short = D * (kBlock / kWarp) * 4 <= kMostShared;
+  const bool is_short = D * (kBlock / kWarp) * 4 <= std::min(kMostShared, shared_room(q));
   with_pointers(
       [&]<class P>(P d_x, P d_y, P from, P weight) {
         const auto go = [&]<int N, int kThreads>() {
