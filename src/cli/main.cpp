@@ -39,7 +39,7 @@ examples:
   capstan finetune_full --config recipe.yaml --data JSON --data.json_path my_data.json
   capstan chat out/finetune/full/final
 
-capstan COMMAND --help tells the options of a command.
+capstan COMMAND --help tells the options of a command, capstan --version what this program is.
 )";
 
 std::string help() {
