@@ -101,8 +101,6 @@ std::string RecipeInput::without_effect(std::string_view key) const {
     return "initial_checkpoint_dir has a config.json of its own; give one of the two";
   if (key == "model_config" && !r.model_name.empty())
     return "model_name says it; give one of the two";
-  if (key == "matmul_precision" && !r.precision.empty() && r.precision != "32-true")
-    return fmt::format("is for 32-true; products of {} are of bf16 or less already", r.precision);
   const bool text = r.data == "TextFiles";
   const bool of_text = key == "data.train_data_path" || key == "data.val_data_path";
   const bool of_records = key == "data.json_path" || key == "data.mask_prompt" ||
@@ -141,6 +139,13 @@ Recipe RecipeInput::finish() {
     recipe_.lr_warmup_steps = std::nullopt;
   }
   check_uses();
+  // Not refused: it is often set once for all, as in PyTorch.
+  const auto products = given_.find(std::string_view("matmul_precision"));
+  const bool narrow = !recipe_.precision.empty() && recipe_.precision != "32-true";
+  if (products != given_.end() && recipe_.matmul_precision == "high" && narrow)
+    notes_.push_back(
+        fmt::format("matmul_precision ({}): no effect, products of {} are of bf16 or less already",
+                    products->second.place, recipe_.precision));
   for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
   if (recipe_.precision == "fp8-mixed" && task_ != Task::pretrain && task_ != Task::finetune_full)
     complain("precision",

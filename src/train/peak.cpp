@@ -9,8 +9,10 @@
 namespace capstan {
 namespace {
 
+constexpr int64_t kSideOnGpu = 8192, kSideOnCpu = 768;
+
 double measure(Device device, DType type) {
-  const int64_t n = device == Device::cuda ? 8192 : 768;
+  const int64_t n = device == Device::cuda ? kSideOnGpu : kSideOnCpu;
   Arena arena(Arena::Heap{}, device);
   Queue q(device, arena);
   const Buffer x = arena.make(Category::workspace, type, {n, n}, "x");
@@ -32,9 +34,12 @@ double measure(Device device, DType type) {
 }
 
 double measure_on_gpu(DType type) {
+  // The matrices, and as much again as kernels that are first used here may take.
+  const int64_t needed = 3 * kSideOnGpu * kSideOnGpu * size_of(type) + (int64_t{128} << 20);
+  if (free_device_memory() < needed) return 0;
   try {
     return measure(Device::cuda, type);
-  } catch (const Error& e) {
+  } catch (const Error& e) {  // others take memory, too
     if (e.fault() != Fault::does_not_fit) throw;
     return 0;
   }

@@ -165,8 +165,8 @@ std::optional<double> TrainingRun::validate() {
   data.start(in_order.ids(0));
   val_loss_ = trainer_->evaluate(data).mean();
   require(std::isfinite(*val_loss_), Fault::usage,
-          "step {}: the loss on held-out data is {}: the training diverged, and this state is not "
-          "saved. Lower the learning rate or set train.max_norm",
+          "step {}: the loss on held-out data is {}: the training diverged. Lower the learning "
+          "rate or set train.max_norm",
           step_, *val_loss_);
   return val_loss_;
 }
@@ -315,14 +315,19 @@ void TrainingRun::train() {
 }
 
 void TrainingRun::finish() {
+  // First: a validation may take long, and be stopped.
+  const auto start = Clock::now();
+  save(fs::path(recipe_.out_dir) / "final", true);
+  saver_->wait();
+  save_seconds_ += since(start);
   if (recipe_.final_validation && task_ != Task::demo && inputs_.data.validation.size() > 0) {
-    const auto start = Clock::now();
+    const auto begun = Clock::now();
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const int64_t some = recipe_.eval_max_iters;
     if (task_ != Task::pretrain) recipe_.eval_max_iters = INT64_MAX;
     validate();
     recipe_.eval_max_iters = some;
-    eval_seconds_ += since(start);
+    eval_seconds_ += since(begun);
     log::info("{}", final_evaluation_line(*val_loss_));
     metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
                      .iter = length_.iterations(step_),
@@ -330,10 +335,6 @@ void TrainingRun::finish() {
                      .total_tokens = tokens_,
                      .val_loss = val_loss_});
   }
-  const auto start = Clock::now();
-  save(fs::path(recipe_.out_dir) / "final", true);
-  saver_->wait();
-  save_seconds_ += since(start);
   const RunSummary s = summary();
   const auto rows = metrics_->rows();
   write_text(fs::path(recipe_.out_dir) / "loss.svg",

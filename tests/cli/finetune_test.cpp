@@ -50,6 +50,13 @@ TEST_F(Finetune, OneCommandFromACheckpointAndAJsonFileToAFolderOfHuggingFace) {
     EXPECT_TRUE(fs::exists(at(name))) << name;
 }
 
+// It may take long, and who stops it then loses nothing. Here it fails: the one step was too large.
+TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
+  expect_refused(2, finetune({"--train.max_steps=1", "--optimizer.lr=2e19"}),
+                 {"step 1: the loss on held-out data is ", "the training diverged"});
+  EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
+}
+
 TEST_F(Finetune, ASecondRunFindsTheTokensOfTheFirst) {
   EXPECT_EQ(run(finetune()).err.find("tokenized before"), std::string::npos);
   expect_holds(run(finetune({"--out_dir=again"})).err, {"(tokenized before)"});

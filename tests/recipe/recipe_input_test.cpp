@@ -204,15 +204,20 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
             "r.yaml:6:5: optimizer.momentum: SGD has it, and the optimizer is AdamW8bit");
 }
 
-TEST_F(Input, MatmulPrecisionIsForF32Alone) {
+TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   const std::string high = "matmul_precision: high\n";
-  EXPECT_EQ(read("precision: 32-true\n" + high).matmul_precision, "high");
-  EXPECT_EQ(read(high).matmul_precision, "high") << "the device chooses the precision later";
-  EXPECT_EQ(refusal("precision: bf16-true\n" + high),
-            "r.yaml:2:1: matmul_precision: is for 32-true; products of bf16-true are of bf16 or "
-            "less already");
-  EXPECT_NE(refusal("precision: fp8-mixed\n" + high).find("is for 32-true"), std::string::npos);
-  EXPECT_NO_THROW(read("precision: bf16-true\nmatmul_precision: highest\n")) << "the default";
+  for (const std::string precision : {"", "precision: 32-true\n"}) {
+    EXPECT_EQ(read(precision + high).matmul_precision, "high");
+    EXPECT_TRUE(input->notes().empty()) << "without a precision the device chooses it later";
+  }
+  EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, "high");
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_TRUE(
+      input->notes()[0].ends_with("r.yaml:2:1): no effect, products of bf16-true are of "
+                                  "bf16 or less already"))
+      << input->notes()[0];
+  read("precision: bf16-true\nmatmul_precision: highest\n");
+  EXPECT_TRUE(input->notes().empty());
 }
 
 TEST_F(Input, PretrainingsDefaultLengthGivesWayToAnyOther) {
