@@ -145,5 +145,30 @@ TEST_P(Graph, MoreKeysThanGraphsAreKept) {
     }
 }
 
+// New graphs take the room of those that have not been used for long, and few of many nodes that of
+// many.
+TEST_P(Graph, ThoseThatAreNotUsedGiveWay) {
+  const Buffer x = empty(DType::f32, {8}), y = empty(DType::f32, {8});
+  double number = 0;
+  const auto expect_right = [&](int64_t key, int copies) {
+    const Values expected(8, ++number);
+    copy(q_, x, of(DType::f32, {8}, expected));
+    q_.graph({key}, [&] {
+      for (int i = 0; i < copies; ++i) copy(q_, y, x);
+    });
+    EXPECT_EQ(values(y), expected) << key;
+  };
+  const auto use = [&](int64_t first, int64_t keys, int rounds, int copies) {
+    for (int round = 0; round < rounds; ++round)
+      for (int64_t key = first; key < first + keys; ++key) expect_right(key, copies);
+  };
+  use(0, 16, 2, 1);
+  use(0, 1, 70, 1);
+  use(20, 4, 3, 1);
+  use(30, 1, 70, 9000);
+  use(40, 4, 3, 9000);
+  use(0, 16, 2, 1);
+}
+
 }  // namespace
 }  // namespace capstan::test
