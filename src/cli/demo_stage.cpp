@@ -77,7 +77,7 @@ int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
   fmt::print("\n");
   show_samples(run, asked.first(std::min(asked.size(), kShown)));
   run.finish();
-  return 0;
+  return run.interrupted();
 }
 
 std::string command_to_ask(const std::filesystem::path& folder, std::span<const Example> asked) {

@@ -53,7 +53,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   run.finish();
   log::info("\n{}\n  saved to {}; the report is {}/report.html", run.report(), run.saved().string(),
             recipe->out_dir);
-  return 0;
+  if (run.interrupted() == 0) return 0;
+  log::warn(
+      "interrupted while the final model was saved, which is complete; the last validation was "
+      "left out");
+  return 128 + run.interrupted();
 }
 
 }  // namespace

@@ -316,18 +316,23 @@ void TrainingRun::train() {
 
 void TrainingRun::finish() {
   // First: a validation may take long, and be stopped.
-  const auto start = Clock::now();
-  save(fs::path(recipe_.out_dir) / "final", true);
-  saver_->wait();
-  save_seconds_ += since(start);
-  if (recipe_.final_validation && task_ != Task::demo && inputs_.data.validation.size() > 0) {
-    const auto begun = Clock::now();
+  {
+    const auto start = Clock::now();
+    const StopSignals stop;
+    save(fs::path(recipe_.out_dir) / "final", true);
+    saver_->wait();
+    save_seconds_ += since(start);
+    signal_ = stop.caught();
+  }
+  if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
+      inputs_.data.validation.size() > 0) {
+    const auto start = Clock::now();
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const int64_t some = recipe_.eval_max_iters;
     if (task_ != Task::pretrain) recipe_.eval_max_iters = INT64_MAX;
     validate();
     recipe_.eval_max_iters = some;
-    eval_seconds_ += since(begun);
+    eval_seconds_ += since(start);
     log::info("{}", final_evaluation_line(*val_loss_));
     metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
                      .iter = length_.iterations(step_),

@@ -70,7 +70,8 @@ class TrainingRun {
   // one.
   std::optional<double> validate();
 
-  // The last validation, the final model, the pictures and the report.
+  // The final model, the last validation, the pictures and the report. A signal while the model is
+  // written ends it without the validation; interrupted() has it then.
   void finish();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
 

@@ -105,6 +105,22 @@ TEST_P(Resume, IsBitForBitAfterStopsAtRandomMoments) {
 
 INSTANTIATE_TEST_SUITE_P(SixTimesFiveStops, Resume, testing::Range(0, 6));
 
+// A model that takes long enough to be written.
+TEST_F(Resume, ASignalWhileTheFinalModelIsSavedWaitsForIt) {
+  const pid_t pid = start(tiny({"--out_dir=out", "--train.max_steps=1", "--model.hidden_size=384",
+                                "--model.intermediate_size=1024", "--model.num_hidden_layers=6",
+                                "--train.save_async=false"}));
+  // The rehearsal saves, too, before the first step.
+  for (int i = 0; i < 60'000 && !(steps_logged("out") == 1 && saving("out")); ++i) ::usleep(500);
+  ASSERT_EQ(::kill(pid, SIGTERM), 0);
+  const Outcome o = finish(pid);
+  EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
+  expect_holds(o.err, {"interrupted while the final model was saved", "Saved To"});
+  EXPECT_EQ(o.err.find("Final evaluation"), std::string::npos);
+  EXPECT_EQ(steps_saved("out"), 1);
+  EXPECT_TRUE(fs::exists(at("out/final/MANIFEST.json")));
+}
+
 TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
   ASSERT_EQ(run(command("whole", true)).code, 0);
   fs::remove_all(at("whole/final"));
