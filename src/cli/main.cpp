@@ -53,7 +53,8 @@ std::string help() {
 void print_error(std::string_view who, std::string message) {
   for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
     message.insert(i + 1, "       ");
-  fmt::print(stderr, "{}{}\n", who, message);
+  // Not by fmt, which throws where it cannot write: there is nobody left to tell.
+  std::fputs(fmt::format("{}{}\n", who, message).c_str(), stderr);
 }
 
 int run(int argc, char** argv) {

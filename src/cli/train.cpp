@@ -55,7 +55,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
             recipe->out_dir);
   if (run.interrupted() == 0) return 0;
   log::warn(
-      "interrupted while the final model was saved, which is complete; the last validation was "
+      "interrupted at the end: the final model is complete, and the last validation was "
       "left out");
   return 128 + run.interrupted();
 }

@@ -14,6 +14,12 @@
 namespace capstan {
 namespace {
 
+// A terminal that is gone, or a full disk under a log, is no reason to stop a training.
+template <class... Args>
+void show(fmt::format_string<Args...> format, Args&&... args) {
+  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
+}
+
 constexpr int kWidestBar = 24, kNarrowestBar = 4;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
 
@@ -123,7 +129,7 @@ std::string Progress::bar() const {
 }
 
 void Progress::draw() {
-  fmt::print(stderr, "\r\x1b[2K{}", bar());
+  show("\r\x1b[2K{}", bar());
   last_draw_ = std::chrono::steady_clock::now();
   open_ = drawn_ = true;
 }
@@ -135,7 +141,7 @@ void Progress::step(const Line& line) {
   const bool validated = line.val_loss >= 0;
   const bool prints =
       interval_ > 0 && (validated || (!terminal_ && (done_ % interval_ == 0 || done_ == total_)));
-  if (prints) fmt::print(stderr, "{}{}\n", open_ ? "\r\x1b[2K" : "", plain_line(line));
+  if (prints) show("{}{}\n", open_ ? "\r\x1b[2K" : "", plain_line(line));
   if (!terminal_) return;
   drawn_ = false;
   const bool due = std::chrono::steady_clock::now() - last_draw_ >= kBetweenDraws;
@@ -143,14 +149,14 @@ void Progress::step(const Line& line) {
 }
 
 void Progress::say(const std::string& text) {
-  fmt::print(stderr, "{}{}\n", open_ ? "\r\x1b[2K" : "", text);
+  show("{}{}\n", open_ ? "\r\x1b[2K" : "", text);
   if (open_) draw();
 }
 
 void Progress::finish() {
   if (!open_) return;
   if (!drawn_) draw();
-  fmt::print(stderr, "\n");
+  show("\n");
   open_ = false;
 }
 

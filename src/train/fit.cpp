@@ -27,6 +27,17 @@ int64_t machine_memory() {
   return kUnknown;
 }
 
+// Of what a control group uses: files in memory that nobody has looked at lately, which the system
+// drops before it refuses anything.
+int64_t droppable_memory(const std::string& folder) {
+  std::ifstream stat(folder + "memory.stat");
+  std::string name;
+  int64_t bytes = 0;
+  while (stat >> name >> bytes)
+    if (name == "inactive_file") return bytes;
+  return 0;
+}
+
 // What the limits of this process's control group (version 2) and of those above it leave.
 int64_t group_memory() {
   std::ifstream membership("/proc/self/cgroup");
@@ -40,7 +51,7 @@ int64_t group_memory() {
     // The file says "max" where there is no limit; that is no number.
     if (std::ifstream(folder + "memory.max") >> limit &&
         std::ifstream(folder + "memory.current") >> used)
-      least = std::min(least, std::max<int64_t>(0, limit - used));
+      least = std::min(least, std::max<int64_t>(0, limit - used + droppable_memory(folder)));
   }
   return least;
 }

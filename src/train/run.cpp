@@ -36,7 +36,7 @@ int64_t at_most_all(int64_t batch, const Dataset& dataset) {
 }
 
 // The record that eval.evaluate_example names, of the validation set where there is one.
-std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
+std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in) {
   if (in.is_text || !r.eval_max_new_tokens) return std::nullopt;
   const Dataset& part = in.data.validation.size() > 0 ? in.data.validation : in.data.train;
   int64_t index = 0;
@@ -50,6 +50,13 @@ std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
             part.size());
   }
   return in.data.example(part, index, *in.tokenizer);
+}
+
+// Nothing where the model has no positions for it.
+std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
+  auto example = asked_example(r, in);
+  if (example && std::ssize(example->tokens) > in.model.config.max_positions) example.reset();
+  return example;
 }
 
 TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
@@ -113,6 +120,12 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
                                                trainer_->snapshot())),
       fingerprint_(fingerprint_of(inputs_.data.train, inputs_.max_seq_length)) {
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
+  if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
+    log::warn(
+        "no text is generated during the run: the prompt of the example has {} tokens, and the "
+        "model "
+        "{} positions. eval.evaluate_example chooses another",
+        asked->tokens.size(), inputs_.model.config.max_positions);
   if (length_.warmup_steps() >= length_.steps())
     log::warn(
         "the warm-up of {} steps is not shorter than the run of {}: the learning rate never "
@@ -306,7 +319,10 @@ void TrainingRun::train() {
     ops_ = longest_ops(queue_, 8);
     op_table_ = op_table(queue_, 8);
   }
-  if (step_ == length_.steps()) return;
+  if (step_ == length_.steps()) {
+    late_signal_ = stop.caught();
+    return;
+  }
   signal_ = stop.caught();
   if (stopped()) {
     save(step_folder(), false);
@@ -322,7 +338,7 @@ void TrainingRun::finish() {
     save(fs::path(recipe_.out_dir) / "final", true);
     saver_->wait();
     save_seconds_ += since(start);
-    signal_ = stop.caught();
+    signal_ = stop.caught() != 0 ? stop.caught() : late_signal_;
   }
   if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
       inputs_.data.validation.size() > 0) {
@@ -358,7 +374,7 @@ RunSummary TrainingRun::summary() const {
   s.steps = step_;
   s.total_steps = length_.steps();
   s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
-  if (signal_ != 0) s.stopped_by = signal_ == SIGINT ? "SIGINT" : "SIGTERM";
+  if (signal_ != 0) s.stopped_by = StopSignals::name_of(signal_);
   if (out_of_time_) s.stopped_by = "train.max_time";
   s.train_seconds = seconds_;
   s.eval_seconds = eval_seconds_;

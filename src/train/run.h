@@ -56,9 +56,9 @@ class TrainingRun {
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
-  // out_dir to out_dir/previous-N. With progress, validations, checkpoints. SIGINT and SIGTERM end
-  // it after the step that is running, and its state is saved; interrupted() has the signal then.
-  // Throws Fault::usage if a validation is not finite.
+  // out_dir to out_dir/previous-N. With progress, validations, checkpoints. Signals (StopSignals)
+  // end it after the step that is running, and its state is saved; interrupted() has the signal
+  // then. Throws Fault::usage if a validation is not finite.
   void train();
   int interrupted() const { return signal_; }  // 0: it was not
   int64_t steps() const { return step_; }      // done, with those before a resume
@@ -70,8 +70,8 @@ class TrainingRun {
   // one.
   std::optional<double> validate();
 
-  // The final model, the last validation, the pictures and the report. A signal while the model is
-  // written ends it without the validation; interrupted() has it then.
+  // The final model, the last validation, the pictures and the report. A signal during the last
+  // step, or while the model is written, ends it without the validation; interrupted() has it then.
   void finish();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
 
@@ -120,7 +120,7 @@ class TrainingRun {
   std::optional<MetricsLog> metrics_;
   std::string fingerprint_;  // of the training samples
 
-  int signal_ = 0;
+  int signal_ = 0, late_signal_ = 0;  // late: during the last step
   int64_t stop_after_ = INT64_MAX;
   bool out_of_time_ = false;
   int64_t step_ = 0, first_step_ = 0;  // first_step_: where this process began

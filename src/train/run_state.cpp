@@ -149,7 +149,10 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
       "resume: {} is a finished run of {} steps and keeps no state of the optimizer; to train it "
       "further, start a new run from that folder",
       c.dir.string(), s.step);
-  if (options_.lora) load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+  if (options_.lora) {
+    verify_if_ours(inputs_.model.folder);
+    load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+  }
   load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
   log::info("resumed from {}: {} of {} steps are done", c.dir.string(), step_, length_.steps());
 }

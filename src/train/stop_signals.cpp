@@ -1,12 +1,21 @@
 #include "train/stop_signals.h"
 
+#include <array>
 #include <csignal>
 
 namespace capstan {
 namespace {
 
+struct Noted {
+  int signal;
+  const char* name;
+};
+constexpr std::array<Noted, 4> kNoted = {
+    {{SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}}};
+
 volatile std::sig_atomic_t g_caught = 0;
-struct sigaction g_interrupt_before, g_terminate_before;
+std::array<struct sigaction, kNoted.size()> g_before;
+struct sigaction g_pipe_before;
 
 void note(int signal) {
   if (g_caught == 0) g_caught = signal;
@@ -19,17 +28,27 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = note;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, &g_interrupt_before);
-  sigaction(SIGTERM, &action, &g_terminate_before);
+  for (size_t i = 0; i < kNoted.size(); ++i) {
+    sigaction(kNoted[i].signal, nullptr, &g_before[i]);
+    if (g_before[i].sa_handler != SIG_IGN) sigaction(kNoted[i].signal, &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, &g_pipe_before);
 }
 
 StopSignals::~StopSignals() {
-  sigaction(SIGINT, &g_interrupt_before, nullptr);
-  sigaction(SIGTERM, &g_terminate_before, nullptr);
+  for (size_t i = 0; i < kNoted.size(); ++i) sigaction(kNoted[i].signal, &g_before[i], nullptr);
+  sigaction(SIGPIPE, &g_pipe_before, nullptr);
 }
 
 int StopSignals::caught() const {
   return g_caught;
+}
+
+const char* StopSignals::name_of(int signal) {
+  for (const Noted& n : kNoted)
+    if (n.signal == signal) return n.name;
+  return "a signal";
 }
 
 }  // namespace capstan

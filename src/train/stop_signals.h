@@ -2,8 +2,10 @@
 
 namespace capstan {
 
-// While one lives, SIGINT and SIGTERM do not end the program: they are noted, and the loop ends the
-// run where it is safe. A second signal changes nothing. One at a time.
+// While one lives, SIGINT, SIGTERM, SIGUSR1 (as batch systems send it ahead of a job's end) and
+// SIGHUP do not end the program: they are noted, and the loop ends the run where it is safe. A
+// second signal changes nothing. What was ignored before stays so (nohup). A reader of the output
+// that goes away ends nothing either (SIGPIPE). One at a time.
 class StopSignals {
  public:
   StopSignals();
@@ -13,6 +15,7 @@ class StopSignals {
 
   // The first signal that came, or 0.
   int caught() const;
+  static const char* name_of(int signal);  // "SIGINT"
 };
 
 }  // namespace capstan

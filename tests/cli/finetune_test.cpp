@@ -57,6 +57,29 @@ TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
 }
 
+// The samples are cut to the model's 512 positions; what is shown would not be.
+TEST_F(Finetune, AnExampleThatIsTooLongIsLeftOutWithAWarning) {
+  write("long.jsonl",
+        nlohmann::json{{"instruction", std::string(600, 'a')}, {"output", "b"}}.dump() + "\n" +
+            nlohmann::json{{"instruction", "c"}, {"output", "d"}}.dump() + "\n");
+  const Words words = {"--data.json_path=long.jsonl",    "--data.val_split_fraction=0",
+                       "--train.global_batch_size=2",    "--train.micro_batch_size=1",
+                       "--eval.initial_validation=true", "--data.mask_prompt=false"};
+  const Outcome o = run(finetune(words));
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"no text is generated during the run: the prompt of the example has ",
+                       "tokens, and the model 512 positions"});
+}
+
+TEST_F(Finetune, AFullDiskUnderTheLogStopsNothing) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no /dev/full";
+  Words words = finetune();
+  std::string line = std::string("cd ") + at(".").string() + " && " + CAPSTAN_PROGRAM;
+  for (const std::string& word : words) line += " '" + word + "'";
+  EXPECT_EQ(std::system((line + " 2>/dev/full").c_str()), 0);
+  EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
+}
+
 TEST_F(Finetune, ASecondRunFindsTheTokensOfTheFirst) {
   EXPECT_EQ(run(finetune()).err.find("tokenized before"), std::string::npos);
   expect_holds(run(finetune({"--out_dir=again"})).err, {"(tokenized before)"});

@@ -173,7 +173,7 @@ TEST_F(Cli, ACheckpointThatCannotBeGoneOnFromIsRefused) {
 }
 
 TEST_F(Cli, ASignalEndsTheRunAfterTheStepAndTheWeightsAreSaved) {
-  for (const int signal : {SIGTERM, SIGINT}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) {
     const pid_t pid = start({"pretrain", "--data.train_data_path", "text.txt", "--out_dir", "out",
                              "--model.hidden_size", "16", "--model.intermediate_size", "32",
                              "--train.max_steps", "100000000", "--train.global_batch_size", "2",

@@ -115,7 +115,7 @@ TEST_F(Resume, ASignalWhileTheFinalModelIsSavedWaitsForIt) {
   ASSERT_EQ(::kill(pid, SIGTERM), 0);
   const Outcome o = finish(pid);
   EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
-  expect_holds(o.err, {"interrupted while the final model was saved", "Saved To"});
+  expect_holds(o.err, {"interrupted at the end: the final model is complete", "Saved To"});
   EXPECT_EQ(o.err.find("Final evaluation"), std::string::npos);
   EXPECT_EQ(steps_saved("out"), 1);
   EXPECT_TRUE(fs::exists(at("out/final/MANIFEST.json")));
