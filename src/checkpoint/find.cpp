@@ -52,8 +52,14 @@ std::vector<FoundCheckpoint> by_step(const fs::path& out_dir, std::vector<std::s
       skipped.emplace_back(e.what());
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a.state.step > b.state.step; });
+  const auto has_moments = [](const FoundCheckpoint& c) {
+    std::error_code error;
+    return fs::exists(c.dir / kOptimizerFile, error);
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
+    if (a.state.step != b.state.step) return a.state.step > b.state.step;
+    return has_moments(a) && !has_moments(b);
+  });
   return found;
 }
 
@@ -80,7 +86,7 @@ CheckpointSearch newest_checkpoint(const fs::path& out_dir) {
   return search;
 }
 
-void keep_last(const fs::path& out_dir, int count) {
+void keep_last(const fs::path& out_dir, int count, const fs::path& own) {
   require(count >= 1, Fault::bug, "keep_last: {} checkpoints", count);
   remove_leftovers(out_dir);
   std::vector<std::string> damaged;
@@ -98,7 +104,7 @@ void keep_last(const fs::path& out_dir, int count) {
   int kept = 0;
   for (auto c = complete.begin(); c != complete.end(); ++c) {
     if (!is_step_name(c->dir.filename().string()) || ++kept <= count || c <= good) continue;
-    remove_folder(c->dir);
+    if (c->dir.filename() != own.filename()) remove_folder(c->dir);
   }
 }
 

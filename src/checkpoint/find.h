@@ -21,14 +21,17 @@ struct CheckpointSearch {
   std::vector<std::string> skipped;       // of newer ones: the damaged file, and what is wrong
 };
 
-// The checkpoint with the most steps, by its state, that verify_checkpoint accepts. Newer ones that
+// The checkpoint with the most steps, by its state, that verify_checkpoint accepts; of two with as
+// many the one with moments. Newer ones that
 // it does not accept, or whose state cannot be read, are told in `skipped`. A missing out_dir has
 // no checkpoints. Reads the whole of the newest; changes nothing.
 CheckpointSearch newest_checkpoint(const std::filesystem::path& out_dir);
 
 // Deletes the oldest step-* checkpoints beyond the `count` newest complete ones (by state and
-// sizes), but never the newest with moments that verify_checkpoint accepts; damaged ones stay, for
-// the user to look at. `final` neither counts nor goes. Removes what dead runs left. count >= 1.
-void keep_last(const std::filesystem::path& out_dir, int count);
+// sizes), but never the newest with moments that verify_checkpoint accepts, nor `own`, which was
+// just written; damaged ones stay, for the user to look at. `final` neither counts nor goes.
+// Removes what dead runs left. count >= 1.
+void keep_last(const std::filesystem::path& out_dir, int count,
+               const std::filesystem::path& own = {});
 
 }  // namespace capstan

@@ -113,7 +113,8 @@ void write_checkpoint(const Contents& contents, const SaveRequest& request, Thre
   write_manifest(path, sums);
   folder.commit();
   if (request.keep > 0)
-    keep_last(fs::absolute(request.dir).lexically_normal().parent_path(), request.keep);
+    keep_last(fs::absolute(request.dir).lexically_normal().parent_path(), request.keep,
+              request.dir);
 }
 
 // Signals are for the thread that trains: this one must not be interrupted in its writes.

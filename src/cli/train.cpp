@@ -53,6 +53,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   run.finish();
   log::info("\n{}\n  saved to {}; the report is {}/report.html", run.report(), run.saved().string(),
             recipe->out_dir);
+  if (!run.complete())
+    log::info(
+        "train.max_time was over after {} of {} steps; the same command with more of it and "
+        "--resume auto goes on",
+        run.steps(), run.length().steps());
   if (run.interrupted() == 0) return 0;
   log::warn(
       "interrupted at the end: the final model is complete, and the last validation was "

@@ -24,11 +24,6 @@ std::vector<Problem> problems_of(const Recipe& r) {
   const auto add = [&](const char* key, std::string text) {
     found.push_back({key, std::move(text)});
   };
-  constexpr int64_t kMostSamples = 1 << 20;
-  for (const auto& [key, samples] : {std::pair{"train.global_batch_size", r.global_batch_size},
-                                     std::pair{"train.micro_batch_size", r.micro_batch_size}})
-    if (samples > kMostSamples)
-      add(key, fmt::format("expected at most {}, found {}", kMostSamples, samples));
   if (r.global_batch_size % r.micro_batch_size != 0)
     add("train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size));
   if (r.schedule != "constant" && r.min_lr > r.lr)

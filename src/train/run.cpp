@@ -288,7 +288,9 @@ void TrainingRun::train() {
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
-  if (first_step_ == 0 && task_ != Task::demo) move_earlier_run();
+  // One that resumes the newest has nothing behind it but what is damaged.
+  const bool named = recipe_.resume != "auto" && recipe_.resume != "true";
+  if (task_ != Task::demo && (first_step_ == 0 || named)) move_earlier_run();
   metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_,
                                                   length_.iterations(first_step_))
                              : MetricsLog(logger, recipe_.out_dir);
@@ -324,7 +326,7 @@ void TrainingRun::train() {
     return;
   }
   signal_ = stop.caught();
-  if (stopped()) {
+  if (stopped() || out_of_time_) {
     save(step_folder(), false);
     saver_->wait();
   }

@@ -56,9 +56,10 @@ class TrainingRun {
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
-  // out_dir to out_dir/previous-N. With progress, validations, checkpoints. Signals (StopSignals)
-  // end it after the step that is running, and its state is saved; interrupted() has the signal
-  // then. Throws Fault::usage if a validation is not finite.
+  // out_dir to out_dir/previous-N; one that resumes a checkpoint by its name moves later ones. Out
+  // of train.max_time its state is saved, too. With progress, validations, checkpoints. Signals
+  // (StopSignals) end it after the step that is running, and its state is saved; interrupted() has
+  // the signal then. Throws Fault::usage if a validation is not finite.
   void train();
   int interrupted() const { return signal_; }  // 0: it was not
   int64_t steps() const { return step_; }      // done, with those before a resume
@@ -84,6 +85,8 @@ class TrainingRun {
   void restore(const FoundCheckpoint& checkpoint);
   void check_same_run(const FoundCheckpoint& checkpoint) const;
   void move_earlier_run() const;
+  bool is_left_behind(const std::filesystem::path& dir) const;
+  void check_sources_stay() const;
 
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();

@@ -84,7 +84,8 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
 
 void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
-  const bool several = recipe_.save_interval && *recipe_.save_interval < length_.steps();
+  const bool several =
+      (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
   check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several ? 2 : 1);
   SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
   request.keep = 0;
@@ -157,13 +158,23 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   log::info("resumed from {}: {} of {} steps are done", c.dir.string(), step_, length_.steps());
 }
 
+bool TrainingRun::is_left_behind(const fs::path& dir) const {
+  if (!is_checkpoint_name(dir.filename().string()) ||
+      !(fs::exists(dir / "config.json") || is_adapter(dir)))
+    return false;
+  if (first_step_ == 0) return true;
+  try {
+    return read_state(dir).step > first_step_;
+  } catch (const Error&) {  // it stays, for the user to look at
+    return false;
+  }
+}
+
 void TrainingRun::move_earlier_run() const {
   std::error_code error;
   std::vector<fs::path> earlier;
   for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
-    if (is_checkpoint_name(entry.path().filename().string()) &&
-        (fs::exists(entry.path() / "config.json") || is_adapter(entry.path())))
-      earlier.push_back(entry.path());
+    if (is_left_behind(entry.path())) earlier.push_back(entry.path());
   if (earlier.empty()) return;
   fs::path to;
   for (int n = 1; to.empty() || fs::exists(to); ++n)
@@ -173,8 +184,25 @@ void TrainingRun::move_earlier_run() const {
   log::info("checkpoints of an earlier run are in {} now", to.string());
 }
 
+// What a run reads until its end must not be what it moves away at its start.
+void TrainingRun::check_sources_stay() const {
+  if (task_ == Task::demo) return;
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(recipe_.out_dir, error);
+  for (const fs::path& source : {inputs_.model.folder, inputs_.tokenizer_dir}) {
+    const fs::path folder = fs::weakly_canonical(source, error);
+    require(source.empty() || folder.parent_path() != out ||
+                !is_checkpoint_name(folder.filename().string()),
+            Fault::usage,
+            "{} is in the run's own out_dir, where checkpoints of an earlier run are moved away. "
+            "Give another --out_dir",
+            source.string());
+  }
+}
+
 void TrainingRun::initialize() {
   if (const auto checkpoint = find_resume()) return restore(*checkpoint);
+  check_sources_stay();
   if (!inputs_.model.folder.empty()) verify_if_ours(inputs_.model.folder);
   if (inputs_.model.folder.empty())
     trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));

@@ -264,8 +264,9 @@ TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
 TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o = train_options(r, task, model);
   const int64_t length = max_seq_length_of(r, model);
-  o.limits = {
-      .tokens = r.micro_batch_size * length, .documents = r.micro_batch_size, .longest = length};
+  // More, for "all of them", would fit nowhere either.
+  const int64_t samples = std::min<int64_t>(r.micro_batch_size, 1 << 20);
+  o.limits = {.tokens = samples * length, .documents = samples, .longest = length};
   o.staging = o.staging && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
   if (r.eval_max_new_tokens && r.data != "TextFiles")
     o.sample_positions = std::min(model.max_positions, length + *r.eval_max_new_tokens);

@@ -61,6 +61,14 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   expect_refused(4, {"plan", "finetune_full", "open_lama_7b"}, {"did you mean open_llama_7b?"});
 }
 
+TEST_F(Plan, AMicroBatchOfAnySizeIsPlannedAtOnce) {
+  const Outcome o =
+      run({"plan", "Llama-3.2-1B", "--memory=80GiB", "--train.micro_batch_size=9223372036854775807",
+           "--train.global_batch_size=9223372036854775807"});
+  EXPECT_EQ(o.code, 3) << o.err;
+  expect_holds(o.out + o.err, {"does not fit", "train.micro_batch_size"});
+}
+
 TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--memory=80GiB"};
   const auto with = [&](std::string accelerator, std::string precision = "") {

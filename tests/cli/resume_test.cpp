@@ -133,6 +133,51 @@ TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
                        "resumed from whole/step-00000050: 50 of 60 steps are done"});
 }
 
+TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
+  const auto from = [&](const char* resume) {
+    return tiny({std::string("--resume=") + resume, "--out_dir=whole", "--train.max_steps=60",
+                 "--train.save_interval=5", "--train.keep_last=2"});
+  };
+  ASSERT_EQ(run(tiny({"--out_dir=whole", "--train.max_steps=60", "--train.save_interval=5"})).code,
+            0);
+  const Outcome o = run(from("whole/step-00000020"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err,
+               {"resumed from whole/step-00000020: 20 of 60", "are in whole/previous-1 now"});
+  for (const char* name : {"step-00000025", "step-00000055", "final"})
+    EXPECT_TRUE(fs::exists(at("whole/previous-1") / name)) << name;
+  for (const char* name : {"step-00000050", "step-00000055", "final"})
+    EXPECT_TRUE(fs::exists(at("whole") / name)) << name;
+  EXPECT_FALSE(fs::exists(at("whole/step-00000045"))) << "two are kept";
+  EXPECT_TRUE(slurp(at("whole/final/model.safetensors")) ==
+              slurp(at("whole/previous-1/final/model.safetensors")));
+}
+
+TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
+  const auto with = [&](const char* out, const char* seconds) {
+    return tiny({"--resume=auto", std::string("--out_dir=") + out, "--train.max_steps=20",
+                 std::string("--train.max_time=") + seconds});
+  };
+  ASSERT_EQ(run(with("whole", "1000")).code, 0);
+  const Outcome first = run(with("parts", "1e-6"));
+  EXPECT_EQ(first.code, 0) << first.err;
+  expect_holds(first.err, {"train.max_time was over after 1 of 20 steps"});
+  const Outcome rest = run(with("parts", "1000"));
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  expect_holds(rest.err, {"resumed from parts/step-00000001: 1 of 20 steps are done"});
+  EXPECT_TRUE(slurp(at("parts/final/model.safetensors")) ==
+              slurp(at("whole/final/model.safetensors")));
+}
+
+TEST_F(Resume, ARunFromAFolderThatItWouldMoveIsRefused) {
+  ASSERT_EQ(run(tiny({"--out_dir=whole"})).code, 0);
+  for (const char* name : {"whole/final", "./whole/final/"})
+    expect_refused(2, brief({std::string("--initial_checkpoint_dir=") + name, "--out_dir=whole"}),
+                   {"is in the run's own out_dir", "Give another --out_dir"});
+  EXPECT_TRUE(fs::exists(at("whole/final/config.json")));
+  EXPECT_FALSE(fs::exists(at("whole/previous-1")));
+}
+
 TEST_F(Resume, AFinishedRunIsLeftAlone) {
   ASSERT_EQ(run(command("whole", true)).code, 0);
   const Outcome o = run(command("whole", true));

@@ -286,19 +286,6 @@ TEST(Options, MatmulPrecisionIsExactUnlessAsked) {
   EXPECT_NE(message.find("highest, high"), std::string::npos) << message;
 }
 
-TEST(CheckRecipe, BatchesHaveALargestSize) {
-  Recipe r;
-  r.max_steps = 1;
-  for (const int64_t samples : {int64_t{1} << 21, INT64_MAX}) {
-    r.global_batch_size = r.micro_batch_size = samples;
-    const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
-    EXPECT_NE(message.find("train.micro_batch_size: expected at most 1048576"), std::string::npos)
-        << message;
-  }
-  r.global_batch_size = r.micro_batch_size = 1 << 20;
-  EXPECT_NO_THROW(check_recipe(r));
-}
-
 TEST(CheckRecipe, ACosineNeedsAnEnd) {
   Recipe r;
   r.max_time = 60;
