@@ -228,8 +228,15 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
   MicroBatches& data = batches.of(step_);
   const auto start = Clock::now();
   const bool last = step_ + 1 >= length_.steps();
-  const StepResult r =
-      trainer_->step(data, step_, last ? nullptr : &batches, [&] { gpu_.sample(); });
+  const StepResult r = [&] {
+    try {
+      return trainer_->step(data, step_, last ? nullptr : &batches, [&] { gpu_.sample(); });
+    } catch (const Error& e) {
+      // A loss that is not finite. Weights and moments are what they were before the step.
+      if (e.fault() == Fault::usage) keep_state(e);
+      throw;
+    }
+  }();
   const double seconds = since(start);
   // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
   // than save_interval steps after the last one that is.

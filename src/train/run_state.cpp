@@ -82,6 +82,20 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
   saved_ = dir;
 }
 
+void TrainingRun::keep_state(const Error& why) {
+  if (step_ == first_step_) return;
+  try {
+    saver_->wait();
+    if (saved_ != step_folder()) save(step_folder(), false);
+    saver_->wait();
+  } catch (const Error&) {  // what is wrong already is the news
+    return;
+  }
+  fail(why.fault(),
+       "{}. The state after {} of {} steps is in {}, and --resume auto goes on from it", why.what(),
+       step_, length_.steps(), saved_.string());
+}
+
 void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =

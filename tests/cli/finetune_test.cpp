@@ -57,6 +57,12 @@ TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
 }
 
+TEST_F(Finetune, TheStateBeforeALossThatIsNotFiniteIsSaved) {
+  expect_refused(2, finetune({"--optimizer.lr=2e19"}),
+                 {"train.on_nan skip", "The state after 1 of 4 steps is in out/step-000001"});
+  EXPECT_NO_THROW(verify_checkpoint(at("out/step-000001")));
+}
+
 // The samples are cut to the model's 512 positions; what is shown would not be.
 TEST_F(Finetune, AnExampleThatIsTooLongIsLeftOutWithAWarning) {
   write("long.jsonl",
