@@ -13,6 +13,8 @@ namespace {
 
 // No key has more parts than this. An alias can put a map inside itself, so there must be an end.
 constexpr int kDeepest = 4;
+// Aliases also make many keys of few.
+constexpr size_t kMostKeys = 10'000;
 
 struct Entry {
   std::string key;
@@ -29,8 +31,10 @@ bool is_section(const std::string& key) {
 }
 
 void flatten(const YAML::Node& node, const std::string& prefix, int depth, const std::string& file,
-             std::vector<Entry>& entries, std::vector<std::string>& errors) {
+             size_t& keys, std::vector<Entry>& entries, std::vector<std::string>& errors) {
   for (const auto& entry : node) {
+    require(++keys <= kMostKeys, Fault::usage, "{}: expected a recipe, found more than {} keys",
+            file, kMostKeys);
     const YAML::Mark at = entry.first.Mark();
     const std::string place = fmt::format("{}:{}:{}", file, at.line + 1, at.column + 1);
     if (!entry.first.IsScalar()) {
@@ -39,7 +43,7 @@ void flatten(const YAML::Node& node, const std::string& prefix, int depth, const
     }
     const std::string key = prefix + entry.first.Scalar();
     if (entry.second.IsMap() && depth < kDeepest && is_section(key))
-      flatten(entry.second, key + ".", depth + 1, file, entries, errors);
+      flatten(entry.second, key + ".", depth + 1, file, keys, entries, errors);
     else if (!(entry.second.IsNull() && is_section(key)))
       entries.push_back({key, entry.second, place});
   }
@@ -129,8 +133,9 @@ void RecipeInput::read_yaml(const std::string& text, const std::string& file) {
   std::vector<Entry> entries;
   try {
     const YAML::Node root = YAML::Load(text);
+    size_t keys = 0;
     if (root.IsMap())
-      flatten(root, "", 1, file, entries, errors_);
+      flatten(root, "", 1, file, keys, entries, errors_);
     else if (!root.IsNull())
       errors_.push_back(fmt::format("{}: expected keys and values", file));
   } catch (const YAML::Exception& e) {

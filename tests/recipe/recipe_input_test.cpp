@@ -204,6 +204,19 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
             "r.yaml:6:5: optimizer.momentum: SGD has it, and the optimizer is AdamW8bit");
 }
 
+// Three maps of a hundred aliases each to the next: a million keys in a few thousand bytes.
+TEST_F(Input, AliasesThatMakeManyKeysOfFewAreRefusedAtOnce) {
+  std::string yaml = "a: &a\n";
+  for (int i = 0; i < 100; ++i) yaml += fmt::format("  k{}: 1\n", i);
+  for (const char* name : {"b", "c"}) {
+    yaml += fmt::format("{}: &{}\n", name, name);
+    for (int i = 0; i < 100; ++i)
+      yaml += fmt::format("  k{}.init_args: *{}\n", i, static_cast<char>(*name - 1));
+  }
+  yaml += "d.init_args: *c\n";
+  EXPECT_NE(refusal(yaml).find("found more than 10000 keys"), std::string::npos);
+}
+
 TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   const std::string high = "matmul_precision: high\n";
   for (const std::string precision : {"", "precision: 32-true\n"}) {
