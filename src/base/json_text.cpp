@@ -63,10 +63,11 @@ std::string plain_reason(const std::exception& e) {
 // What handlers have in common: they accept every scalar and know where they are.
 class Handler {
  public:
-  Handler(std::string_view text, std::string_view where) : text_(text), where_(where) {}
+  Handler(std::string_view text, std::string_view where, TextStart start = {})
+      : text_(text), where_(where), start_(start) {}
 
   const char** cursor() { return &at_; }
-  std::string location(size_t offset) const { return text_location(text_, where_, offset); }
+  std::string location(size_t offset) const { return text_location(text_, where_, offset, start_); }
   // Of the token that ends where the library has read to; strings and brackets only.
   size_t offset() const { return static_cast<size_t>(at_ - text_.data()); }
   // The opening quote of the string that ends here: a quote within it has a backslash before it.
@@ -84,13 +85,14 @@ class Handler {
  protected:
   std::string_view text_;
   std::string_view where_;
+  TextStart start_;
   const char* at_ = text_.data();
 };
 
 class Builder : public Handler {
  public:
-  Builder(std::string_view text, std::string_view where, int max_depth)
-      : Handler(text, where), max_depth_(max_depth) {}
+  Builder(std::string_view text, std::string_view where, int max_depth, TextStart start)
+      : Handler(text, where, start), max_depth_(max_depth) {}
 
   bool null() { return put(nullptr); }
   bool boolean(bool v) { return put(v); }
@@ -191,8 +193,8 @@ void run(H& handler, std::string_view text) {
 
 }  // namespace
 
-json parse_json(std::string_view text, std::string_view where, int max_depth) {
-  Builder builder(text, where, max_depth);
+json parse_json(std::string_view text, std::string_view where, int max_depth, TextStart start) {
+  Builder builder(text, where, max_depth, start);
   run(builder, text);
   return builder.take();
 }
@@ -204,16 +206,17 @@ std::string json_location(std::string_view text, std::string_view where,
   return finder.location(finder.result());
 }
 
-std::string text_location(std::string_view text, std::string_view where, size_t offset) {
+std::string text_location(std::string_view text, std::string_view where, size_t offset,
+                          TextStart start) {
   const std::string_view before = text.substr(0, std::min(offset, text.size()));
-  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const auto lines = std::count(before.begin(), before.end(), '\n');
   const size_t newline = before.rfind('\n');
   const std::string_view row = before.substr(newline == std::string_view::npos ? 0 : newline + 1);
   const auto column =
-      1 + std::count_if(row.begin(), row.end(), [](char c) {
+      (lines == 0 ? start.column : 1) + std::count_if(row.begin(), row.end(), [](char c) {
         return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // not the middle of a character
       });
-  return fmt::format("{}:{}:{}", where, line, column);
+  return fmt::format("{}:{}:{}", where, start.line + lines, column);
 }
 
 std::string in_quotes(std::string_view text) {

@@ -36,27 +36,15 @@ class Source {
   }
 
   json parse() const {
-    if (const auto bad = invalid_utf8(text_)) {
-      const std::string padded = in_place();
+    const TextStart start = {line_, column_};
+    if (const auto bad = invalid_utf8(text_))
       fail(Fault::file, "{}: not UTF-8: byte 0x{:02x}. Convert the file (iconv -t UTF-8)",
-           text_location(padded, where_, padded.size() - text_.size() + *bad),
-           static_cast<unsigned char>(text_[*bad]));
-    }
-    try {
-      return parse_json(text_, where_);
-    } catch (const Error&) {
-      parse_json(in_place(), where_);  // the same error with the line and column in the file
-      throw;
-    }
+           text_location(text_, where_, *bad, start), static_cast<unsigned char>(text_[*bad]));
+    return parse_json(text_, where_, kDeepest, start);
   }
 
  private:
-  // The text after as many lines and columns as there are before it in the file.
-  std::string in_place() const {
-    std::string padded(static_cast<size_t>(line_ - 1), '\n');
-    padded.append(static_cast<size_t>(column_ - 1), ' ');
-    return padded.append(text_);
-  }
+  static constexpr int kDeepest = 64;
 
   std::string_view text_, where_;
   int64_t line_, column_;

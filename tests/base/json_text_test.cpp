@@ -61,6 +61,19 @@ TEST(ParseJson, DoesNotEchoTheFileAtLengthNorItsControlCharacters) {
   EXPECT_EQ(message.find('\x1b'), std::string::npos);
 }
 
+TEST(ParseJson, APartOfAFileIsToldWhereItBegins) {
+  const auto place = [](const char* text) {
+    const std::string message =
+        message_of(Fault::file, [&] { parse_json(text, "f", 64, {.line = 7, .column = 5}); });
+    return message.substr(0, message.find(": "));
+  };
+  EXPECT_EQ(place("'a'"), "f:7:5");
+  EXPECT_EQ(place("[1, x]"), "f:7:9");
+  EXPECT_EQ(place("[1,\n x]"), "f:8:2") << "columns of later lines are the file's own";
+  EXPECT_EQ(place("{\"a\": 1, \"a\": 2}"), "f:7:14");
+  EXPECT_EQ(text_location("äb", "f", 2, {.line = 3, .column = 10}), "f:3:11");
+}
+
 TEST(JsonLocation, FindsKeysAndNestedKeys) {
   const std::string text =
       "{\"a\": {\"x\": 1,\n \"é\\\"q\": [{\"z\": 1}], \"b\": 2},\n\"c\": {\"x\": 1}}";
