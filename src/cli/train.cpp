@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <csignal>
+
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
@@ -33,6 +35,7 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
 int train(Task task, const Arguments& arguments, std::string_view summary) {
   const auto recipe = recipe_from(arguments, task, summary, defaults_of(task));
   if (!recipe) return 0;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away stops no training
   TrainingRun run(*recipe, task, find_inputs(*recipe, task), typed(task, arguments));
   describe(run, run.trainer().params().spec());
   run.initialize();
@@ -55,13 +58,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
             recipe->out_dir);
   if (!run.complete())
     log::info(
-        "train.max_time was over after {} of {} steps; the same command with more of it and "
+        "train.max_time was over after step {}; the same command with more of it and "
         "--resume auto goes on",
-        run.steps(), run.length().steps());
+        run.steps());
   if (run.interrupted() == 0) return 0;
-  log::warn(
-      "interrupted at the end: the final model is complete, and the last validation was "
-      "left out");
+  log::warn("interrupted at the end: the final model is complete, without a last validation");
   return 128 + run.interrupted();
 }
 

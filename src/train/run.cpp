@@ -296,8 +296,7 @@ void TrainingRun::train() {
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
   // One that resumes the newest has nothing behind it but what is damaged.
-  const bool named = recipe_.resume != "auto" && recipe_.resume != "true";
-  if (task_ != Task::demo && (first_step_ == 0 || named)) move_earlier_run();
+  if (task_ != Task::demo && (first_step_ == 0 || resumes_by_name())) move_earlier_run();
   metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_,
                                                   length_.iterations(first_step_))
                              : MetricsLog(logger, recipe_.out_dir);
@@ -334,8 +333,9 @@ void TrainingRun::train() {
   }
   signal_ = stop.caught();
   if (stopped() || out_of_time_) {
-    save(step_folder(), false);
+    if (step_ == first_step_ || saved_ != step_folder()) save(step_folder(), false);
     saver_->wait();
+    if (signal_ == 0) late_signal_ = stop.caught();
   }
 }
 
@@ -383,7 +383,7 @@ RunSummary TrainingRun::summary() const {
   s.steps = step_;
   s.total_steps = length_.steps();
   s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
-  if (signal_ != 0) s.stopped_by = StopSignals::name_of(signal_);
+  if (signal_ != 0 && !complete()) s.stopped_by = StopSignals::name_of(signal_);
   if (out_of_time_) s.stopped_by = "train.max_time";
   s.train_seconds = seconds_;
   s.eval_seconds = eval_seconds_;

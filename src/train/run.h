@@ -87,6 +87,7 @@ class TrainingRun {
   void move_earlier_run() const;
   bool is_left_behind(const std::filesystem::path& dir) const;
   void check_sources_stay() const;
+  bool resumes_by_name() const;
   // Saves the state between two steps, if it can, and throws again what it tells of.
   void keep_state(const Error& why);
 

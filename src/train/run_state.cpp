@@ -83,12 +83,17 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
 }
 
 void TrainingRun::keep_state(const Error& why) {
-  if (step_ == first_step_) return;
+  if (step_ == first_step_ || task_ == Task::demo) return;
   try {
     saver_->wait();
-    if (saved_ != step_folder()) save(step_folder(), false);
+    if (saved_ != step_folder()) {
+      SaveRequest request = save_request(step_folder(), false);
+      request.keep = 0;  // the steps before may have gone astray: earlier checkpoints stay
+      saver_->save(std::move(request));
+      saved_ = step_folder();
+    }
     saver_->wait();
-  } catch (const Error&) {  // what is wrong already is the news
+  } catch (const std::exception&) {  // what is wrong already is the news
     return;
   }
   fail(why.fault(),
@@ -214,9 +219,15 @@ void TrainingRun::check_sources_stay() const {
   }
 }
 
+bool TrainingRun::resumes_by_name() const {
+  const std::string& r = recipe_.resume;
+  return !r.empty() && r != "false" && r != "true" && r != "auto";
+}
+
 void TrainingRun::initialize() {
-  if (const auto checkpoint = find_resume()) return restore(*checkpoint);
-  check_sources_stay();
+  const auto checkpoint = find_resume();
+  if (!checkpoint || resumes_by_name()) check_sources_stay();
+  if (checkpoint) return restore(*checkpoint);
   if (!inputs_.model.folder.empty()) verify_if_ours(inputs_.model.folder);
   if (inputs_.model.folder.empty())
     trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));

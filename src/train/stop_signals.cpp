@@ -15,7 +15,6 @@ constexpr std::array<Noted, 4> kNoted = {
 
 volatile std::sig_atomic_t g_caught = 0;
 std::array<struct sigaction, kNoted.size()> g_before;
-struct sigaction g_pipe_before;
 
 void note(int signal) {
   if (g_caught == 0) g_caught = signal;
@@ -32,13 +31,10 @@ StopSignals::StopSignals() {
     sigaction(kNoted[i].signal, nullptr, &g_before[i]);
     if (g_before[i].sa_handler != SIG_IGN) sigaction(kNoted[i].signal, &action, nullptr);
   }
-  action.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &action, &g_pipe_before);
 }
 
 StopSignals::~StopSignals() {
   for (size_t i = 0; i < kNoted.size(); ++i) sigaction(kNoted[i].signal, &g_before[i], nullptr);
-  sigaction(SIGPIPE, &g_pipe_before, nullptr);
 }
 
 int StopSignals::caught() const {

@@ -4,8 +4,7 @@ namespace capstan {
 
 // While one lives, SIGINT, SIGTERM, SIGUSR1 (as batch systems send it ahead of a job's end) and
 // SIGHUP do not end the program: they are noted, and the loop ends the run where it is safe. A
-// second signal changes nothing. What was ignored before stays so (nohup). A reader of the output
-// that goes away ends nothing either (SIGPIPE). One at a time.
+// second signal changes nothing. What was ignored before stays so (nohup). One at a time.
 class StopSignals {
  public:
   StopSignals();

@@ -61,6 +61,13 @@ TEST_F(Finetune, TheStateBeforeALossThatIsNotFiniteIsSaved) {
   expect_refused(2, finetune({"--optimizer.lr=2e19"}),
                  {"train.on_nan skip", "The state after 1 of 4 steps is in out/step-000001"});
   EXPECT_NO_THROW(verify_checkpoint(at("out/step-000001")));
+  // It is what an interval would have saved.
+  expect_refused(2, finetune({"--optimizer.lr=2e19", "--train.save_interval=1", "--out_dir=due"}),
+                 {"is in due/step-000001"});
+  for (const char* file : {"model.safetensors", "training_state/optimizer.safetensors"}) {
+    EXPECT_FALSE(slurp(at("out/step-000001") / file).empty()) << file;
+    EXPECT_TRUE(slurp(at("out/step-000001") / file) == slurp(at("due/step-000001") / file)) << file;
+  }
 }
 
 // The samples are cut to the model's 512 positions; what is shown would not be.
