@@ -11,9 +11,9 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <thread>
 
+#include "base/control_group.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "data/unicode.h"
@@ -46,15 +46,6 @@ int usable_cores() {
   return static_cast<int>(std::thread::hardware_concurrency());
 }
 
-// Calls look(folder) for this process's control group (version 2) and those above it.
-void for_each_group(const std::function<void(const std::string&)>& look) {
-  std::ifstream membership("/proc/self/cgroup");
-  std::string path;
-  for (std::string line; std::getline(membership, line);)
-    if (line.starts_with("0::")) path = line.substr(3);
-  for (; !path.empty(); path.resize(path.find_last_of('/'))) look("/sys/fs/cgroup" + path + "/");
-}
-
 CpuFacts cpu_facts() {
   CpuFacts c;
   c.model = cpu_model();
@@ -62,15 +53,9 @@ CpuFacts cpu_facts() {
   c.usable = usable_cores();
   c.memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   c.available = available_memory(Device::cpu);
-  for_each_group([&](const std::string& folder) {
-    int64_t limit = 0;
-    double quota = 0, period = 0;
-    // Both files say "max" where there is no limit; that is no number.
-    if (std::ifstream(folder + "memory.max") >> limit)
-      c.memory_limit = std::min(limit, c.memory_limit.value_or(limit));
-    if (std::ifstream(folder + "cpu.max") >> quota >> period && period > 0)
-      c.quota = std::min(quota / period, c.quota.value_or(quota / period));
-  });
+  const GroupLimits limits = group_limits();
+  c.memory_limit = limits.memory;
+  c.quota = limits.cores;
   return c;
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/control_group.h"
 #include "base/units.h"
 
 namespace capstan {
@@ -25,35 +26,6 @@ int64_t machine_memory() {
     meminfo.ignore(256, '\n');
   }
   return kUnknown;
-}
-
-// Of what a control group uses: files in memory that nobody has looked at lately, which the system
-// drops before it refuses anything.
-int64_t droppable_memory(const std::string& folder) {
-  std::ifstream stat(folder + "memory.stat");
-  std::string name;
-  int64_t bytes = 0;
-  while (stat >> name >> bytes)
-    if (name == "inactive_file") return bytes;
-  return 0;
-}
-
-// What the limits of this process's control group (version 2) and of those above it leave.
-int64_t group_memory() {
-  std::ifstream membership("/proc/self/cgroup");
-  std::string line, path;
-  while (std::getline(membership, line))
-    if (line.starts_with("0::")) path = line.substr(3);
-  int64_t least = kUnknown;
-  for (; !path.empty(); path.resize(path.find_last_of('/'))) {
-    const std::string folder = "/sys/fs/cgroup" + path + "/";
-    int64_t limit = 0, used = 0;
-    // The file says "max" where there is no limit; that is no number.
-    if (std::ifstream(folder + "memory.max") >> limit &&
-        std::ifstream(folder + "memory.current") >> used)
-      least = std::min(least, std::max<int64_t>(0, limit - used + droppable_memory(folder)));
-  }
-  return least;
 }
 
 bool fits(const TrainOptions& options, const Room& available) {
@@ -219,7 +191,7 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 int64_t available_memory(Device device) {
   constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its part
   if (device == Device::cuda) return std::max<int64_t>(0, free_device_memory() - kDriversShare);
-  return std::min(machine_memory(), group_memory());
+  return std::min(machine_memory(), group_limits().memory_left.value_or(kUnknown));
 }
 
 Room room_for(Device device) {
