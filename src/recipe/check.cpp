@@ -33,11 +33,16 @@ std::vector<Problem> problems_of(const Recipe& r) {
   if (!r.epochs && !r.max_steps && !r.max_tokens && !r.max_time)
     add("train.max_steps",
         "nothing says how long to train; give train.epochs, max_steps, max_tokens or max_time");
-  else if (!r.epochs && !r.max_steps && !r.max_tokens && r.schedule != "constant")
+  const bool time_alone = !r.epochs && !r.max_steps && !r.max_tokens && r.max_time;
+  if (time_alone && r.schedule != "constant")
     add("train.max_time",
         fmt::format("does not say where the {} ends; give train.max_steps, epochs or max_tokens as "
                     "well, or train.schedule constant",
                     r.schedule));
+  if (time_alone && r.lr_warmup_fraction)
+    add("train.lr_warmup_fraction",
+        "of how many steps, train.max_time alone does not say; give train.lr_warmup_steps, or "
+        "train.max_steps, epochs or max_tokens as well");
   if (r.precision.starts_with("16-"))
     add("precision",
         fmt::format("{} needs float16, which this device does not compute with; use "

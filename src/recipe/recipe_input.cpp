@@ -58,6 +58,11 @@ void RecipeInput::complain(std::string_view key, const std::string& text) {
   errors_.push_back(fmt::format("{}{}: {}", placed ? it->second.place + ": " : "", key, text));
 }
 
+void RecipeInput::note_idle(std::string_view key, const std::string& why) {
+  if (!given(key)) return;
+  notes_.push_back(fmt::format("{} ({}): no effect, {}", key, origin_of(find_option(key)), why));
+}
+
 // A class that the command line names replaces the recipe's: what the two have in common stays.
 void RecipeInput::settle_optimizer() {
   const bool sgd = recipe_.optimizer == "SGD";
@@ -124,6 +129,9 @@ void RecipeInput::check_uses() {
 }
 
 Recipe RecipeInput::finish() {
+  // As Python writes them, on LitGPT's command line.
+  if (recipe_.resume == "True") recipe_.resume = "true";
+  if (recipe_.resume == "False") recipe_.resume = "false";
   if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
   if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
   settle_optimizer();
@@ -139,13 +147,15 @@ Recipe RecipeInput::finish() {
     recipe_.lr_warmup_steps = std::nullopt;
   }
   check_uses();
-  // Not refused: it is often set once for all, as in PyTorch.
-  const auto products = given_.find(std::string_view("matmul_precision"));
+  // Not refused: these are often set once for all, or left in a recipe.
   const bool narrow = !recipe_.precision.empty() && recipe_.precision != "32-true";
-  if (products != given_.end() && recipe_.matmul_precision == "high" && narrow)
-    notes_.push_back(
-        fmt::format("matmul_precision ({}): no effect, products of {} are of bf16 or less already",
-                    products->second.place, recipe_.precision));
+  if (recipe_.matmul_precision == "high" && narrow)
+    note_idle("matmul_precision",
+              fmt::format("products of {} are of bf16 or less already", recipe_.precision));
+  if (recipe_.schedule == "constant" && recipe_.min_lr != defaults_.min_lr)
+    note_idle("train.min_lr", "the schedule is constant");
+  if (recipe_.data == "TextFiles" && recipe_.prompt_style != defaults_.prompt_style)
+    note_idle("data.prompt_style", "the data are TextFiles, which have no prompts");
   for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
   if (recipe_.precision == "fp8-mixed" && task_ != Task::pretrain && task_ != Task::finetune_full)
     complain("precision",

@@ -51,6 +51,7 @@ class RecipeInput {
   void settle_optimizer();
   std::string without_effect(std::string_view key) const;
   void complain(std::string_view key, const std::string& text);
+  void note_idle(std::string_view key, const std::string& why);  // if it was given
 
   Task task_;
   Recipe defaults_, recipe_;

@@ -293,6 +293,11 @@ TEST(CheckRecipe, ACosineNeedsAnEnd) {
             std::string::npos);
   r.schedule = "constant";
   EXPECT_NO_THROW(check_recipe(r));
+  r.lr_warmup_fraction = 0.1;
+  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("of how many steps"),
+            std::string::npos);
+  r.max_steps = 10;
+  EXPECT_NO_THROW(check_recipe(r));
 }
 
 }  // namespace

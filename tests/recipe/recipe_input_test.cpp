@@ -233,6 +233,25 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   EXPECT_TRUE(input->notes().empty());
 }
 
+TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
+  const auto notes_of = [&](const std::string& yaml, Task task) {
+    read(yaml, {}, task);
+    return fmt::format("{}", fmt::join(input->notes(), "\n"));
+  };
+  EXPECT_TRUE(notes_of("train.schedule: constant\ntrain.min_lr: 1e-7\n", Task::finetune_full)
+                  .ends_with("r.yaml:2:1): no effect, the schedule is constant"));
+  EXPECT_EQ(notes_of("train.min_lr: 1e-7\n", Task::finetune_full), "");
+  EXPECT_EQ(notes_of("train.schedule: constant\n", Task::finetune_full), "");
+  EXPECT_TRUE(
+      notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
+               Task::pretrain)
+          .ends_with("r.yaml:3:1): no effect, the data are TextFiles, which have no prompts"));
+  read("", {{"matmul_precision", "high"}, {"precision", "bf16-true"}});
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_TRUE(input->notes()[0].starts_with("matmul_precision (command line): no effect"))
+      << input->notes()[0];
+}
+
 TEST_F(Input, PretrainingsDefaultLengthGivesWayToAnyOther) {
   EXPECT_TRUE(read("", {}, Task::pretrain).max_tokens);
   EXPECT_FALSE(read("train.max_steps: 5\n", {}, Task::pretrain).max_tokens);
