@@ -258,6 +258,21 @@ void NewFolder::commit() {
   remove_or_warn(old);
 }
 
+FolderLock::FolderLock(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);  // who writes there tells why it cannot be
+  bool others = false;
+  fd_ = open_and_lock(folder, others);
+  if (!others) return;
+  ::close(fd_);
+  fail(Fault::file, "{}: another process writes there. Wait for its end, or choose another folder",
+       folder.string());
+}
+
+FolderLock::~FolderLock() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
 fs::path replaced_name(const fs::path& path) {
   return beside(path, "old");
 }

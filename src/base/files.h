@@ -97,6 +97,20 @@ class NewFolder {
   bool done_ = false;
 };
 
+// A folder that one process uses at a time, for as long as this lives: a lock on it (flock), which
+// ends with the process, however that ends. Where the file system has no locks, there is none.
+class FolderLock {
+ public:
+  // Makes the folder if need be and possible. Throws where another holds it.
+  explicit FolderLock(const std::filesystem::path& folder);
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
+  ~FolderLock();
+
+ private:
+  int fd_ = -1;
+};
+
 // Where a replaced folder of that name is for the moment between two renames, on file systems that
 // cannot exchange two names in one. A crash may leave it there, and nothing under the name.
 std::filesystem::path replaced_name(const std::filesystem::path& path);

@@ -28,8 +28,11 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
             in.data.validation.size(),
             in.data.default_fraction ? " (5%, since nothing says how many)" : "", c.longest + 1,
             c.truncated > 0 ? fmt::format(", {} are cut", c.truncated) : "");
-  log::info("{} steps, {} in an epoch\n\n{}", run.length().steps(), run.length().steps_per_epoch(),
-            plan_table(run.plan()));
+  const RunLength& length = run.length();
+  log::info("{}, {} in an epoch\n\n{}",
+            length.limited() ? fmt::format("{} steps", length.steps())
+                             : "as many steps as train.max_time allows",
+            length.steps_per_epoch(), plan_table(run.plan()));
 }
 
 int train(Task task, const Arguments& arguments, std::string_view summary) {
@@ -48,9 +51,9 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   run.train();
   if (run.interrupted() != 0) {
     log::warn(
-        "interrupted after step {} of {}; the state is in {}. The same command with --resume "
+        "interrupted after step {}{}; the state is in {}. The same command with --resume "
         "auto goes on from there",
-        run.steps(), run.length().steps(), run.saved().string());
+        run.steps(), run.length().of_steps(), run.saved().string());
     return 128 + run.interrupted();
   }
   run.finish();

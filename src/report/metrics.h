@@ -54,13 +54,11 @@ class MetricsLog {
  public:
   // Begins a new version: N is one more than the highest there is, in any of the three folders.
   MetricsLog(Logger logger, const std::filesystem::path& out_dir);
-  // Goes on in the newest version after the given step, which ended with the given iteration. Rows
-  // beyond (the resumed run makes them again) and a torn last line are removed; the files are
-  // replaced whole. TensorBoard gets a new event file that begins with SessionLog START at step + 1
-  // and so drops later points; those of that step itself stay. Begins a new version where there is
-  // none, or none of ours.
-  static MetricsLog resume(Logger logger, const std::filesystem::path& out_dir, int64_t step,
-                           int64_t iter = std::numeric_limits<int64_t>::max());
+  // Goes on in the newest version after the given step. Rows beyond (the resumed run makes them
+  // again) and a torn last line are removed; the files are replaced whole. TensorBoard gets a new
+  // event file that begins with SessionLog START at step + 1 and so drops later points; those of
+  // that step itself stay. Begins a new version where there is none, or none of ours.
+  static MetricsLog resume(Logger logger, const std::filesystem::path& out_dir, int64_t step);
   MetricsLog(MetricsLog&&) noexcept;
   MetricsLog& operator=(MetricsLog&&) noexcept;
   ~MetricsLog();

@@ -114,21 +114,19 @@ fs::path next_event_file(const fs::path& folder) {
   return folder / fmt::format("{}{}.{}.{}", kEventFile, time, host.data(), ::getpid());
 }
 
-// The lines of a metrics.jsonl up to a step and iteration, less a torn last one.
-std::string lines_until(const std::string& text, const fs::path& path, int64_t step, int64_t iter) {
+// The lines of a metrics.jsonl up to a step, less a torn last one.
+std::string lines_until(const std::string& text, const fs::path& path, int64_t step) {
   std::string kept;
   for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
     const auto row = nlohmann::json::parse(line, nullptr, false);
-    const auto whole = [&](const char* key) {
-      return row.is_object() && row.contains(key) && row[key].is_number_integer();
-    };
-    if (!whole("step") || !whole("iter"))  // no require: finding the place takes long
+    const bool has_step =
+        row.is_object() && row.contains("step") && row["step"].is_number_integer();
+    if (!has_step)  // no require: finding the place takes long
       fail(Fault::file,
-           "{}: expected an object with \"step\" and \"iter\"; remove the line, or the file, to go "
-           "on",
+           "{}: expected an object with \"step\"; remove the line, or the file, to go on",
            text_location(text, path.string(), at));
-    if (row["step"] <= step && row["iter"] <= iter) kept += line;
+    if (row["step"] <= step) kept += line;
   }
   return kept;
 }
@@ -169,18 +167,18 @@ MetricsLog::~MetricsLog() = default;
 MetricsLog::MetricsLog(Logger logger, const fs::path& out_dir)
     : files_(std::make_unique<Files>(logger, out_dir, new_version(out_dir))) {}
 
-MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t step, int64_t iter) {
+MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t step) {
   const int64_t n = highest(out_dir / "logs" / "csv", "version_", true);
   const fs::path csv = version(out_dir, "csv", n) / "metrics.csv";
   if (n < 0 || !is_ours(csv)) return {logger, out_dir};
   std::string kept = std::string(kMetricsColumns) + "\n";
   for (const MetricsRow& row : read_metrics(csv))
-    if (row.step <= step && row.iter <= iter) kept += csv_line(row);
+    if (row.step <= step) kept += csv_line(row);
   const fs::path jsonl = version(out_dir, "jsonl", n) / "metrics.jsonl";
   std::error_code error;
   if (logger == Logger::jsonl && fs::exists(jsonl, error)) {
     const std::string text = read_text(jsonl, std::numeric_limits<int64_t>::max());
-    write_text(jsonl, lines_until(text, jsonl, step, iter));
+    write_text(jsonl, lines_until(text, jsonl, step));
   }
   write_text(csv, kept);
   MetricsLog log(std::make_unique<Files>(logger, out_dir, n));

@@ -57,16 +57,20 @@ std::string short_count(double n) {
 }  // namespace
 
 std::string progress_bar(const ProgressState& s, int columns) {
-  const double fraction =
-      s.total > 0 ? static_cast<double>(s.done) / static_cast<double>(s.total) : 0;
+  const std::string notes = s.notes.empty() ? "" : ", " + s.notes;
+  if (s.total == 0) {
+    const std::string text =
+        fmt::format("{}it [{}, {}{}]", s.done, clock(s.elapsed), rate(s.seconds_per_step), notes);
+    return text.substr(0, static_cast<size_t>(std::max(0, columns - 1)));
+  }
+  const double fraction = static_cast<double>(s.done) / static_cast<double>(s.total);
   const double to_go =
       s.seconds_per_step > 0 ? s.seconds_per_step * static_cast<double>(s.total - s.done) : -1;
   // Down, not to the nearest: 100% is said when all is done.
   const std::string percent = fmt::format("{:3.0f}%|", std::floor(100 * fraction));
   const std::string text =
-      fmt::format("| {}/{} [{}<{}, {}{}{}]", s.done, s.total, clock(s.elapsed),
-                  s.done >= s.total ? "00:00" : clock(to_go), rate(s.seconds_per_step),
-                  s.notes.empty() ? "" : ", ", s.notes);
+      fmt::format("| {}/{} [{}<{}, {}{}]", s.done, s.total, clock(s.elapsed),
+                  s.done >= s.total ? "00:00" : clock(to_go), rate(s.seconds_per_step), notes);
   // The last column stays free: some terminals wrap once it is written.
   const int room = std::max(0, columns - 1 - static_cast<int>(percent.size()));
   const int width = std::min(kWidestBar, room - static_cast<int>(text.size()));
@@ -111,9 +115,13 @@ std::string Progress::plain_line(const Line& line) const {
   const double per_step =
       (training + excluded_) / static_cast<double>(std::max<int64_t>(1, done_ - first_));
   const std::string val = line.val_loss < 0 ? "" : fmt::format(" | val {:.4f}", line.val_loss);
-  return fmt::format("step {}/{} | loss {:.4f}{} | lr {:.2e} | {} tok/s | ETA {}", done_, total_,
-                     line.loss, val, line.lr, format_count(static_cast<double>(tokens_) / training),
-                     format_duration(per_step * static_cast<double>(total_ - done_)));
+  std::string text = fmt::format("step {}", done_), to_go;
+  if (total_ > 0) {
+    text += fmt::format("/{}", total_);
+    to_go = " | ETA " + format_duration(per_step * static_cast<double>(total_ - done_));
+  }
+  return fmt::format("{} | loss {:.4f}{} | lr {:.2e} | {} tok/s{}", text, line.loss, val, line.lr,
+                     format_count(static_cast<double>(tokens_) / training), to_go);
 }
 
 std::string Progress::bar() const {

@@ -9,13 +9,14 @@ namespace capstan {
 
 // Where a run is, for one drawing of the bar.
 struct ProgressState {
-  int64_t done = 0, total = 0;
+  int64_t done = 0, total = 0;  // total 0: not known
   double elapsed = 0;           // seconds since this process began with the first step it made
   double seconds_per_step = 0;  // not above 0: unknown, shown as "?"
   std::string notes = {};       // ASCII: "loss=2.134, lr=1.2e-04"
 };
 // "  3%|█▍        | 12/400 [00:05<02:41, 2.40it/s, notes]" in less than `columns` columns: the bar
 // gives way first, then the end of the text. Slower than a step a second it says "1.25s/it".
+// Without a total "12it [00:05, 2.40it/s, notes]".
 std::string progress_bar(const ProgressState& state, int columns);
 
 // LitGPT's lines, without the newline. An iteration is a micro-batch; a step is one of the
@@ -38,10 +39,10 @@ std::string final_evaluation_line(double val_loss);
 // nothing but lines. All of it goes to stderr. Belongs to one thread.
 class Progress {
  public:
-  // A resumed run has `done` of its `total` steps behind it. Every `interval` steps, at the last
-  // one, and where a step has a validation loss, a line is printed ("step 12/400 | loss …"; on a
-  // terminal only for validations, since the bar has the rest). Interval 0: none of these, for a
-  // caller that says LitGPT's lines.
+  // A resumed run has `done` of its `total` steps, 0 where it is not known, behind it. Every
+  // `interval` steps, at the last one, and where a step has a validation loss, a line is printed
+  // ("step 12/400 | loss …"; on a terminal only for validations, since the bar has the rest).
+  // Interval 0: none of these, for a caller that says LitGPT's lines.
   Progress(int64_t total_steps, int64_t interval, int64_t done = 0);
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;

@@ -40,8 +40,8 @@ struct RunSummary {
   std::string command = {};  // as it was typed
   std::string model = {};
   std::string device = {}, precision = {};
-  int64_t trainable = 0, frozen = 0;  // parameters
-  int64_t steps = 0, total_steps = 0;
+  int64_t trainable = 0, frozen = 0;   // parameters
+  int64_t steps = 0, total_steps = 0;  // total: 0 where nothing but time limits them
   double epochs = 0;
   std::string stopped_by = {};  // "SIGINT"; empty when the run reached its end
 

@@ -1,5 +1,7 @@
 #include "train/length.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -34,10 +36,15 @@ RunLength::RunLength(const Recipe& r, int64_t samples, int64_t inputs_per_epoch)
     steps = std::min(steps, std::ceil(static_cast<double>(*r.max_tokens) * per_epoch /
                                       static_cast<double>(std::max<int64_t>(1, inputs_per_epoch))));
   steps_ = static_cast<int64_t>(steps);
+  limited_ = r.epochs || r.max_steps || r.max_tokens;
   if (r.lr_warmup_fraction)
     warmup_ = std::llround(*r.lr_warmup_fraction * static_cast<double>(steps_));
   else
     warmup_ = r.lr_warmup_steps.value_or(0);
+}
+
+std::string RunLength::of_steps() const {
+  return limited_ ? fmt::format(" of {}", steps_) : "";
 }
 
 int64_t RunLength::iterations(int64_t steps) const {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "data/dataset.h"
 #include "optim/schedule.h"
 #include "recipe/recipe.h"
@@ -18,7 +20,11 @@ class RunLength {
   // Without data: `samples` of max_seq_length tokens.
   RunLength(const Recipe& recipe, int64_t samples, int64_t inputs_per_epoch);
 
-  int64_t steps() const { return steps_; }
+  int64_t steps() const { return steps_; }  // more than can be made where nothing limits them
+  // Whether anything but train.max_time ends the run.
+  bool limited() const { return limited_; }
+  // " of 400", for a message that counts steps; empty where nothing limits them.
+  std::string of_steps() const;
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   int64_t warmup_steps() const { return warmup_; }
   // From 1, of the step that comes after `steps` of them.
@@ -32,6 +38,7 @@ class RunLength {
  private:
   int64_t global_, micro_, samples_;
   int64_t steps_per_epoch_ = 1, steps_ = 1, warmup_ = 0;
+  bool limited_ = false;
 };
 
 }  // namespace capstan

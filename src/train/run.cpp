@@ -297,12 +297,11 @@ void TrainingRun::train() {
   const Logger logger = parse_logger(recipe_.logger_name);
   // One that resumes the newest has nothing behind it but what is damaged.
   if (task_ != Task::demo && (first_step_ == 0 || resumes_by_name())) move_earlier_run();
-  metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_,
-                                                  length_.iterations(first_step_))
+  metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
                              : MetricsLog(logger, recipe_.out_dir);
   const double earlier = seconds_;
   queue_.reset_totals();
-  Progress progress(length_.steps(), 0, step_);
+  Progress progress(length_.limited() ? length_.steps() : 0, 0, step_);
   const StopSignals stop;
   if (recipe_.initial_validation && step_ == 0) {
     evaluate_and_show(progress);
@@ -381,7 +380,7 @@ RunSummary TrainingRun::summary() const {
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
   s.steps = step_;
-  s.total_steps = length_.steps();
+  s.total_steps = length_.limited() ? length_.steps() : 0;
   s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
   if (signal_ != 0 && !complete()) s.stopped_by = StopSignals::name_of(signal_);
   if (out_of_time_) s.stopped_by = "train.max_time";

@@ -96,9 +96,8 @@ void TrainingRun::keep_state(const Error& why) {
   } catch (const std::exception&) {  // what is wrong already is the news
     return;
   }
-  fail(why.fault(),
-       "{}. The state after {} of {} steps is in {}, and --resume auto goes on from it", why.what(),
-       step_, length_.steps(), saved_.string());
+  fail(why.fault(), "{}. The state after {}{} steps is in {}, and --resume auto goes on from it",
+       why.what(), step_, length_.of_steps(), saved_.string());
 }
 
 void TrainingRun::rehearse_save() {
@@ -174,7 +173,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);
   }
   load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
-  log::info("resumed from {}: {} of {} steps are done", c.dir.string(), step_, length_.steps());
+  log::info("resumed from {}: {}{} steps are done", c.dir.string(), step_, length_.of_steps());
 }
 
 bool TrainingRun::is_left_behind(const fs::path& dir) const {
@@ -225,6 +224,7 @@ bool TrainingRun::resumes_by_name() const {
 }
 
 void TrainingRun::initialize() {
+  lock_.emplace(recipe_.out_dir);
   const auto checkpoint = find_resume();
   if (!checkpoint || resumes_by_name()) check_sources_stay();
   if (checkpoint) return restore(*checkpoint);

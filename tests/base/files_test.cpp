@@ -223,6 +223,24 @@ TEST(RemoveLeftovers, TakesWhatDeadProcessesLeftAndNothingElse) {
   EXPECT_NO_THROW(remove_leftovers(folder / "none"));
 }
 
+TEST(FolderLock, IsHeldByOneAtATime) {
+  TempFolder folder;
+  std::optional<FolderLock> first(folder / "a" / "b");
+  EXPECT_TRUE(fs::exists(folder / "a" / "b"));
+  const std::string message =
+      message_of(Fault::file, [&] { FolderLock second(folder / "a" / "b"); });
+  EXPECT_NE(message.find("a/b: another process writes there"), std::string::npos) << message;
+  EXPECT_NO_THROW(FolderLock(folder / "a"));
+  first.reset();
+  EXPECT_NO_THROW(FolderLock(folder / "a" / "b"));
+}
+
+TEST(FolderLock, LeavesItToOthersToTellOfAFolderThatCannotBe) {
+  TempFolder folder;
+  write_text(folder / "file", "");
+  EXPECT_NO_THROW(FolderLock(folder / "file" / "b"));
+}
+
 TEST(RemoveFolder, LeavesNothing) {
   TempFolder folder;
   fs::create_directories(folder / "a" / "b");

@@ -169,6 +169,32 @@ TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
               slurp(at("whole/final/model.safetensors")));
 }
 
+TEST_F(Resume, TimeAloneIsNoNumberOfSteps) {
+  const auto with = [&](const char* seconds) {
+    return tiny({"--resume=auto", "--out_dir=out", "--train.max_steps=null",
+                 "--train.schedule=constant", std::string("--train.max_time=") + seconds});
+  };
+  const Outcome first = run(with("1e-6"));
+  ASSERT_EQ(first.code, 0) << first.err;
+  expect_holds(first.err, {"as many steps as train.max_time allows, "});
+  expect_holds(slurp(at("out/report.html")), {"Stopped by train.max_time after 1 steps in"});
+  const Outcome rest = run(with("0.3"));
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  expect_holds(rest.err, {"resumed from out/step-00000001: 1 steps are done"});
+  for (const std::string& text : {first.err, rest.err, slurp(at("out/report.html"))})
+    EXPECT_EQ(text.find("00000000000"), std::string::npos) << text;
+}
+
+TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
+  const FolderLock other(at("out"));
+  expect_refused(4, tiny({"--resume=auto", "--out_dir=out"}),
+                 {"out: another process writes there", "choose another folder"});
+}
+
+TEST_F(Resume, TakesPythonsTrue) {
+  expect_refused(4, tiny({"--resume=True"}), {"no complete checkpoint to go on from"});
+}
+
 TEST_F(Resume, ARunFromAFolderThatItWouldMoveIsRefused) {
   ASSERT_EQ(run(tiny({"--out_dir=whole"})).code, 0);
   for (const char* name : {"whole/final", "./whole/final/"})

@@ -190,11 +190,10 @@ TEST(MetricsLog, ResumeDropsWhatWillBeMadeAgainAndTheTornLine) {
       for (const fs::path& path : {log.csv_path(), log.path()})
         std::ofstream(path, std::ios::app) << (path.extension() == ".csv" ? "1,13,0." : "{\"epo");
     }
-    // Saved after step 3, which ended with iteration 6; iteration 7 is of step 3, too.
-    MetricsLog log = MetricsLog::resume(logger, out.path(), 3, 6);
+    MetricsLog log = MetricsLog::resume(logger, out.path(), 3);  // iterations 6 and 7 are of it
     EXPECT_EQ(log.csv_path(), out.path() / "logs/csv/version_0/metrics.csv");
-    EXPECT_EQ(iters_of(log.rows()), (Iters{1, 2, 3, 4, 5, 6}));
-    write_rows(log, 7, 8);
+    EXPECT_EQ(iters_of(log.rows()), (Iters{1, 2, 3, 4, 5, 6, 7}));
+    write_rows(log, 8, 8);
     EXPECT_EQ(iters_of(log.rows()), (Iters{1, 2, 3, 4, 5, 6, 7, 8}));
     if (logger == Logger::csv) continue;
     std::string expected;
@@ -211,7 +210,7 @@ TEST(MetricsLog, ResumeLeavesTheFileAsIfTheRunHadNotStopped) {
     MetricsLog log(Logger::csv, broken.path());
     write_rows(log, 1, 7);
   }
-  MetricsLog rest = MetricsLog::resume(Logger::csv, broken.path(), 2, 5);
+  MetricsLog rest = MetricsLog::resume(Logger::csv, broken.path(), 2);
   write_rows(rest, 6, 10);
   EXPECT_EQ(read_text(rest.csv_path()), read_text(all.csv_path()));
 }

@@ -136,7 +136,10 @@ TEST(ProgressBar, ReadsLikeTqdm) {
 TEST(ProgressBar, SaysAHundredPercentWhenAllIsDone) {
   EXPECT_EQ(progress_bar({.done = 999, .total = 1000}, 200).rfind(" 99%|", 0), 0u);
   EXPECT_EQ(progress_bar({.done = 1000, .total = 1000}, 200).rfind("100%|", 0), 0u);
-  EXPECT_EQ(progress_bar({.done = 0, .total = 0}, 200).rfind("  0%|", 0), 0u) << "no division";
+  EXPECT_EQ(
+      progress_bar({.done = 12, .elapsed = 5, .seconds_per_step = 1 / 2.4, .notes = "loss=2"}, 80),
+      "12it [00:05, 2.40it/s, loss=2]");
+  EXPECT_EQ(progress_bar({.done = 12, .elapsed = 5}, 9), "12it [00");
 }
 
 TEST(ProgressBar, GivesWayToTheTextAndThenCutsIt) {

@@ -144,6 +144,27 @@ TEST(TrainingRun, ResumesBitForBit) {
     }
 }
 
+TEST(TrainingRun, KeepsItsMeasurementsWhenItGoesOnInOtherMicroBatches) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = short_recipe(folder);
+  r.log_interval = 1;
+  r.max_steps = 4;
+  r.micro_batch_size = 1;
+  for (const int64_t stop : {2, 4}) {
+    TrainingRun run(r, Task::pretrain, short_inputs(5, 0));
+    run.stop_after(stop);
+    run.initialize();
+    run.train();
+    r.resume = "auto";
+    r.micro_batch_size = 4;
+  }
+  std::vector<int64_t> steps;
+  for (const MetricsRow& row : read_metrics(fs::path(r.out_dir) / "logs/csv/version_0/metrics.csv"))
+    steps.push_back(row.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
 TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
   const Quiet quiet;
   const TempFolder folder;
@@ -155,9 +176,11 @@ TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
     run.finish();
   }
   r.resume = "true";
-  TrainingRun again(r, Task::pretrain, short_inputs(5, 0));
-  again.initialize();
-  EXPECT_TRUE(again.complete());
+  {
+    TrainingRun again(r, Task::pretrain, short_inputs(5, 0));
+    again.initialize();
+    EXPECT_TRUE(again.complete());
+  }
   r.max_steps = 5;
   TrainingRun longer(r, Task::pretrain, short_inputs(5, 0));
   EXPECT_NE(
