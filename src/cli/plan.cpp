@@ -201,7 +201,7 @@ std::string time_lines(const Planned& p, const std::optional<Time>& time) {
 }
 
 void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence,
-                const std::optional<Time>& time) {
+                const std::optional<Time>& time, const std::string& of_gpu) {
   const TrainOptions& o = p.options;
   const ModelSpec spec = spec_of(o);
   const std::string adapters =
@@ -219,8 +219,8 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
         "  largest that fits: train.micro_batch_size {} at {} tokens, or "
         "train.max_seq_length {} at {} samples\n",
         micro_batch, o.limits.longest, sequence, o.limits.documents);
-  fmt::print("  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", bytes(disk_bytes(o)),
-             p.steps ? fmt::format("; the run has {} steps", *p.steps) : "",
+  fmt::print("{}  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", of_gpu,
+             bytes(disk_bytes(o)), p.steps ? fmt::format("; the run has {} steps", *p.steps) : "",
              fit.fits() ? time_lines(p, time) : "", fit.verdict());
 }
 
@@ -316,6 +316,12 @@ int plan(const Arguments& arguments) {
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
           "plan: --host-memory is for a GPU; for a CPU --memory is all there is");
   Room available = o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)};
+  std::string of_gpu;  // what of its memory is not the run's
+  if (device == Device::cuda && !o.memory.empty()) {
+    const int64_t all = available.device, share = std::min(all, left_to_cuda());
+    available.device = all - share;
+    of_gpu = fmt::format("  of the GPU's {} about {} are CUDA's own\n", bytes(all), bytes(share));
+  }
   if (!o.host_memory.empty()) available.host = parse_bytes(o.host_memory);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
@@ -323,7 +329,10 @@ int plan(const Arguments& arguments) {
   const int64_t micro_batch = largest_micro_batch(bare, available);
   const int64_t sequence = largest_sequence(bare, available);
   const auto time = fit.fits() ? time_of(planned, fit.options, *recipe, calibration) : std::nullopt;
-  (o.json ? print_json : print_text)(planned, fit, micro_batch, sequence, time);
+  if (o.json)
+    print_json(planned, fit, micro_batch, sequence, time);
+  else
+    print_text(planned, fit, micro_batch, sequence, time, of_gpu);
   return fit.fits() ? 0 : static_cast<int>(Fault::does_not_fit);
 }
 

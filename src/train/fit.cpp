@@ -16,6 +16,7 @@ namespace capstan {
 namespace {
 
 constexpr int64_t kUnknown = INT64_MAX;  // a system that does not say: let the allocation decide
+constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its part
 
 int64_t machine_memory() {
   std::ifstream meminfo("/proc/meminfo");
@@ -189,9 +190,13 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 }  // namespace
 
 int64_t available_memory(Device device) {
-  constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its part
   if (device == Device::cuda) return std::max<int64_t>(0, free_device_memory() - kDriversShare);
   return std::min(machine_memory(), group_limits().memory_left.value_or(kUnknown));
+}
+
+int64_t left_to_cuda() {
+  constexpr int64_t kContext = int64_t{512} << 20;  // 518 MiB on an H200
+  return kContext + kDriversShare;
 }
 
 Room room_for(Device device) {

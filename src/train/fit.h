@@ -12,6 +12,10 @@ namespace capstan {
 // to the driver, for kernels when they are first used and for recorded graphs.
 int64_t available_memory(Device device = Device::cpu);
 
+// About what of all the memory of a GPU that is not here CUDA takes: for its context, and what is
+// left to the driver.
+int64_t left_to_cuda();
+
 // Bytes that a run may take in each memory space. For a CPU there is one, `device`.
 struct Room {
   int64_t device = 0;

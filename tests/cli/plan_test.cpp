@@ -146,13 +146,14 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
   EXPECT_NE(std::find(changes.begin(), changes.end(), "optimizer: PagedAdamW"), changes.end())
       << changes;
   words.push_back("--optimizer=PagedAdamW");
-  plan(words, 0);
+  EXPECT_EQ(plan(words, 0)["memory"]["available_bytes"], (int64_t{7} << 30) - (int64_t{896} << 20));
   words.push_back("--host-memory=1GiB");
   words.insert(words.begin(), "plan");
   const Outcome refused = run(words);
   EXPECT_EQ(refused.code, 3);
   expect_holds(refused.out, {"PagedAdamW\n", "  host memory ", "does not fit: needs ",
-                             " of host memory, 1.00 GiB free"});
+                             " of host memory, 1.00 GiB free",
+                             "of the GPU's 7.00 GiB about 896 MiB are CUDA's own\n"});
 }
 
 TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
