@@ -104,6 +104,7 @@ class TrainingRun {
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
   void save(const std::filesystem::path& dir, bool is_final);
   void rehearse_save();
+  void warn_of_space() const;
   // Its time is saving's, not the training's.
   template <class Body>
   void spend_on_saving(Progress& progress, const Body& body);

@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
@@ -100,11 +101,29 @@ void TrainingRun::keep_state(const Error& why) {
        why.what(), step_, length_.of_steps(), saved_.string());
 }
 
+// One that is being written, or the final model, comes beside those that stay.
+void TrainingRun::warn_of_space() const {
+  if (!recipe_.save_interval || !length_.limited()) return;
+  const int64_t interval = *recipe_.save_interval;
+  const int64_t to_come = (length_.steps() - 1) / interval - step_ / interval;
+  const int64_t stay = recipe_.keep_last ? std::min(*recipe_.keep_last, to_come) : to_come;
+  const double bytes = static_cast<double>(saver_->bytes()) * static_cast<double>(stay + 1);
+  std::error_code error;
+  const fs::space_info space = fs::space(recipe_.out_dir, error);
+  if (stay < 1 || error || bytes <= static_cast<double>(space.available)) return;
+  log::warn(
+      "{} checkpoints that stay take {}, and {} has {} free; train.keep_last limits their number, "
+      "and a larger train.save_interval makes fewer",
+      stay, format_bytes(bytes), recipe_.out_dir,
+      format_bytes(static_cast<double>(space.available)));
+}
+
 void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
   check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several ? 2 : 1);
+  warn_of_space();
   SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
   request.keep = 0;
   request.max_bytes = kQuick;

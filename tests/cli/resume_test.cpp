@@ -185,6 +185,17 @@ TEST_F(Resume, TimeAloneIsNoNumberOfSteps) {
     EXPECT_EQ(text.find("00000000000"), std::string::npos) << text;
 }
 
+TEST_F(Resume, WarnsOfADiskThatIsTooSmallForAllCheckpoints) {
+  const auto with = [&](const char* keep) {
+    return run(tiny({"--out_dir=out", "--train.save_interval=1", "--train.max_steps=1000000000000",
+                     "--train.max_time=1e-6", std::string("--train.keep_last=") + keep}))
+        .err;
+  };
+  expect_holds(with("null"), {"warning: 999999999999 checkpoints that stay take ",
+                              "train.keep_last limits their number"});
+  EXPECT_EQ(with("3").find("checkpoints that stay"), std::string::npos);
+}
+
 TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
   const FolderLock other(at("out"));
   expect_refused(4, tiny({"--resume=auto", "--out_dir=out"}),
