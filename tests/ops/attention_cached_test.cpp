@@ -82,6 +82,18 @@ TEST_P(AttentionCached, EqualsAttentionInRaggedPieces) {
     }
 }
 
+// On a GPU the keys of a query are dealt out to many, in several rounds, and those of a piece of
+// many tokens to few; rows of 100 channels do not begin at multiples of 16 bytes.
+TEST_P(AttentionCached, EqualsAttentionOverManyKeys) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {24, 64, 100, 128, 200, 256})
+      for (const int64_t window : {0, 300}) {
+        const Document d = make(600, 2, 1, D, window, dtype);
+        EXPECT_LT(error(decode(d, {517, 1, 1, 64, 1, 16}, 600), d.o_THD), tol(d))
+            << name_of(dtype) << " D=" << D << " window " << window;
+      }
+}
+
 TEST_P(AttentionCached, OperandsMayHaveStrides) {
   const Document d = make(10, 4, 2, 16, 0, DType::f32);
   const Buffer qkv = random(DType::f32, {10, 8 * 16}), wide = random(DType::f32, {10, 6 * 16});

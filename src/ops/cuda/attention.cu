@@ -73,7 +73,7 @@ __device__ void attend(T* o, float* lse, const T* query, Heads<T> k, Heads<T> v,
 #pragma unroll
   for (float& x : out) x /= sum;
   store_row(o, out, s.D);
-  if (lse != nullptr && lane() == 0) *lse = most + logf(sum);
+  if (lane() == 0) *lse = most + logf(sum);
 }
 
 template <class T>
@@ -83,16 +83,6 @@ __global__ void attention_kernel(Heads<T> o, float* lse, Heads<T> q, Heads<T> k,
   if (t >= s.T) return;
   attend(o.at(t, h), lse + int64_t{h} * s.T + t, q.at(t, h), k, v, h / s.group, visible.first(t),
          t + 1, s);
-}
-
-template <class T>
-__global__ void attention_cached_kernel(Heads<T> o, Heads<T> q, Heads<T> k, Heads<T> v, int start,
-                                        int window, AttentionShape s) {
-  const int t = warp() / s.H, h = warp() % s.H;
-  if (t >= s.T) return;
-  const int end = start + t + 1;
-  attend<T>(o.at(t, h), nullptr, q.at(t, h), k, v, h / s.group,
-            window > 0 ? max(0, end - window) : 0, end, s);
 }
 
 // delta[h, t] = Σ_d do[t, h, d] o[t, h, d], by a warp, or by kLanes lanes of 8 channels each.
@@ -203,9 +193,7 @@ enum class Pass : uint8_t { forward, backward };
 
 // The fastest that the GPU has room for in its shared memory.
 const AttentionKernels& kernels_for(const Queue& q, const Tensor& query, Pass pass) {
-  require(query.dim(2) <= 32 * kMostEach, Fault::usage,
-          "attention on a GPU takes heads of at most {} channels; this model's have {}",
-          32 * kMostEach, query.dim(2));
+  require_channels(query.dim(2), 32 * kMostEach);
   if (query.dim(2) > 128) return kWarpAttention;
   const AttentionKernels& kernels = query.dtype() == DType::f32 ? kF32Attention
                                     : q.cuda().wgmma()          ? kWgmmaAttention
@@ -258,19 +246,6 @@ void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tens
   if (!turned || kernels.turns_back) return;
   turn_back(q, dq, turned);
   turn_back(q, dk, turned);
-}
-
-void attention_cached(Queue& q, const Tensor& o, const Tensor& query, const Tensor& k,
-                      const Tensor& v, int64_t start, int64_t window, float scale) {
-  if (query.numel() == 0) return;
-  kernels_for(q, query, Pass::forward);  // the size of its heads
-  const AttentionMask mask;
-  with_type(query.dtype(), [&]<class T>() {
-    attention_cached_kernel<T><<<warps(query.dim(0) * query.dim(1)), kThreads, 0, stream_of(q)>>>(
-        heads<T>(o), heads<T>(query), heads<T>(k), heads<T>(v), static_cast<int>(start),
-        static_cast<int>(window), AttentionInputs{query, k, v, mask, scale}.shape());
-  });
-  launched("attention_cached");
 }
 
 }  // namespace capstan::cuda

@@ -95,6 +95,12 @@ extern const AttentionKernels kF32Attention;    // f32, up to 128
 extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
 extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
 
+// Throws Fault::usage where heads have more channels than a kernel takes.
+inline void require_channels(int64_t D, int64_t most) {
+  require(D <= most, Fault::usage,
+          "attention on a GPU takes heads of at most {} channels; this model's have {}", most, D);
+}
+
 // Calls body with the first of the widths, which ascend, that holds the heads' channels.
 template <int kWidth, int... kWider, class Body>
 void with_width(int64_t D, const Body& body) {
