@@ -46,10 +46,9 @@ void look_at_memory(const fs::path& group, const Names& names, GroupLimits& limi
   const auto limit = number_in<int64_t>(group / names.limit);
   if (!limit || *limit >= kNone) return;
   lower(limits.memory, limit);
-  if (const auto used = number_in<int64_t>(group / names.used)) {
-    const int64_t left = *limit - *used + count_in(group / "memory.stat", names.droppable);
-    lower(limits.memory_left, std::optional(std::clamp<int64_t>(left, 0, *limit)));
-  }
+  const int64_t used = number_in<int64_t>(group / names.used).value_or(0);
+  const int64_t left = *limit - used + count_in(group / "memory.stat", names.droppable);
+  lower(limits.memory_left, std::optional(std::clamp<int64_t>(left, 0, *limit)));
 }
 
 void look_at_cores(const fs::path& group, GroupLimits& limits) {
@@ -89,12 +88,14 @@ GroupLimits group_limits(const fs::path& root) {
         look_at_memory(group, kVersion2, limits);
         look_at_cores(group, limits);
       });
+    // Of several kinds the folder may have them in another order, and a link for each.
     if (all.find(",memory,") != std::string::npos)
-      for_each_group(top / kinds, path,
+      for_each_group(top / "memory", path,
                      [&](const fs::path& group) { look_at_memory(group, kVersion1, limits); });
     if (all.find(",cpu,") != std::string::npos)
-      for_each_group(top / kinds, path,
-                     [&](const fs::path& group) { look_at_cores(group, limits); });
+      for (const std::string& folder : {kinds, std::string("cpu")})
+        for_each_group(top / folder, path,
+                       [&](const fs::path& group) { look_at_cores(group, limits); });
   }
   return limits;
 }

@@ -258,18 +258,28 @@ void NewFolder::commit() {
   remove_or_warn(old);
 }
 
-FolderLock::FolderLock(const fs::path& folder) {
+namespace {
+constexpr const char* kLockName = ".capstan-lock";
+}
+
+// A file: of a folder, a network's file system would not tell other machines.
+FolderLock::FolderLock(const fs::path& folder) : folder_(folder) {
   std::error_code error;
-  fs::create_directories(folder, error);  // who writes there tells why it cannot be
-  bool others = false;
-  fd_ = open_and_lock(folder, others);
-  if (!others) return;
+  made_ = fs::create_directories(folder, error);  // who writes there tells why it cannot be
+  fd_ = ::open((folder / kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   ::close(fd_);
   fail(Fault::file, "{}: another process writes there. Wait for its end, or choose another folder",
        folder.string());
 }
 
 FolderLock::~FolderLock() {
+  std::error_code error;
+  const fs::directory_iterator entries(folder_, error);
+  if (made_ && !error && std::distance(begin(entries), end(entries)) <= 1) {
+    fs::remove(folder_ / kLockName, error);
+    fs::remove(folder_, error);  // not with anything in it
+  }
   if (fd_ >= 0) ::close(fd_);
 }
 

@@ -97,17 +97,21 @@ class NewFolder {
   bool done_ = false;
 };
 
-// A folder that one process uses at a time, for as long as this lives: a lock on it (flock), which
-// ends with the process, however that ends. Where the file system has no locks, there is none.
+// A folder that one process uses at a time, for as long as this lives: a lock (flock) on a file in
+// it, .capstan-lock, which ends with the process, however that ends. Where the file system has no
+// locks, there is none.
 class FolderLock {
  public:
-  // Makes the folder if need be and possible. Throws where another holds it.
+  // Makes the folder if need be and possible; one that it made and that is still empty at the end
+  // goes again. Throws where another holds it.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
  private:
+  std::filesystem::path folder_;
+  bool made_ = false;
   int fd_ = -1;
 };
 

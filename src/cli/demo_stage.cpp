@@ -70,7 +70,7 @@ int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
   ask(run, asked, "before training:");
   run.train();
   if (run.interrupted() != 0) {
-    log::warn("interrupted after step {} of {}", run.steps(), run.length().steps());
+    log::warn("interrupted after step {}{}", run.steps(), run.length().of_steps());
     return run.interrupted();
   }
   ask(run, asked, "after training:");

@@ -55,7 +55,8 @@ Planned plan_for(const Recipe& recipe, Task task) {
       p.inputs = find_inputs(recipe, task);
       const RunInputs& inputs = *p.inputs;
       p.options = run_options(recipe, task, inputs);
-      p.steps = RunLength(recipe, inputs.data.train, inputs.max_seq_length).steps();
+      const RunLength length(recipe, inputs.data.train, inputs.max_seq_length);
+      if (length.limited()) p.steps = length.steps();
       p.basis = fmt::format("for the {} samples of the data, the longest of {} tokens",
                             inputs.data.train.size(), inputs.data.train.longest());
       return p;
@@ -279,7 +280,7 @@ int plan(const Arguments& arguments) {
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
   app.allow_extras();
   Options o;
-  app.add_option("--memory", o.memory, "what the device has, as 80GiB; else what is free here");
+  app.add_option("--memory", o.memory, "all that the device has, as 80GiB; else what is free here");
   app.add_option("--host-memory", o.host_memory,
                  "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
                  "--memory, as much as it takes");
@@ -318,7 +319,10 @@ int plan(const Arguments& arguments) {
   Room available = o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)};
   std::string of_gpu;  // what of its memory is not the run's
   if (device == Device::cuda && !o.memory.empty()) {
-    const int64_t all = available.device, share = std::min(all, left_to_cuda());
+    const int64_t all = available.device, share = left_to_cuda();
+    require(all > share, Fault::usage,
+            "plan: --memory {} is less than CUDA itself takes of a GPU, about {}", o.memory,
+            bytes(share));
     available.device = all - share;
     of_gpu = fmt::format("  of the GPU's {} about {} are CUDA's own\n", bytes(all), bytes(share));
   }

@@ -39,6 +39,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   const auto recipe = recipe_from(arguments, task, summary, defaults_of(task));
   if (!recipe) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away stops no training
+  const FolderLock out_dir(recipe->out_dir);  // before anything that takes time, or memory
   TrainingRun run(*recipe, task, find_inputs(*recipe, task), typed(task, arguments));
   describe(run, run.trainer().params().spec());
   run.initialize();

@@ -130,8 +130,8 @@ void RecipeInput::check_uses() {
 
 Recipe RecipeInput::finish() {
   // As Python writes them, on LitGPT's command line.
-  if (recipe_.resume == "True") recipe_.resume = "true";
-  if (recipe_.resume == "False") recipe_.resume = "false";
+  if (recipe_.resume == "True" || recipe_.resume == "TRUE") recipe_.resume = "true";
+  if (recipe_.resume == "False" || recipe_.resume == "FALSE") recipe_.resume = "false";
   if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
   if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
   settle_optimizer();
@@ -152,7 +152,8 @@ Recipe RecipeInput::finish() {
   if (recipe_.matmul_precision == "high" && narrow)
     note_idle("matmul_precision",
               fmt::format("products of {} are of bf16 or less already", recipe_.precision));
-  if (recipe_.schedule == "constant" && recipe_.min_lr != defaults_.min_lr)
+  // The record of a run has the default, or the rate where that is lower.
+  if (recipe_.schedule == "constant" && recipe_.min_lr != std::min(defaults_.min_lr, recipe_.lr))
     note_idle("train.min_lr", "the schedule is constant");
   if (recipe_.data == "TextFiles" && recipe_.prompt_style != defaults_.prompt_style)
     note_idle("data.prompt_style", "the data are TextFiles, which have no prompts");

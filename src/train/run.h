@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 
-#include "base/files.h"
 #include "checkpoint/find.h"
 #include "data/step_batches.h"
 #include "report/metrics.h"
@@ -44,7 +43,7 @@ class TrainingRun {
   Queue& queue() { return queue_; }
 
   // The state that the recipe's `resume` names; else the weights of the model's folder, or random
-  // ones by the seed. From here on out_dir is this run's alone; throws where another has it.
+  // ones by the seed.
   void initialize();
   // Every step was done already by the run that this one resumed.
   bool complete() const { return step_ >= length_.steps(); }
@@ -115,7 +114,6 @@ class TrainingRun {
   Task task_;
   RunInputs inputs_;
   std::string command_;
-  std::optional<FolderLock> lock_;  // on out_dir, until all that writes there is gone
   RunLength length_;
   std::optional<ExamplePrompt> example_;  // what samples are made from
   TrainOptions options_;

@@ -101,21 +101,25 @@ void TrainingRun::keep_state(const Error& why) {
        why.what(), step_, length_.of_steps(), saved_.string());
 }
 
-// One that is being written, or the final model, comes beside those that stay.
+// Beside the checkpoints that stay there is one that is being written, or the final model.
 void TrainingRun::warn_of_space() const {
   if (!recipe_.save_interval || !length_.limited()) return;
   const int64_t interval = *recipe_.save_interval;
-  const int64_t to_come = (length_.steps() - 1) / interval - step_ / interval;
-  const int64_t stay = recipe_.keep_last ? std::min(*recipe_.keep_last, to_come) : to_come;
-  const double bytes = static_cast<double>(saver_->bytes()) * static_cast<double>(stay + 1);
+  int64_t more = (length_.steps() - 1) / interval - step_ / interval;
   std::error_code error;
+  if (recipe_.keep_last) {
+    int64_t there = 0;  // some of which go as others come
+    for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
+      there += first_step_ > 0 && is_checkpoint_name(entry.path().filename().string());
+    more = std::min(more, std::max<int64_t>(0, *recipe_.keep_last - there));
+  }
+  const double bytes = static_cast<double>(saver_->bytes()) * static_cast<double>(more + 1);
   const fs::space_info space = fs::space(recipe_.out_dir, error);
-  if (stay < 1 || error || bytes <= static_cast<double>(space.available)) return;
+  if (more < 1 || error || bytes <= static_cast<double>(space.available)) return;
   log::warn(
-      "{} checkpoints that stay take {}, and {} has {} free; train.keep_last limits their number, "
-      "and a larger train.save_interval makes fewer",
-      stay, format_bytes(bytes), recipe_.out_dir,
-      format_bytes(static_cast<double>(space.available)));
+      "the checkpoints of this run may take {}, and {} has {} free; a smaller train.keep_last or a "
+      "larger train.save_interval needs less",
+      format_bytes(bytes), recipe_.out_dir, format_bytes(static_cast<double>(space.available)));
 }
 
 void TrainingRun::rehearse_save() {
@@ -137,6 +141,9 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
   if (recipe_.resume == "false" || recipe_.resume.empty()) return std::nullopt;
   if (recipe_.resume != "true" && recipe_.resume != "auto") {
     const fs::path dir = recipe_.resume;
+    require(fs::exists(dir), Fault::file,
+            "resume: {} is not there; expected true, false, auto, or the folder of a checkpoint",
+            dir.string());
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
@@ -243,7 +250,6 @@ bool TrainingRun::resumes_by_name() const {
 }
 
 void TrainingRun::initialize() {
-  lock_.emplace(recipe_.out_dir);
   const auto checkpoint = find_resume();
   if (!checkpoint || resumes_by_name()) check_sources_stay();
   if (checkpoint) return restore(*checkpoint);

@@ -282,7 +282,9 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
     for (const fs::path& file : tokenizer_files(in.tokenizer_dir))
       files.push_back(ExtraFile::copy(file.filename().string(), file));
   }
-  files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(r, task)));
+  Recipe record = r;
+  record.resume = "false";  // how a run was started is no part of what it computes
+  files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));
   if (const PromptStyle* style = style_to_record(in); style != nullptr)
     files.push_back(ExtraFile::text(
         "prompt_style.yaml", fmt::format("class_path: litgpt.prompts.{}\n", style->class_name)));

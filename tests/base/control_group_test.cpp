@@ -51,6 +51,9 @@ TEST_F(ControlGroups, TheLeastOfAllThatAreAboveCounts) {
   group("job/step/memory.max", "650\n");
   EXPECT_EQ(limits().memory, 650);
   EXPECT_EQ(limits().memory_left, 50);
+  group("job/step/memory.max", "200\n");
+  group("job/step/memory.current", "0\n");
+  EXPECT_EQ(limits().memory_left, 200);
 }
 
 // A container sees its own group at the top, whatever the path is on its host.
@@ -79,6 +82,10 @@ TEST_F(ControlGroups, Version1HasOneFolderForEachKind) {
   group("cpu,cpuacct/slurm/job_7/cpu.cfs_quota_us", "400000\n");
   group("cpu,cpuacct/slurm/job_7/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(limits().cores, 4);
+  belongs_to("12:cpuacct,cpu:/slurm/job_8\n");
+  group("cpu/slurm/job_8/cpu.cfs_quota_us", "200000\n");
+  group("cpu/slurm/job_8/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(limits().cores, 2);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <optional>
+
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 
@@ -230,9 +232,22 @@ TEST(FolderLock, IsHeldByOneAtATime) {
   const std::string message =
       message_of(Fault::file, [&] { FolderLock second(folder / "a" / "b"); });
   EXPECT_NE(message.find("a/b: another process writes there"), std::string::npos) << message;
-  EXPECT_NO_THROW(FolderLock(folder / "a"));
+  write_text(folder / "a" / "b" / "c", "");
   first.reset();
   EXPECT_NO_THROW(FolderLock(folder / "a" / "b"));
+  EXPECT_TRUE(fs::exists(folder / "a" / "b" / "c"));
+}
+
+TEST(FolderLock, LeavesNoFolderThatIsNotUsed) {
+  TempFolder folder;
+  {
+    const FolderLock lock(folder / "a");
+    EXPECT_TRUE(fs::exists(folder / "a"));
+  }
+  EXPECT_FALSE(fs::exists(folder / "a"));
+  fs::create_directory(folder / "a");
+  EXPECT_NO_THROW(FolderLock(folder / "a"));
+  EXPECT_TRUE(fs::exists(folder / "a")) << "it was there before";
 }
 
 TEST(FolderLock, LeavesItToOthersToTellOfAFolderThatCannotBe) {

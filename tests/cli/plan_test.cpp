@@ -156,6 +156,19 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
                              "of the GPU's 7.00 GiB about 896 MiB are CUDA's own\n"});
 }
 
+TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda", "--memory=500MiB"},
+                 {"--memory 500MiB is less than CUDA itself takes of a GPU, about 896 MiB"});
+}
+
+TEST_F(Plan, TimeAloneIsNoNumberOfSteps) {
+  Words words = tiny({"--train.max_steps=null", "--train.max_time=60", "--train.schedule=constant",
+                      "--memory=8GiB"});
+  EXPECT_FALSE(plan(words, 0).contains("steps"));
+  words.emplace_back("--train.max_steps=7");
+  EXPECT_EQ(plan(words, 0)["steps"], 7);
+}
+
 TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
   if (cuda_present()) GTEST_SKIP() << "there is one here";
   expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},

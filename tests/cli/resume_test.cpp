@@ -191,19 +191,39 @@ TEST_F(Resume, WarnsOfADiskThatIsTooSmallForAllCheckpoints) {
                      "--train.max_time=1e-6", std::string("--train.keep_last=") + keep}))
         .err;
   };
-  expect_holds(with("null"), {"warning: 999999999999 checkpoints that stay take ",
-                              "train.keep_last limits their number"});
-  EXPECT_EQ(with("3").find("checkpoints that stay"), std::string::npos);
+  expect_holds(with("null"),
+               {"warning: the checkpoints of this run may take ", "a smaller train.keep_last"});
+  EXPECT_EQ(with("3").find("checkpoints of this run may take"), std::string::npos);
 }
 
 TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
-  const FolderLock other(at("out"));
-  expect_refused(4, tiny({"--resume=auto", "--out_dir=out"}),
-                 {"out: another process writes there", "choose another folder"});
+  const auto with = [&](const char* steps) {
+    return tiny({"--resume=auto", "--out_dir=out", "--train.log_interval=1",
+                 std::string("--train.max_steps=") + steps});
+  };
+  const pid_t first = start(with("1000000"));
+  for (int i = 0; i < 60'000 && steps_logged("out") == 0; ++i) ::usleep(500);
+  expect_refused(4, with("1000000"), {"out: another process writes there", "another folder"});
+  ASSERT_EQ(::kill(first, SIGTERM), 0);
+  EXPECT_EQ(finish(first).code, 128 + SIGTERM);
+  EXPECT_EQ(run(with(std::to_string(steps_saved("out") + 1).c_str())).code, 0);
 }
 
-TEST_F(Resume, TakesPythonsTrue) {
-  expect_refused(4, tiny({"--resume=True"}), {"no complete checkpoint to go on from"});
+TEST_F(Resume, TakesPythonsTrueAndFalse) {
+  expect_refused(4, tiny({"--resume=True", "--out_dir=none"}),
+                 {"no complete checkpoint to go on from"});
+  EXPECT_FALSE(fs::exists(at("none")));
+  EXPECT_EQ(run(tiny({"--resume=False", "--train.max_steps=1"})).code, 0);
+  expect_refused(4, tiny({"--resume=yes"}),
+                 {"resume: yes is not there; expected true, false, auto, or the folder"});
+}
+
+TEST_F(Resume, ItsRecordIsThatOfARunOfItsOwn) {
+  ASSERT_EQ(run(tiny({"--out_dir=a", "--train.max_steps=2", "--train.save_interval=1"})).code, 0);
+  fs::remove_all(at("a/final"));
+  ASSERT_EQ(run(tiny({"--out_dir=a", "--train.max_steps=2", "--resume=true"})).code, 0);
+  const Outcome o = run({"pretrain", "--config=a/final/hyperparameters.yaml", "--out_dir=b"});
+  EXPECT_EQ(o.code, 0) << o.err;
 }
 
 TEST_F(Resume, ARunFromAFolderThatItWouldMoveIsRefused) {

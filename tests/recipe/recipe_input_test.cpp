@@ -242,6 +242,10 @@ TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
                   .ends_with("r.yaml:2:1): no effect, the schedule is constant"));
   EXPECT_EQ(notes_of("train.min_lr: 1e-7\n", Task::finetune_full), "");
   EXPECT_EQ(notes_of("train.schedule: constant\n", Task::finetune_full), "");
+  EXPECT_EQ(notes_of("train.schedule: constant\noptimizer.lr: 1e-5\ntrain.min_lr: 1e-5\n",
+                     Task::pretrain),
+            "")
+      << "what the record of a run has";
   EXPECT_TRUE(
       notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
                Task::pretrain)

@@ -2,6 +2,9 @@
 // has heads, far fewer than a GPU has warps; so the warps of a block share the keys of one query,
 // and add up what they have at the end. Where there are many queries, as of a prompt, each warp has
 // one for itself.
+#include <algorithm>
+#include <iterator>
+
 #include "ops/cuda/attention.cuh"
 
 namespace capstan::cuda {
