@@ -263,23 +263,34 @@ constexpr const char* kLockName = ".capstan-lock";
 }
 
 // A file: of a folder, a network's file system would not tell other machines.
-FolderLock::FolderLock(const fs::path& folder) : folder_(folder) {
+FolderLock::FolderLock(const fs::path& folder) : file_(folder / kLockName) {
   std::error_code error;
-  made_ = fs::create_directories(folder, error);  // who writes there tells why it cannot be
-  fd_ = ::open((folder / kLockName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0 || ::flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(fd_);
-  fail(Fault::file, "{}: another process writes there. Wait for its end, or choose another folder",
-       folder.string());
+  for (fs::path above = folder; !above.empty() && !fs::exists(above, error);
+       above = above.parent_path())
+    made_.push_back(above);
+  fs::create_directories(folder, error);  // who writes there tells why it cannot be
+  // Whoever had it may remove it between the two calls: then it is another file that has the name.
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd_ < 0) return;
+    const bool others = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    struct stat mine = {}, named = {};
+    if (!others && ::fstat(fd_, &mine) == 0 && ::stat(file_.c_str(), &named) == 0 &&
+        mine.st_ino == named.st_ino)
+      return;
+    ::close(fd_);
+    if (others)
+      fail(Fault::file,
+           "{}: another process writes there. Wait for its end, or choose another folder",
+           folder.string());
+  }
+  fd_ = -1;
 }
 
 FolderLock::~FolderLock() {
   std::error_code error;
-  const fs::directory_iterator entries(folder_, error);
-  if (made_ && !error && std::distance(begin(entries), end(entries)) <= 1) {
-    fs::remove(folder_ / kLockName, error);
-    fs::remove(folder_, error);  // not with anything in it
-  }
+  if (fd_ >= 0) fs::remove(file_, error);
+  for (const fs::path& folder : made_) fs::remove(folder, error);  // not with anything in it
   if (fd_ >= 0) ::close(fd_);
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/checksum.h"
 
@@ -102,16 +103,16 @@ class NewFolder {
 // locks, there is none.
 class FolderLock {
  public:
-  // Makes the folder if need be and possible; one that it made and that is still empty at the end
-  // goes again. Throws where another holds it.
+  // Makes the folder if need be and possible; what it made and is still empty at the end goes
+  // again. Throws where another holds it.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
   ~FolderLock();
 
  private:
-  std::filesystem::path folder_;
-  bool made_ = false;
+  std::filesystem::path file_;
+  std::vector<std::filesystem::path> made_;  // the folder, then those above it
   int fd_ = -1;
 };
 

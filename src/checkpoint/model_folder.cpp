@@ -68,6 +68,8 @@ ModelFolder::ModelFolder(const fs::path& dir) : dir_(dir) {
     add_file(dir / "pytorch_model.bin");
   else if (fs::exists(dir / "pytorch_model.bin.index.json", error))
     open_shards(dir / "pytorch_model.bin.index.json", kPickle);
+  else if (fs::exists(dir / "model.bin", error))  // by `litgpt download`, as below
+    add_file(dir / "model.bin");
   else
     fail_without_weights(dir);
 }
@@ -117,9 +119,12 @@ void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
     const auto& shard = value.get_ref<const std::string&>();
     std::error_code error;
     if (!shards.contains(shard)) {
-      if (!fs::exists(dir_ / shard, error))
+      fs::path file = dir_ / shard;
+      // `litgpt download` makes pickles of the shards, and leaves the index.
+      if (!fs::exists(file, error)) file.replace_extension(kPickle);
+      if (!fs::exists(file, error))
         refuse(fmt::format("expected the file {}, found none; download it", in_quotes(shard)));
-      shards[shard] = &add_file(dir_ / shard);
+      shards[shard] = &add_file(file);
     }
     const StoredTensor* tensor = shards[shard]->find(name);
     if (tensor == nullptr)

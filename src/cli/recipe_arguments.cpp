@@ -37,15 +37,14 @@ std::string group_of(std::string_view key) {
 }
 
 // Keys in LitGPT's long form, those that do not exist, and words without a key are what CLI11 left
-// over. For fine-tuning the first such word is the checkpoint_dir.
-void take_rest(const std::vector<std::string>& rest, bool finetune, Pairs& pairs,
+// over. The first such word is the value of the key `first`, if there is one.
+void take_rest(const std::vector<std::string>& rest, const char* first, Pairs& pairs,
                RecipeInput& input) {
-  bool expects_folder = finetune;
   for (size_t i = 0; i < rest.size(); ++i) {
     const std::string& word = rest[i];
     if (!word.starts_with("--")) {
-      if (std::exchange(expects_folder, false))
-        pairs.emplace_back("checkpoint_dir", word);
+      if (const char* const key = std::exchange(first, nullptr))
+        pairs.emplace_back(key, word);
       else
         input.add_error(fmt::format("'{}': expected --key value", word));
     } else if (const size_t eq = word.find('='); eq != std::string::npos) {
@@ -61,9 +60,13 @@ void take_rest(const std::vector<std::string>& rest, bool finetune, Pairs& pairs
 // Walks the option table. Nothing comes back for --help.
 std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_view summary,
                             const Recipe& defaults, RecipeInput& input) {
-  const bool finetune = task == Task::finetune_full || task == Task::finetune_lora;
+  const char* const first = task == Task::finetune_full || task == Task::finetune_lora
+                                ? "checkpoint_dir"
+                            : task == Task::pretrain ? "model_name"
+                                                     : nullptr;
   CLI::App app(std::string(summary),
-               fmt::format("capstan {}{}", name_of(task), finetune ? " [checkpoint_dir]" : ""));
+               fmt::format("capstan {}{}", name_of(task),
+                           first == nullptr ? "" : fmt::format(" [{}]", first)));
   app.allow_extras();
   app.get_formatter()->column_width(36);
   Parsed parsed;
@@ -95,7 +98,7 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
   } catch (const CLI::ParseError& e) {
     input.add_error(e.what());
   }
-  take_rest(app.remaining(), finetune, parsed.pairs, input);
+  take_rest(app.remaining(), first, parsed.pairs, input);
   return parsed;
 }
 
@@ -143,7 +146,9 @@ Task task_of(const Arguments& arguments) {
       return Task::finetune_lora;
     if (arguments[i].starts_with("--checkpoint_dir")) input.set("checkpoint_dir", "given");
   }
-  if (given("lora_r") || given("lora_query") || given("lora_alpha")) return Task::finetune_lora;
+  for (const Option& o : options())
+    if (std::string_view(o.key).starts_with("lora_") && given(o.key)) return Task::finetune_lora;
+  if (input.sets("quantize")) return Task::finetune_lora;
   return given("checkpoint_dir") ? Task::finetune_full : Task::pretrain;
 }
 

@@ -95,9 +95,19 @@ std::string load_dataset(std::string_view repository, std::string_view split, co
       repository, split, to.string());
 }
 
+// data/FOLDER; or, as LitGPT's download_dir is meant, `root` itself where it has the set's name or
+// file. (A file "train.json" may be another set's.)
+fs::path folder_of(const NamedSet& set, const fs::path& root) {
+  std::error_code error;
+  const bool is_own = (root / "").parent_path().filename() == set.folder;
+  const bool has_file =
+      !set.file.starts_with("train") && fs::is_regular_file(root / set.file, error);
+  return is_own || has_file ? root : root / set.folder;
+}
+
 // Shell commands that put the files in their places, as far as there are any.
-std::string commands(const NamedSet& set, const fs::path& root) {
-  const fs::path folder = root / set.folder, train = folder / set.file;
+std::string commands(const NamedSet& set, const fs::path& folder) {
+  const fs::path train = folder / set.file;
   const fs::path validation = folder / set.validation_file;
   std::string lines = fmt::format("\n  mkdir -p {}", folder.string());
   if (!set.hugging_face.empty()) {
@@ -130,7 +140,7 @@ const NamedSet* find_named_set(std::string_view name) {
 }
 
 NamedSetFiles locate(const NamedSet& set, const fs::path& root) {
-  const fs::path folder = root / set.folder;
+  const fs::path folder = folder_of(set, root);
   const fs::path own = folder / set.file, validation = folder / set.validation_file;
   std::error_code error;
   const bool has_own = fs::is_regular_file(own, error);
@@ -152,7 +162,7 @@ NamedSetFiles locate(const NamedSet& set, const fs::path& root) {
       Fault::file,
       "data {}: expected {}, found no such file. Get the set from {} and put it there{}\nor give a "
       "file of your own: --data JSON --data.json_path FILE",
-      set.name, files, set.source, commands(set, root));
+      set.name, files, set.source, commands(set, folder));
 }
 
 }  // namespace capstan

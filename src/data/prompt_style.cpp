@@ -75,6 +75,7 @@ const PromptStyle* style_of_class(std::string_view class_path) {
 }  // namespace
 
 const PromptStyle& prompt_style(std::string_view name) {
+  if (const PromptStyle* style = style_of_class(name)) return *style;
   std::vector<std::string_view> names;
   for (const PromptStyle& s : prompt_styles()) {
     if (s.name == name) return s;

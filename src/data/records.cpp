@@ -131,7 +131,10 @@ Record parse_record(std::string_view text, std::string_view where, int64_t line,
         "{{\"messages\": […]}}, found {}",
         shown(value));
   Record record;
+  // What has both is an instruction, as for LitGPT, which passes other fields over.
+  const bool is_instruction = value.contains(fields.instruction) && value.contains(fields.output);
   for (const char* field : {"messages", "conversations"}) {
+    if (is_instruction) break;
     if (const auto list = value.find(field); list != value.end()) {
       record.messages = take_messages(*list, field, source);
       return record;

@@ -137,6 +137,13 @@ std::string value_of(const Recipe& recipe, const Option& option);
 // The option of that key; throws Fault::usage with the nearest key there is. Takes LitGPT's long
 // forms too: "optimizer.init_args.lr", "data.class_path", "model_config.n_layer".
 const Option& find_option(std::string_view key);
+
+// What YAML and Python write for true and false ("yes", "Off", "True"); nothing for other words.
+std::optional<bool> truth_of(std::string_view text);
+
+// Whether the key is an argument of PyTorch's or LitGPT's that is not here, with the value by which
+// it does nothing there ("optimizer.amsgrad", "false").
+bool changes_nothing(std::string_view key, std::string_view value);
 // The word that `word` was most likely meant to be. There must be one at least.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> words);
 

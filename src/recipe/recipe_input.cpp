@@ -29,6 +29,7 @@ void RecipeInput::set(const std::string& key, const std::string& value) {
 }
 
 void RecipeInput::set_value(const std::string& key, const std::string& value, const Given& given) {
+  if (changes_nothing(key, value)) return;
   try {
     const Option& option = find_option(key);
     const auto before = given_.find(option.key);
@@ -44,6 +45,11 @@ void RecipeInput::set_value(const std::string& key, const std::string& value, co
 
 bool RecipeInput::given(std::string_view key) const {
   return given_.contains(key);
+}
+
+bool RecipeInput::sets(std::string_view key) const {
+  const Option& option = find_option(key);
+  return given(key) && value_of(recipe_, option) != value_of(defaults_, option);
 }
 
 std::string RecipeInput::origin_of(const Option& option) const {
@@ -81,6 +87,39 @@ void RecipeInput::settle_optimizer() {
   if (sgd) std::for_each(kAdamw.begin(), kAdamw.end(), drop);
   if (!sgd) std::for_each(kSgd.begin(), kSgd.end(), drop);
   if (sgd && !given("optimizer.weight_decay")) recipe_.weight_decay = 0;
+}
+
+// The same for data: a name of the command line does not read the recipe's file.
+void RecipeInput::settle_data() {
+  const auto named = given_.find(std::string_view("data"));
+  if (named == given_.end()) return;
+  const std::string& data = recipe_.data;
+  const bool json = data == "JSON", text = data == "TextFiles";
+  for (const auto& [key, has] : {std::pair<std::string_view, bool>{"data.json_path", json},
+                                 {"data.train_data_path", text},
+                                 {"data.val_data_path", text},
+                                 {"data.download_dir", !json && !text}}) {
+    const auto it = given_.find(key);
+    if (has || it == given_.end() || it->second.source >= named->second.source) continue;
+    notes_.push_back(fmt::format("{} ({}): dropped, {} has none", key, it->second.place, data));
+    const Option& option = find_option(key);
+    set_option(recipe_, option, value_of(defaults_, option));
+    given_.erase(it);
+  }
+}
+
+// The least rate follows a rate that is given later, as on the command line beside a recipe.
+void RecipeInput::settle_min_lr() {
+  const auto least = given_.find(std::string_view("train.min_lr"));
+  const auto rate = given_.find(std::string_view("optimizer.lr"));
+  if (recipe_.min_lr <= recipe_.lr) return;
+  if (least == given_.end()) {
+    recipe_.min_lr = recipe_.lr;
+  } else if (rate != given_.end() && least->second.source < rate->second.source) {
+    recipe_.min_lr = recipe_.lr;
+    notes_.push_back(fmt::format("train.min_lr ({}): lowered to optimizer.lr {}",
+                                 least->second.place, recipe_.lr));
+  }
 }
 
 // Why a key that was given has no effect in this recipe; empty where it has one.
@@ -129,22 +168,25 @@ void RecipeInput::check_uses() {
 }
 
 Recipe RecipeInput::finish() {
-  // As Python writes them, on LitGPT's command line.
-  if (recipe_.resume == "True" || recipe_.resume == "TRUE") recipe_.resume = "true";
-  if (recipe_.resume == "False" || recipe_.resume == "FALSE") recipe_.resume = "false";
+  if (const auto resume = truth_of(recipe_.resume)) recipe_.resume = *resume ? "true" : "false";
   if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
   if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
+  settle_data();
   settle_optimizer();
-  if (!given("train.min_lr")) recipe_.min_lr = std::min(recipe_.min_lr, recipe_.lr);
+  settle_min_lr();
   // Pretraining's default length gives way to any that was asked for.
   const bool length = given("train.max_steps") || given("train.max_time") || given("train.epochs");
   if (task_ == Task::pretrain && length && !given("train.max_tokens"))
     recipe_.max_tokens = std::nullopt;
   if (given("train.lr_warmup_fraction") && recipe_.lr_warmup_fraction) {
-    if (given("train.lr_warmup_steps") && recipe_.lr_warmup_steps)
+    const bool both = recipe_.lr_warmup_steps.value_or(0) > 0 && *recipe_.lr_warmup_fraction > 0;
+    if (given("train.lr_warmup_steps") && both)
       complain("train.lr_warmup_fraction",
                "train.lr_warmup_steps says it too; give one of the two");
-    recipe_.lr_warmup_steps = std::nullopt;
+    if (given("train.lr_warmup_steps") && *recipe_.lr_warmup_fraction == 0)
+      recipe_.lr_warmup_fraction = std::nullopt;
+    else
+      recipe_.lr_warmup_steps = std::nullopt;
   }
   check_uses();
   // Not refused: these are often set once for all, or left in a recipe.

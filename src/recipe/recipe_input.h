@@ -35,6 +35,7 @@ class RecipeInput {
   // Where the value of a key came from: "recipe.yaml:14:3", "command line" or "default".
   std::string origin_of(const Option& option) const;
   bool given(std::string_view key) const;
+  bool sets(std::string_view key) const;  // it is given, and not as the default
   // What was decided for the user, to be said once: "optimizer.betas: dropped, SGD has none".
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -49,6 +50,8 @@ class RecipeInput {
   void set_value(const std::string& key, const std::string& value, const Given& given);
   void check_uses();
   void settle_optimizer();
+  void settle_data();
+  void settle_min_lr();
   std::string without_effect(std::string_view key) const;
   void complain(std::string_view key, const std::string& text);
   void note_idle(std::string_view key, const std::string& why);  // if it was given

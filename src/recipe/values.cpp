@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <type_traits>
@@ -12,8 +13,19 @@
 namespace capstan {
 namespace {
 
+// As Python and YAML write numbers: "1_000" and "+1e-4", too.
 template <class T>
 bool parse_number(std::string_view text, T& value) {
+  const auto is_digit = [&](size_t i) {
+    return i < text.size() && std::isdigit(static_cast<unsigned char>(text[i])) != 0;
+  };
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '_' && i > 0 && is_digit(i - 1) && is_digit(i + 1)) continue;
+    if (text[i] == '+' && i == 0 && text.size() > 1 && text[1] != '-' && text[1] != '+') continue;
+    plain += text[i];
+  }
+  text = plain;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -65,10 +77,9 @@ double number(const Option& o, std::string_view text) {
 }
 
 bool truth(const Option& o, std::string_view text) {
-  const bool yes = text == "true" || text == "True" || text == "TRUE";
-  require(yes || text == "false" || text == "False" || text == "FALSE", Fault::usage,
-          "{}: expected true or false, found '{}'", o.key, text);
-  return yes;
+  const auto value = truth_of(text);
+  require(value.has_value(), Fault::usage, "{}: expected true or false, found '{}'", o.key, text);
+  return *value;
 }
 
 std::string_view trimmed(std::string_view text, std::string_view around) {
@@ -93,7 +104,7 @@ std::string_view class_name(const Option& o, std::string_view text) {
   if (key != "data" && key != "optimizer") return text;
   for (const std::string_view module :
        {"torch.optim.", "bitsandbytes.optim.", "bnb.optim.", "litgpt.data."})
-    if (text.starts_with(module)) return text.substr(module.size());
+    if (text.starts_with(module)) return text.substr(text.rfind('.') + 1);
   return text;
 }
 
@@ -163,7 +174,9 @@ std::string short_key(std::string_view key) {
     const std::string_view rest = key.substr(section.size());
     if (rest == ".class_path") return std::string(section);
     if (rest.starts_with(".init_args."))
-      return fmt::format("{}.{}", section, rest.substr(std::string_view(".init_args.").size()));
+      return short_key(
+          fmt::format("{}.{}", section, rest.substr(std::string_view(".init_args.").size())));
+    if (rest == ".prompt_style.class_path") return "data.prompt_style";
   }
   return std::string(key);
 }
@@ -183,6 +196,29 @@ std::string_view fixed_value(std::string_view key) {
 }
 
 }  // namespace
+
+std::optional<bool> truth_of(std::string_view text) {
+  std::string word(text);
+  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (word == "true" || word == "yes" || word == "on") return true;
+  if (word == "false" || word == "no" || word == "off") return false;
+  return std::nullopt;
+}
+
+bool changes_nothing(std::string_view key, std::string_view value) {
+  static constexpr std::string_view kOff[] = {"optimizer.amsgrad",
+                                              "optimizer.maximize",
+                                              "optimizer.foreach",
+                                              "optimizer.capturable",
+                                              "optimizer.differentiable",
+                                              "optimizer.fused",
+                                              "data.access_token",
+                                              "access_token",
+                                              "data.include_multiturn_conversations"};
+  const std::string wanted = short_key(key);
+  const bool off = value == "null" || value == "None" || truth_of(value) == false;
+  return off && std::find(std::begin(kOff), std::end(kOff), wanted) != std::end(kOff);
+}
 
 void set_option(Recipe& recipe, const Option& o, std::string_view text) {
   std::visit(Setter{recipe, o, text}, o.field);

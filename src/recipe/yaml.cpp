@@ -42,7 +42,8 @@ void flatten(const YAML::Node& node, const std::string& prefix, int depth, const
       continue;
     }
     const std::string key = prefix + entry.first.Scalar();
-    if (entry.second.IsMap() && depth < kDeepest && is_section(key))
+    const bool is_class = key.ends_with(".prompt_style");  // or the name of one
+    if (entry.second.IsMap() && depth < kDeepest && (is_class || is_section(key)))
       flatten(entry.second, key + ".", depth + 1, file, keys, entries, errors);
     else if (!(entry.second.IsNull() && is_section(key)))
       entries.push_back({key, entry.second, place});
@@ -146,7 +147,9 @@ void RecipeInput::read_yaml(const std::string& text, const std::string& file) {
   const int source = sources_++;
   for (const Entry& entry : entries) {
     try {
-      if (entry.value.IsNull() && !can_be_null(find_option(entry.key))) continue;
+      if (entry.value.IsNull() &&
+          (changes_nothing(entry.key, "null") || !can_be_null(find_option(entry.key))))
+        continue;
       set_value(entry.key, text_of(entry), {.source = source, .place = entry.place});
     } catch (const Error& e) {
       errors_.push_back(fmt::format("{}: {}", entry.place, e.what()));

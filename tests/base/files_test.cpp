@@ -241,13 +241,13 @@ TEST(FolderLock, IsHeldByOneAtATime) {
 TEST(FolderLock, LeavesNoFolderThatIsNotUsed) {
   TempFolder folder;
   {
-    const FolderLock lock(folder / "a");
-    EXPECT_TRUE(fs::exists(folder / "a"));
+    const FolderLock lock(folder / "a" / "b");
+    EXPECT_TRUE(fs::exists(folder / "a" / "b"));
   }
   EXPECT_FALSE(fs::exists(folder / "a"));
   fs::create_directory(folder / "a");
   EXPECT_NO_THROW(FolderLock(folder / "a"));
-  EXPECT_TRUE(fs::exists(folder / "a")) << "it was there before";
+  EXPECT_TRUE(fs::is_empty(folder / "a")) << "it was there before";
 }
 
 TEST(FolderLock, LeavesItToOthersToTellOfAFolderThatCannotBe) {

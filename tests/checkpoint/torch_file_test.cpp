@@ -104,6 +104,23 @@ TEST(TorchFile, IsFoundInFoldersAndInShards) {
   expect_all(ModelFolder(folder.path()).tensors());
 }
 
+// `litgpt download` makes pickles of safetensors, under their names but for the ending.
+TEST(TorchFile, IsFoundWhereLitGptPutsIt) {
+  TempFolder one, shards;
+  fs::copy_file(pickle("good.bin"), one / "model.bin");
+  write_text(one / "lit_model.pth", "");
+  expect_all(ModelFolder(one.path()).tensors());
+
+  std::string index = read_text(pickle("shards") / "pytorch_model.bin.index.json");
+  for (size_t at; (at = index.find(".bin\"")) != std::string::npos;)
+    index.replace(at, 5, ".safetensors\"");
+  write_text(shards / "model.safetensors.index.json", index);
+  for (const auto& entry : fs::directory_iterator(pickle("shards")))
+    if (entry.path().extension() == ".bin")
+      fs::copy_file(entry.path(), shards.path() / entry.path().filename());
+  expect_all(ModelFolder(shards.path()).tensors());
+}
+
 TEST(TorchFile, SafetensorsAreTakenFirst) {
   TempFolder folder;
   fs::copy_file(pickle("bad_runs_system.bin"), folder / "pytorch_model.bin");

@@ -156,6 +156,18 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
                              "of the GPU's 7.00 GiB about 896 MiB are CUDA's own\n"});
 }
 
+TEST_F(Plan, ARecipeOfAnAdapterIsKnownByAnyOfItsKeys) {
+  const std::string model = "checkpoint_dir: Llama-3.2-1B\ntrain.max_seq_length: 64\n";
+  const auto trainable = [&](const std::string& more) {
+    write("r.yaml", model + more);
+    return plan({"r.yaml", "--memory=80GiB"}, 0)["model"]["trainable"].get<int64_t>();
+  };
+  const int64_t all = trainable("");
+  for (const char* key : {"quantize: bnb.nf4\n", "lora_mlp: true\n", "lora_dropout: 0.0\n"})
+    EXPECT_LT(trainable(key), all / 10) << key;
+  EXPECT_EQ(trainable("quantize: null\n"), all);
+}
+
 TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {
   expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda", "--memory=500MiB"},
                  {"--memory 500MiB is less than CUDA itself takes of a GPU, about 896 MiB"});

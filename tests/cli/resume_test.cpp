@@ -214,8 +214,8 @@ TEST_F(Resume, TakesPythonsTrueAndFalse) {
                  {"no complete checkpoint to go on from"});
   EXPECT_FALSE(fs::exists(at("none")));
   EXPECT_EQ(run(tiny({"--resume=False", "--train.max_steps=1"})).code, 0);
-  expect_refused(4, tiny({"--resume=yes"}),
-                 {"resume: yes is not there; expected true, false, auto, or the folder"});
+  expect_refused(4, tiny({"--resume=maybe"}),
+                 {"resume: maybe is not there; expected true, false, auto, or the folder"});
 }
 
 TEST_F(Resume, ItsRecordIsThatOfARunOfItsOwn) {

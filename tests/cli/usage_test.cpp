@@ -51,8 +51,8 @@ TEST_F(Cli, AllErrorsOfACommandLineAreToldAtOnce) {
   write("r.yaml", "seed: x\ntrain:\n  max_stepz: 1\n");
   expect_refused(
       2,
-      {"pretrain", "word", "--config", "r.yaml", "--optimizer.lr", "-1", "--train.max_steps", "0",
-       "--nonsense=1", "--out_dir"},
+      {"pretrain", "model", "word", "--config", "r.yaml", "--optimizer.lr", "-1",
+       "--train.max_steps", "0", "--nonsense=1", "--out_dir"},
       {"error: 'word': expected --key value\n", "       out_dir: expected a value after it\n",
        "       r.yaml:1:1: seed: expected a whole number, 0 or more, found 'x'\n",
        "       r.yaml:3:3: train.max_stepz: no such key",

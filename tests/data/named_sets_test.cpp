@@ -59,6 +59,25 @@ TEST(NamedSets, AreFoundUnderTheirNames) {
   EXPECT_EQ(longform.style, "longform");
 }
 
+// LitGPT's download_dir is the set's own folder.
+TEST(NamedSets, MayBeInTheFolderItself) {
+  const TempFolder root;
+  fs::create_directory(root / "alpaca2k");
+  fs::create_directory(root / "longform");
+  const auto own = root.write("alpaca2k/alpaca2k_data_cleaned_archive.json", "[]");
+  const auto train = root.write("longform/train.json", "");
+  root.write("longform/val.json", "");
+  for (const char* ending : {"", "/"})
+    EXPECT_EQ(named_set_options("Alpaca2k", {}, (root / "alpaca2k").string() + ending).path, own);
+  EXPECT_EQ(named_set_options("LongForm", {}, root / "longform").path, train);
+  const auto elsewhere = root.write("alpaca_data_cleaned_archive.json", "[]");
+  EXPECT_EQ(named_set_options("Alpaca", {}, root.path()).path, elsewhere);
+  EXPECT_NE(message_of(Fault::file, [&] { named_set_options("FLAN", {}, root / "longform"); })
+                .find("longform/flan/train.jsonl"),
+            std::string::npos)
+      << "a file of another set";
+}
+
 TEST(NamedSets, APathWins) {
   const DataOptions o = named_set_options("LIMA", "my.json", "/nowhere");
   EXPECT_EQ(o.path, "my.json");

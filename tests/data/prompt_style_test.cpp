@@ -53,6 +53,11 @@ TEST(PromptStyle, TokensByNameAreSpecialButNotThoseOfTheUser) {
   EXPECT_EQ(pieces[3], (Piece{"<|im_end|>", true, false}));
 }
 
+TEST(PromptStyle, HasTheNameOfItsClassToo) {
+  EXPECT_EQ(&prompt_style("litgpt.prompts.Llama3"), &prompt_style("llama3"));
+  EXPECT_EQ(&prompt_style("litgpt.prompts.Alpaca"), &prompt_style("alpaca"));
+}
+
 TEST(PromptStyle, UnknownNamesGetTheNearestAndTheList) {
   expect_error(Fault::usage,
                {"no prompt style \"alpacca\"", "did you mean alpaca?", "llama2-function-calling"},

@@ -47,6 +47,17 @@ TEST(Record, HasTheChatForms) {
           {Role::user, "u"}, {Role::assistant, "a"}, {Role::user, "v"}, {Role::assistant, "b"}}));
 }
 
+TEST(Record, WithBothFormsIsAnInstruction) {
+  for (const char* more : {R"("messages": null)", R"("conversations": [])",
+                           R"("messages": [{"role": "user", "content": "x"}])"}) {
+    const Record r =
+        parse_record(fmt::format(R"({{"instruction": "a", "output": "b", {}}})", more), "f", 1, 1);
+    EXPECT_EQ(r.instruction, "a") << more;
+    EXPECT_EQ(r.output, "b") << more;
+    EXPECT_TRUE(r.messages.empty()) << more;
+  }
+}
+
 TEST(Record, SaysWhatIsWrongAndWhere) {
   const auto wrong = [](std::string_view text) {
     return message_of(Fault::file, [&] { parse(text); });

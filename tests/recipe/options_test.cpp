@@ -129,7 +129,7 @@ TEST(SetOption, RefusesAnotherType) {
   for (const char* text : {"", "fast", "1e-3x", "nan", "inf", "-inf", "1e999", "null"})
     EXPECT_EQ(refusal("optimizer.lr", text),
               fmt::format("optimizer.lr: expected a number above 0, found '{}'", text));
-  EXPECT_EQ(refusal("data.packed", "yes"), "data.packed: expected true or false, found 'yes'");
+  EXPECT_EQ(refusal("data.packed", "si"), "data.packed: expected true or false, found 'si'");
   EXPECT_EQ(refusal("train.schedule", "cosin"),
             "train.schedule: expected one of constant, linear, cosine, found 'cosin' (did you mean "
             "cosine?)");

@@ -233,6 +233,77 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   EXPECT_TRUE(input->notes().empty());
 }
 
+TEST_F(Input, ANameOfDataDoesNotReadTheRecipesFile) {
+  const std::string json = "data: JSON\ndata.json_path: d.jsonl\ndata.mask_prompt: true\n";
+  const Recipe named = read(json, {{"data", "Alpaca2k"}});
+  EXPECT_EQ(named.data, "Alpaca2k");
+  EXPECT_EQ(named.json_path, "");
+  EXPECT_TRUE(named.mask_prompt);
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:2:1): dropped, Alpaca2k has none"))
+      << input->notes()[0];
+  EXPECT_EQ(read(json, {{"data", "JSON"}}).json_path, "d.jsonl");
+  EXPECT_EQ(read(json, {{"data", "Alpaca2k"}, {"data.json_path", "e"}}).json_path, "e");
+  const Recipe text = read("data: TextFiles\ndata.train_data_path: t\n",
+                           {{"data", "litgpt.data.JSON"}, {"data.json_path", "d"}}, Task::pretrain);
+  EXPECT_EQ(text.data + text.train_data_path + text.json_path, "JSONd");
+  EXPECT_EQ(read("data.download_dir: x\n", {{"data", "Alpaca2k"}}).download_dir, "x");
+}
+
+TEST_F(Input, TheLeastRateFollowsARateThatIsGivenLater) {
+  EXPECT_EQ(read("train.min_lr: 6e-5\n", {{"optimizer.lr", "2e-5"}}).min_lr, 2e-5);
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:1:1): lowered to optimizer.lr 2e-05"))
+      << input->notes()[0];
+  EXPECT_EQ(read("train.min_lr: 6e-5\n", {{"optimizer.lr", "1e-3"}}).min_lr, 6e-5);
+  EXPECT_TRUE(input->notes().empty());
+  EXPECT_NE(refusal("train.min_lr: 6e-5\noptimizer.lr: 2e-5\n").find("the rate would rise"),
+            std::string::npos);
+}
+
+TEST_F(Input, TakesWhatPythonAndYamlWrite) {
+  const Recipe r = read(
+      "data.mask_prompt: yes\neval.final_validation: Off\n"
+      "train.max_steps: 1_000\nresume: no\n",
+      {{"optimizer.lr", "+1e-4"}});
+  EXPECT_TRUE(r.mask_prompt);
+  EXPECT_FALSE(r.final_validation);
+  EXPECT_EQ(r.max_steps, 1000);
+  EXPECT_EQ(r.resume, "false");
+  EXPECT_EQ(r.lr, 1e-4);
+  for (const char* wrong : {"_1", "1_", "1__0", "+-1", "++1", "+"})
+    EXPECT_NE(refusal("", {{"train.max_steps", wrong}}).find("expected a whole number"),
+              std::string::npos)
+        << wrong;
+  EXPECT_EQ(read("data.class_path: litgpt.data.json_data.JSON\ndata.json_path: d\n").data, "JSON");
+}
+
+TEST_F(Input, ArgumentsThatDoNothingArePassedOver) {
+  read(
+      "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    amsgrad: false\n"
+      "    maximize: false\n    foreach: null\n    fused: null\naccess_token: null\n");
+  for (const char* on : {"optimizer.amsgrad: true\n", "optimizer.maximize: true\n"})
+    EXPECT_NE(refusal(on).find("optimizer."), std::string::npos) << on;
+}
+
+TEST_F(Input, APromptStyleMayBeAClass) {
+  for (const char* yaml :
+       {"data:\n  class_path: JSON\n  init_args:\n    json_path: d\n    prompt_style:\n"
+        "      class_path: litgpt.prompts.Llama3\n",
+        "data: JSON\ndata.json_path: d\ndata.prompt_style.class_path: litgpt.prompts.Llama3\n"})
+    EXPECT_EQ(read(yaml).prompt_style, "litgpt.prompts.Llama3");
+  EXPECT_EQ(read("data: JSON\ndata.json_path: d\ndata.prompt_style: null\n").prompt_style, "");
+}
+
+TEST_F(Input, AWarmUpIsGivenInOneOfTwoWays) {
+  EXPECT_EQ(read("train.lr_warmup_steps: 0\ntrain.lr_warmup_fraction: 0.1\n").lr_warmup_fraction,
+            0.1);
+  EXPECT_EQ(read("train.lr_warmup_steps: 10\ntrain.lr_warmup_fraction: 0\n").lr_warmup_steps, 10);
+  EXPECT_NE(refusal("train.lr_warmup_steps: 10\ntrain.lr_warmup_fraction: 0.1\n")
+                .find("give one of the two"),
+            std::string::npos);
+}
+
 TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
   const auto notes_of = [&](const std::string& yaml, Task task) {
     read(yaml, {}, task);
