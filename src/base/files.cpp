@@ -330,6 +330,20 @@ void remove_folder(const fs::path& path) {
   remove_or_warn(error ? path : part);
 }
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  std::error_code error;
+  const fs::path inner = fs::canonical(path, error);
+  if (error) return false;
+  const fs::path outer = fs::canonical(folder, error);
+  return !error &&
+         std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+std::string folder_name(const fs::path& folder) {
+  const fs::path whole = fs::weakly_canonical(folder);
+  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+}
+
 fs::path cache_folder(std::string_view kind) {
   const auto variable = [](const char* name) {
     const char* value = std::getenv(name);

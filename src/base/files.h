@@ -127,6 +127,13 @@ void remove_leftovers(const std::filesystem::path& folder);
 // Deletes a folder so that no moment leaves a half of it under its name. A failure is warned of.
 void remove_folder(const std::filesystem::path& path);
 
+// Whether it is the folder itself or lies somewhere in it, by whatever names. False where either is
+// not there.
+bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder);
+
+// The last name of a folder: "model" of "/models/model/" and of "." in it, too.
+std::string folder_name(const std::filesystem::path& folder);
+
 // Where files lie that can be made again: $CAPSTAN_CACHE, else $XDG_CACHE_HOME/capstan/KIND, else
 // ~/.cache/capstan/KIND; empty where none of the variables is set.
 std::filesystem::path cache_folder(std::string_view kind);

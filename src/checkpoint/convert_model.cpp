@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/files.h"
 #include "base/json_text.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/tensor_writer.h"
+#include "checkpoint/training_state.h"
 
 namespace capstan {
 namespace {
@@ -78,6 +80,17 @@ std::vector<TensorToWrite> tensors_of(const ModelFolder& model, std::optional<DT
 
 }  // namespace
 
+void require_apart(const fs::path& to, std::initializer_list<fs::path> sources) {
+  for (const fs::path& from : sources)
+    require(!lies_in(from, to), Fault::usage,
+            "{}: expected another folder to write to; {} would be replaced with it", to.string(),
+            from.string());
+  std::error_code error;
+  require(!fs::exists(to / kOptimizerFile, error), Fault::usage,
+          "{}: has the state of a run that can go on from there; write to another folder",
+          to.string());
+}
+
 void convert_model(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
   if (options.dtype) torch_name(*options.dtype);  // refuses others
   require(options.max_shard_bytes > 0, Fault::usage, "convert: shards of {} bytes",
@@ -85,10 +98,9 @@ void convert_model(const fs::path& from, const fs::path& to, const ConvertOption
   const ModelFolder model(from);
   const fs::path config = from / "config.json";
   const std::string text = read_text(config);
+  require_apart(to, {from});
   NewFolder folder(to);
   std::error_code error;
-  require(!fs::equivalent(from, to, error), Fault::usage,
-          "{}: expected another folder to convert to, found the same one", to.string());
   Manifest sums;
   sums["config.json"] = write_text(folder.path() / "config.json",
                                    options.dtype ? with_dtype(text, config, *options.dtype) : text);

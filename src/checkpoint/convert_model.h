@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 
 #include "base/dtype.h"
@@ -12,6 +13,11 @@ struct ConvertOptions {
   std::optional<DType> dtype;  // f32, bf16 or f16; without one, each tensor keeps its own
   int64_t max_shard_bytes = 5'000'000'000;  // INT64_MAX: one file
 };
+
+// Throws Fault::usage where a model that is written to `to`, and replaces what is there, would take
+// one of the folders that it is made of away, or the state of a run that can go on.
+void require_apart(const std::filesystem::path& to,
+                   std::initializer_list<std::filesystem::path> sources);
 
 // Writes the model of one folder (safetensors or pickles, sharded or not) to another as
 // safetensors, tensor by tensor in a few MiB of memory. config.json says the new type and is

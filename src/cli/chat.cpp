@@ -31,6 +31,8 @@ class Conversation {
 
   // Tokens up to the answer to this question. The oldest turns go where the context is too short.
   std::vector<int32_t> ask(const std::string& question, int64_t room) {
+    before_messages_ = messages_;
+    before_history_ = history_;
     if (!text_.has_chat_template()) {
       std::vector<int32_t> tokens = history_;
       const auto turn = text_.prompt_tokens(question);
@@ -48,6 +50,12 @@ class Conversation {
     return tokens;
   }
 
+  // As if the last question had not been asked.
+  void take_back() {
+    messages_ = before_messages_;
+    history_ = before_history_;
+  }
+
   void answered(std::span<const int32_t> tokens) {
     history_.insert(history_.end(), tokens.begin(), tokens.end());
     history_.push_back(text_.tokenizer().eos());
@@ -62,14 +70,16 @@ class Conversation {
   }
 
   TextModel& text_;
-  std::vector<Message> messages_;
-  std::vector<int32_t> history_;
+  std::vector<Message> messages_, before_messages_;
+  std::vector<int32_t> history_, before_history_;
 };
 
 bool read_question(std::string& question) {
   fmt::print(">> Prompt: ");
   std::fflush(stdout);
-  return static_cast<bool>(std::getline(std::cin, question)) && !question.empty();
+  if (!std::getline(std::cin, question)) return false;
+  if (question.ends_with('\r')) question.pop_back();
+  return !question.empty();
 }
 
 void talk(TextModel& text, Options& o) {
@@ -82,7 +92,8 @@ void talk(TextModel& text, Options& o) {
     if (std::ssize(prompt) >= text.capacity()) {
       log::warn("this question alone has {} tokens, and there is room for {}; ask a shorter one",
                 prompt.size(), text.capacity());
-      return;
+      conversation.take_back();
+      continue;
     }
     // What the cache holds of this conversation need not be computed again; one token at least is.
     const auto differs =

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
@@ -47,7 +49,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   const Recipe& r = o.recipe;
   in.tokenizer_dir = files.tokenizer();
   in.tokenizer = load_tokenizer(in.tokenizer_dir);
-  in.model = {files.config, files.base, files.folder.filename().string()};
+  in.model = {files.config, files.base, folder_name(files.folder)};
   require(in.tokenizer->vocab_size() <= files.config.vocab, Fault::file,
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
           in.tokenizer_dir.string(), in.tokenizer->vocab_size(), files.config.vocab);
@@ -55,10 +57,16 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   DataOptions options = data_options(r, in.max_seq_length);
   options.chat_template = chat_template_of(in.tokenizer_dir);
   // Asked as it was trained to be.
-  if (const PromptStyle* style = read_prompt_style(files.folder);
-      options.style.empty() && style != nullptr && !style->name.empty())
+  const PromptStyle* style = read_prompt_style(files.folder);
+  if (style == nullptr && files.adapter) style = read_prompt_style(files.base);
+  if (options.style.empty() && style != nullptr && !style->name.empty())
     options.style = style->name;
   in.data = load_data(options, *in.tokenizer);
+  if (in.data.validation.size() > 0) {
+    log::info("the data have a part that is held out, of {} samples: it is what is counted",
+              in.data.validation.size());
+    std::swap(in.data.train, in.data.validation);
+  }
   for (const std::string& line : warnings(in.data.lint)) log::warn("{}", line);
   return in;
 }
@@ -152,6 +160,8 @@ int evaluate(const Arguments& arguments) {
   const Evaluation e = evaluate_all(loaded.model(), in, r, batch);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   require(e.targets > 0, Fault::file, "there is nothing to count: every token is masked or cut");
+  require(std::isfinite(e.mean()), Fault::file,
+          "the loss is {}: the model's weights are damaged, or its training diverged", e.mean());
   report(o, in, e, took.count());
   return 0;
 }

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -117,6 +118,10 @@ std::span<const Command> commands() {
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
+  // A standard stream that is closed would be the number of the next file that is opened, which
+  // would get its lines. Nothing can be written to what stands there now, as before.
+  for (int fd = 0; fd <= 2; ++fd)
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
   // Lines appear when they are said, and in order with stderr, where they go to a file as well.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   return capstan::cli::guarded(argc, argv);

@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
+#include "checkpoint/convert_model.h"
 #include "checkpoint/manifest.h"
 #include "cli/text_model.h"
 #include "data/tokenizer_folder.h"
@@ -70,14 +71,6 @@ void tell_what_into(const ModelFiles& files) {
               trained ? fmt::format("the adapter was trained beside the model in {}: it is", into)
                       : "the adapter is",
               into.substr(into.find('.') + 1), files.base.string());
-}
-
-// Neither of the two that are merged may be replaced by the result.
-void require_another(const ModelFiles& files, const std::string& out) {
-  std::error_code error;
-  for (const fs::path& from : {files.folder, files.base})
-    require(!fs::equivalent(from, out, error), Fault::usage,
-            "--out_dir: expected another folder than those to merge, found {}", out);
 }
 
 Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& folder) {
@@ -198,7 +191,7 @@ int merge_lora(const Arguments& arguments) {
   const ModelFiles files = find_model(o.name, o.base, o.quantize);
   if (o.out.empty())
     o.out = (files.folder / "").lexically_normal().parent_path().string() + "-merged";
-  require_another(files, o.out);
+  require_apart(o.out, {files.folder, files.base});
   merge(o, files);
   return 0;
 }

@@ -157,7 +157,8 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
     out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
   if (time) out["time"] = time_json(*time);
-  fmt::print("{}\n", out.dump(2));
+  // Names of files need not be UTF-8.
+  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 // "0.22 s": three digits, and minutes from a hundred seconds on.

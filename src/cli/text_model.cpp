@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/files.h"
 #include "checkpoint/checkpoint.h"
 #include "data/tokenizer_folder.h"
 
@@ -40,8 +41,8 @@ TextModel::TextModel(ModelFiles files, const std::string& style)
   // An adapter is asked as it was trained to be, else as its base is.
   const bool own = !files_.adapter || read_prompt_style(files_.folder) != nullptr;
   const std::filesystem::path& folder = own ? files_.folder : files_.base;
-  prompting_ = style.empty() ? prompting_of(folder, folder.filename().string())
-                             : named_prompting(style, folder);
+  prompting_ =
+      style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
 }
 
 bool TextModel::is_plain() const {

@@ -78,16 +78,10 @@ std::optional<int32_t> special_id(const fs::path& folder, const std::string& nam
   return std::nullopt;
 }
 
-// "model" of "/models/model/" as well.
-std::string name_of(const fs::path& folder) {
-  const fs::path whole = fs::weakly_canonical(folder);
-  return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
-}
-
 bool uses_bos(const fs::path& folder, const std::optional<std::string>& template_start) {
   const SideFile config(folder, "tokenizer_config.json");
   if (!config.exists()) return false;
-  const std::string name = name_of(folder);
+  const std::string name = folder_name(folder);
   if (name.starts_with("Meta-Llama-3") || name.starts_with("Llama-3")) return true;
   if (name.starts_with("SmolLM2") && name.ends_with("Instruct")) return true;
   if (const json add = config.get("add_bos_token"); !add.is_null()) {

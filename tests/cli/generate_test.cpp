@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "program.h"
 
 namespace capstan::cli_test {
@@ -83,5 +85,64 @@ TEST_F(Cli, GenerateRefusesDamagedFoldersAndNamesTheFile) {
   write(made + "/config.json", "{\n \"vocab_size\": }");
   expect_refused(4, {"generate", made}, {made + "/config.json:2:"});
 }
+TEST_F(Cli, ConvertTakesNothingAwayThatIsNeeded) {
+  train_tiny({"--train.save_interval=1"});
+  fs::copy(at(made), at("r"), fs::copy_options::recursive);
+  fs::copy(at(made), at("r/orig"), fs::copy_options::recursive);
+  for (const char* from : {"r/orig", "r"})
+    expect_refused(2, {"convert", from, "r"}, {"r: expected another folder to write to; ", from});
+  EXPECT_TRUE(fs::exists(at("r/orig/model.safetensors")));
+  const std::string step = "out/pretrain/step-00000001";
+  ASSERT_TRUE(fs::exists(at(step)));
+  expect_refused(2, {"convert", made, step}, {"has the state of a run that can go on"});
+  EXPECT_EQ(run({"convert", made, "r2"}).code, 0);
+  EXPECT_EQ(run({"convert", made, "r2"}).code, 0) << "a model is replaced";
+}
+
+TEST_F(Cli, EvaluateCountsWhatIsHeldOut) {
+  train_tiny();
+  const std::string record = "{\"instruction\": \"a\", \"output\": \"b\"}\n";
+  write("tv/train.jsonl", record);
+  write("tv/val.jsonl", record + record);
+  const Outcome o = run({"evaluate", made, "--data=tv", "--data.prompt_style=default"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out, {" of 2 samples"});
+  expect_holds(o.err, {"a part that is held out, of 2 samples"});
+}
+
+TEST_F(Cli, AQuestionThatIsTooLongDoesNotEndAChat) {
+  train_tiny();
+  const Outcome o = run_with("hi\n" + std::string(200, 'x') + "\nyes\r\n\r\nnever\n",
+                             {"chat", made, "--max_new_tokens=4"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"ask a shorter one"});
+  size_t replies = 0;
+  for (size_t at = 0; (at = o.out.find(">> Reply", at)) != std::string::npos; ++at) ++replies;
+  EXPECT_EQ(replies, 2u) << o.out;
+}
+
+TEST_F(Cli, LinesForStreamsThatAreClosedGoIntoNoFile) {
+  std::string line = fmt::format("cd '{}' && '{}'", folder.path().string(), CAPSTAN_PROGRAM);
+  for (const std::string& word : tiny({"--train.log_interval=1"})) line += " '" + word + "'";
+  EXPECT_EQ(std::system((line + " <&- >&- 2>&-").c_str()), 0);
+  const fs::path csv = at("out/pretrain/logs/csv/version_0/metrics.csv");
+  EXPECT_EQ(slurp(csv).find("Epoch"), std::string::npos) << slurp(csv);
+  EXPECT_TRUE(fs::exists(at(made)));
+}
+
+TEST_F(Cli, PlanPrintsJsonWhateverTheNamesAre) {
+  train_tiny();
+  fs::copy(at(made),
+           at("b\xff"
+              "d"),
+           fs::copy_options::recursive);
+  const Outcome o = run({"plan",
+                         "b\xff"
+                         "d",
+                         "--json", "--memory=8GiB"});
+  EXPECT_NE(o.code, 1) << o.err;
+  EXPECT_EQ(o.out.rfind("{", 0), 0u) << o.out << o.err;
+}
+
 }  // namespace
 }  // namespace capstan::cli_test
