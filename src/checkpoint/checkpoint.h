@@ -9,7 +9,7 @@
 // Models as folders that any Hugging Face program opens. All errors about them are Fault::file.
 namespace capstan {
 
-// The folder's config.json.
+// The folder's config.json, with the ids of generation_config.json that end a text, if it has more.
 ModelConfig read_config(const std::filesystem::path& dir);
 
 // Fills the parameters from the folder's files (model_folder.h), converting f32, bf16 and f16 to

@@ -23,7 +23,7 @@ void require_apart(const std::filesystem::path& to,
 // safetensors, tensor by tensor in a few MiB of memory. config.json says the new type and is
 // otherwise copied, as are the tokenizer's and the generation's files; training states are left
 // behind. Tensors that are no floating numbers keep their type. `to` appears when it is complete; a
-// checkpoint of that name is replaced. Throws Fault::file for anything wrong with either folder,
+// model of that name is replaced. Throws Fault::file for anything wrong with either folder,
 // Fault::usage for values that f16 cannot hold.
 void convert_model(const std::filesystem::path& from, const std::filesystem::path& to,
                    const ConvertOptions& options = {});

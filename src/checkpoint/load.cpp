@@ -1,5 +1,8 @@
+#include <algorithm>
 #include <cstdint>
+#include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/stored_parts.h"
@@ -8,6 +11,7 @@ namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
+using nlohmann::json;
 
 const Param& row(const Parameters& params, int i) {
   return params.spec().params[static_cast<size_t>(i)];
@@ -38,11 +42,34 @@ void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) 
   }
 }
 
+// Of the ids that end a text generation_config.json may have more than config.json. Those that the
+// model does not have are another's, and do no harm.
+void add_stops(ModelConfig& c, const fs::path& path) {
+  std::error_code error;
+  if (!fs::exists(path, error)) return;
+  const std::string text = read_text(path), where = path.string();
+  const json root = parse_json(text, where);
+  require(root.is_object(), Fault::file, "{}: expected an object, found {}",
+          text_location(text, where, 0), shown(root));
+  const json ids = root.value("eos_token_id", json());
+  for (const json& id : ids.is_array() || ids.is_null() ? ids : json::array({ids})) {
+    if (!id.is_number_integer())
+      fail(Fault::file, "{}: eos_token_id: expected whole numbers, found {}",
+           json_location(text, where, {"eos_token_id"}), shown(id));
+    const auto n = id.get<int64_t>();
+    if (n >= 0 && n < c.vocab &&
+        std::find(c.eos_ids.begin(), c.eos_ids.end(), n) == c.eos_ids.end())
+      c.eos_ids.push_back(n);
+  }
+}
+
 }  // namespace
 
 ModelConfig read_config(const fs::path& dir) {
   const fs::path path = dir / "config.json";
-  return parse_config(read_text(path), path.string());
+  ModelConfig config = parse_config(read_text(path), path.string());
+  add_stops(config, dir / "generation_config.json");
+  return config;
 }
 
 std::vector<TensorToRead> stored_parts(const Parameters& params, Rows rows) {

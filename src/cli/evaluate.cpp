@@ -124,7 +124,8 @@ int evaluate(const Arguments& arguments) {
   app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
   app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
   app.add_option("--data", o.data, "a .txt, .md, .json or .jsonl file, or a folder of .txt");
-  app.add_option("--data.json_path", r.json_path, "records: .json, .jsonl or a folder");
+  app.add_option("--data.json_path", r.json_path,
+                 "records: .json, .jsonl, or a folder, of whose train and val val is counted");
   app.add_option("--data.train_data_path", r.train_data_path, "text: a file or a folder of .txt");
   const auto mask = [&r](const CLI::results_t& values) {
     const std::string value = values.empty() || values.back() == "{}" ? "" : values.back();

@@ -222,5 +222,31 @@ TEST(LoadParameters, ReadsWhatTransformersWrote) {
   }
 }
 
+TEST(ReadConfig, JoinsTheIdsThatEndATextOfBothFiles) {
+  const TempFolder folder;
+  ModelConfig config;
+  config.vocab = 50;
+  config.hidden = config.intermediate = 16;
+  config.layers = 1;
+  config.heads = config.kv_heads = 2;
+  config.head_dim = 8;
+  config.eos_ids = {2};
+  write_text(folder / "config.json", config_json(config));
+  const auto ids_with = [&](std::string_view generation) {
+    write_text(folder / "generation_config.json", generation);
+    return read_config(folder.path()).eos_ids;
+  };
+  using Ids = std::vector<int64_t>;
+  EXPECT_EQ(read_config(folder.path()).eos_ids, Ids{2});
+  EXPECT_EQ(ids_with(R"({"eos_token_id": [7, 2, 45, 50, -1]})"), (Ids{2, 7, 45}));
+  EXPECT_EQ(ids_with(R"({"eos_token_id": 7})"), (Ids{2, 7}));
+  for (const char* none : {"{}", R"({"eos_token_id": null})", R"({"eos_token_id": []})"})
+    EXPECT_EQ(ids_with(none), Ids{2}) << none;
+  for (const char* wrong : {"{", "[]", R"({"eos_token_id": "7"})", R"({"eos_token_id": [7.5]})"})
+    EXPECT_NE(message_of(Fault::file, [&] { ids_with(wrong); }).find("generation_config.json:1:"),
+              std::string::npos)
+        << wrong;
+}
+
 }  // namespace
 }  // namespace capstan
