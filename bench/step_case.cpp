@@ -1,5 +1,6 @@
 #include "step_case.h"
 
+#include <cctype>
 #include <map>
 #include <sstream>
 
@@ -52,7 +53,7 @@ ModelConfig config_of(const Sizes& s) {
 
 Case parse(const std::string& text) {
   const std::vector<std::string> words = words_of(text, ':');
-  require(words.size() >= 5 && words.size() <= 8 && kModels.contains(words[0]), Fault::usage,
+  require(words.size() >= 5 && words.size() <= 9 && kModels.contains(words[0]), Fault::usage,
           "'{}' is not a case: expected "
           "model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic], "
           "with one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
@@ -69,7 +70,9 @@ Case parse(const std::string& text) {
       continue;
     }
     if (words[i].find("lora") == std::string::npos && words[i].find("Adam") == std::string::npos) {
-      c.recompute = parse_recompute(words[i]);
+      const bool counted = i + 1 < words.size() && std::isdigit(words[i + 1][0]) != 0;
+      c.recompute = parse_recomputation(counted ? words[i] + ":" + words[i + 1] : words[i]);
+      i += counted ? 1 : 0;
       continue;
     }
     for (const std::string& name : words_of(words[i], '+'))

@@ -26,7 +26,7 @@ struct Case {
   Sizes model;
   Precision precision;
   int64_t micro_batch, seq, accumulation;
-  Recompute recompute = Recompute::none;
+  Recomputation recompute = {};
   std::vector<Variant> variants = {{"full"}};
   bool tf32 = false;        // of f32 products
   bool stochastic = false;  // rounding of bf16 weights

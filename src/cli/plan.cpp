@@ -145,6 +145,7 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
         {"parameters", make_spec(p.options.model).parameter_count()},
         {"trainable", spec_of(p.options).trainable_count()}}},
       {"memory", memory},
+      {"activations", name_of(fit.options.recompute)},
       {"batch",
        {{"samples", p.options.limits.documents},
         {"tokens", p.options.limits.tokens},
@@ -214,8 +215,8 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
           : "";
   fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
              format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
-             name_of(o.precision), name_of(o.recompute), optimizer_name(o.optimizer), p.basis,
-             plan_table(fit.plan));
+             name_of(o.precision), name_of(fit.options.recompute), optimizer_name(o.optimizer),
+             p.basis, plan_table(fit.plan));
   if (micro_batch > 0)
     fmt::print(
         "  largest that fits: train.micro_batch_size {} at {} tokens, or "

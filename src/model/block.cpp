@@ -9,21 +9,6 @@
 
 namespace capstan {
 
-std::string_view name_of(Recompute policy) {
-  switch (policy) {
-    case Recompute::none: return "none";
-    case Recompute::selective: return "selective";
-    case Recompute::block: return "block";
-  }
-  return "?";
-}
-
-Recompute parse_recompute(std::string_view name) {
-  for (const auto p : {Recompute::none, Recompute::selective, Recompute::block})
-    if (name == name_of(p)) return p;
-  fail(Fault::usage, "activations: '{}' is not one of none, selective, block", name);
-}
-
 void BlockActivations::drop(Recompute policy) {
   if (policy == Recompute::none) return;
   for (Buffer* b : {&norm1_Th, &norm2_Th, &inner_TF}) b->release();

@@ -2,17 +2,9 @@
 
 #include "model/batch.h"
 #include "model/linear_map.h"
+#include "model/recompute.h"
 
 namespace capstan {
-
-// What the backward pass computes again instead of the forward pass keeping it.
-enum class Recompute : uint8_t {
-  none,       // nothing
-  selective,  // norms and SwiGLU: cheap, and a third of the memory
-  block,      // everything but each block's input
-};
-std::string_view name_of(Recompute policy);
-Recompute parse_recompute(std::string_view name);  // throws Fault::usage, listing the names
 
 // Angles of rope on the device.
 struct RopeTensors {

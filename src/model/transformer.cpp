@@ -22,7 +22,8 @@ bool multiplies_in_fp8(const Parameters& params) {
 
 }  // namespace
 
-Transformer::Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions)
+Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& recompute,
+                         int64_t positions)
     : params_(params),
       recompute_(recompute),
       head_(params, params.spec().head, -1, params.spec().head_lora),
@@ -40,6 +41,10 @@ Transformer::Transformer(Queue& q, Parameters& params, Recompute recompute, int6
   for (int layer = 0; layer < c.layers; ++layer)
     blocks_.emplace_back(params, layer, RopeTensors{rope_cos_, rope_sin_});
   kept_.resize(static_cast<size_t>(c.layers));
+}
+
+void Transformer::drop(size_t block) {
+  if (reached(block)) blocks_[block].drop(kept_[block], recompute_.of(static_cast<int>(block)));
 }
 
 void Transformer::embed(Queue& q, const Batch& batch, BlockActivations& first) {
@@ -70,7 +75,7 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
       blocks_[i].enter(q, a, delta, residual);
       delta.release();
       carried.release();
-      if (keep && reached(i - 1)) blocks_[i - 1].drop(kept_[i - 1], recompute_);
+      if (keep) drop(i - 1);
     }
     blocks_[i].attention_half(q, a, batch, caches == nullptr ? nullptr : &(*caches)[i]);
     delta = q.arena().make(Category::activations, type, {T, h}, "block delta");
@@ -88,7 +93,7 @@ Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
   top.rstd_T = q.arena().make(Category::activations, DType::f32, {T}, "final norm scale");
   add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
               params_.weight(params_.spec().final_norm), static_cast<float>(config().norm_eps));
-  if (keep && reached(blocks_.size() - 1)) blocks_.back().drop(kept_.back(), recompute_);
+  if (keep) drop(blocks_.size() - 1);
   return top;
 }
 

@@ -15,7 +15,7 @@ class Transformer {
  public:
   // Makes rope's tables for positions below `positions`, and fills them. Throws Fault::usage for
   // fp8-mixed where some weights are frozen.
-  Transformer(Queue& q, Parameters& params, Recompute recompute, int64_t positions);
+  Transformer(Queue& q, Parameters& params, const Recomputation& recompute, int64_t positions);
 
   Parameters& params() const { return params_; }
   const ModelConfig& config() const { return params_.spec().config; }
@@ -52,10 +52,12 @@ class Transformer {
                        Tensor loss, const std::optional<StepKey>& key);
   // Whether the backward pass comes to the block.
   bool reached(size_t block) const { return static_cast<int>(block) + 1 >= lowest_unit_; }
+  // Releases what the backward pass makes again, or does not come to.
+  void drop(size_t block);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
 
   Parameters& params_;
-  Recompute recompute_;
+  Recomputation recompute_;
   LinearMap head_;
   int lowest_unit_;  // the first with something to train
   bool fp8_;         // the blocks' linear maps multiply in FP8

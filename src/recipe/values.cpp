@@ -108,16 +108,27 @@ std::string_view class_name(const Option& o, std::string_view text) {
   return text;
 }
 
+bool is_choice(const Option& o, std::string_view word) {
+  return std::find(o.choices.begin(), o.choices.end(), word) != o.choices.end();
+}
+
 std::string chosen(const Option& o, std::string_view text) {
   const std::string_view word = class_name(o, text);
-  if (o.choices.empty() || std::find(o.choices.begin(), o.choices.end(), word) != o.choices.end())
-    return std::string(word);
-  int64_t index = 0;
-  const bool counted = o.check == Check::words;
-  if (counted && parse_whole(word, index) && index >= 0) return std::to_string(index);
+  if (o.choices.empty() || is_choice(o, word)) return std::string(word);
+  int64_t n = 0;
+  const bool or_number = o.check == Check::words, counted = o.check == Check::counted;
+  if (or_number && parse_whole(word, n) && n >= 0) return std::to_string(n);
+  const size_t colon = word.find(':');
+  const std::string_view counts = word.substr(0, colon);
+  if (counted && colon != std::string_view::npos && is_choice(o, counts) &&
+      parse_whole(word.substr(colon + 1), n) && n > 0)
+    return fmt::format("{}:{}", counts, n);
   fail(Fault::usage, "{}: expected {} {}{}, found '{}' (did you mean {}?)", o.key,
        o.choices.size() > 1 ? "one of" : "", fmt::join(o.choices, ", "),
-       counted ? " or a whole number" : "", text, nearest(word, o.choices));
+       or_number ? " or a whole number"
+       : counted ? ", or one with a count, as block:8"
+                 : "",
+       text, nearest(counts, o.choices));
 }
 
 std::string text_of(const std::string& value) {

@@ -73,7 +73,7 @@ bool can_be_null(const Option& option) {
          !std::holds_alternative<bool Recipe::*>(option.field) &&
          !std::holds_alternative<Betas Recipe::*>(option.field) &&
          !(std::holds_alternative<std::string Recipe::*>(option.field) &&
-           option.check == Check::words);
+           (option.check == Check::words || option.check == Check::counted));
 }
 
 std::string quoted(const Option& option, const std::string& value) {

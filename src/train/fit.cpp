@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <functional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,24 @@ bool fits(const TrainOptions& options, const Room& available) {
   const int64_t halves =
       options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
   if (count / 2 > available.device / halves) return false;
-  return fits(Trainer::plan(options), available);
+  if (!options.recompute_to_fit) return fits(Trainer::plan(options), available);
+  TrainOptions least = options;
+  least.recompute = Recompute::block;
+  return fits(Trainer::plan(least), available);
+}
+
+// As little of the activations as fits is computed again, from this rung of the ladder on; all of
+// them where even that is not enough.
+Recomputation least_recomputation(TrainOptions options, int from, const Room& available) {
+  const int layers = static_cast<int>(options.model.layers), last = 2 * layers;
+  options.recompute_to_fit = false;
+  // No rung needs more than the one before.
+  const auto rungs = std::views::iota(from, last);
+  const auto found = std::ranges::partition_point(rungs, [&](int rung) {
+    options.recompute = Recomputation::at_rung(rung, layers);
+    return !fits(options, available);
+  });
+  return Recomputation::at_rung(found == rungs.end() ? last : *found, layers);
 }
 
 // With at most `micro_batch` documents at a time.
@@ -102,15 +120,16 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   const bool batches_help =
       at(most, Category::weights) + at(most, Category::optimizer) <= available.device &&
       plan.host.total_bytes <= available.host;
-  const auto attempt = [&](const char* name, auto&& change) {
+  const auto attempt = [&](std::string name, auto&& change) {
     TrainOptions o = options;
     change(o);
-    if (fits(o, available)) changes.emplace_back(name);
+    if (fits(o, available)) changes.push_back(std::move(name));
   };
-  for (const auto policy : {Recompute::selective, Recompute::block})
-    if (batches_help && policy > options.recompute)
-      attempt(policy == Recompute::block ? "activations: block" : "activations: selective",
-              [&](auto& o) { o.recompute = policy; });
+  const int layers = static_cast<int>(options.model.layers);
+  if (const int rung = options.recompute.rung(layers); batches_help && rung < 2 * layers) {
+    const Recomputation least = least_recomputation(options, rung + 1, available);
+    attempt(fmt::format("activations: {}", name_of(least)), [&](auto& o) { o.recompute = least; });
+  }
   const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
   if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
   const auto attempt_moments = [&](bool in_as_many_bits) {
@@ -138,7 +157,7 @@ std::string joint_change(TrainOptions options, const Room& available) {
     return fits(options, available);
   };
   const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
-  if (options.recompute != Recompute::block) {
+  if (options.recompute != Recomputation(Recompute::block)) {
     options.recompute = Recompute::block;
     if (enough("activations: block")) return together();
   }
@@ -234,7 +253,14 @@ std::string Fit::verdict() const {
   return fmt::format("does not fit: needs {}. {}", fmt::join(short_of, ", and "), way);
 }
 
-Fit fit_of(const TrainOptions& options, int64_t micro_batch, const Room& available) {
+Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available) {
+  TrainOptions options = asked;
+  if (asked.recompute_to_fit) {
+    options.staging = false;  // which is given up before time is
+    options.recompute = least_recomputation(options, 0, available);
+    options.recompute_to_fit = false;
+    options.staging = asked.staging;
+  }
   Fit fit{.plan = Trainer::plan(options),
           .options = options,
           .dropped_staging = 0,

@@ -28,9 +28,9 @@ bool fits(const RunPlan& plan, const Room& room);
 // Whether a run fits into the room that there is, and what would make it fit.
 struct Fit {
   RunPlan plan;
-  // What was planned. A copy of the state to save from beside the training is a convenience: where
-  // it does not fit and the rest does, options.staging is off, and dropped_staging is what it took
-  // (of host memory, for a GPU).
+  // What was planned, with `recompute` where it was to be chosen: as little as fits. A copy of the
+  // state to save from beside the training is a convenience: where it does not fit and the rest
+  // does, options.staging is off, and dropped_staging is what it took (of host memory, for a GPU).
   TrainOptions options;
   int64_t dropped_staging = 0;
   Room available;

@@ -81,6 +81,9 @@ RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
         "no room in host memory for a copy of the state ({}): the training waits while it is "
         "saved",
         format_bytes(static_cast<double>(fit.dropped_staging)));
+  if (options.recompute_to_fit)
+    log::info("activations: {}, the least that fits into {}", name_of(fit.options.recompute),
+              format_bytes(static_cast<double>(fit.available.device)));
   options = fit.options;
   return std::move(fit.plan);
 }

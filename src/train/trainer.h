@@ -18,7 +18,8 @@ struct TrainOptions {
   ModelConfig model;
   Precision precision = Precision::f32_true;
   bool tf32 = false;  // products of f32 matrices on cuda may round their factors
-  Recompute recompute = Recompute::none;
+  Recomputation recompute;
+  bool recompute_to_fit = false;  // fit_of (fit.h) chooses it
   BatchLimits limits;
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
   OptimizerOptions optimizer;

@@ -212,6 +212,25 @@ TEST_F(Plan, WhatItNamesWouldFit) {
   plan(words, 0);
 }
 
+TEST_F(Plan, RecomputesNoMoreThanItMust) {
+  const auto planned = [&](const std::string& activations, int64_t mebibytes) {
+    constexpr int64_t kOfCuda = 896;
+    return plan(
+        {"finetune_full", "TinyLlama-1.1B", "--accelerator=cuda", "--train.max_seq_length=512",
+         "--activations=" + activations, fmt::format("--memory={}MiB", mebibytes + kOfCuda)},
+        0);
+  };
+  constexpr int64_t kPlenty = int64_t{80} << 10;
+  const auto needs = [&](const std::string& activations) {
+    return planned(activations, kPlenty)["memory"]["peak_bytes"].get<int64_t>();
+  };
+  EXPECT_EQ(planned("auto", kPlenty)["activations"], "none");
+  const json less = planned("auto", (needs("none") >> 20) - 1);
+  EXPECT_EQ(less["activations"], "selective:1");
+  EXPECT_EQ(less["memory"]["peak_bytes"], needs("selective:1"));
+  EXPECT_EQ(planned("auto", (needs("block:9") >> 20) + 1)["activations"], "block:9");
+}
+
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
                  {"no model 'Qwen2.5-8B' is known", "Qwen2.5-7B"});

@@ -49,6 +49,20 @@ TEST_F(Cli, ALowerLearningRateNeedsNoMinimumOfItsOwn) {
   expect_holds(slurp(at(made) / "hyperparameters.yaml"), {"  min_lr: 1e-05\n"});
 }
 
+// Here all of it fits, and what is recomputed changes no bit.
+TEST_F(Cli, ActivationsCanBeChosenByTheRun) {
+  const Outcome o = run(tiny({"--activations=auto"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out + o.err, {"activations: none, the least that fits into "});
+  const std::string weights = slurp(at(made) / "model.safetensors");
+  expect_holds(slurp(at(made) / "hyperparameters.yaml"), {"activations: auto\n"});
+  train_tiny({"--activations=block:1", "--out_dir=other"});
+  EXPECT_TRUE(weights == slurp(at("other/final/model.safetensors")));
+  expect_holds(slurp(at("other/final/hyperparameters.yaml")), {"activations: \"block:1\"\n"});
+  expect_refused(2, tiny({"--activations=none:1"}),
+                 {"activations: expected none, selective, block"});
+}
+
 TEST_F(Cli, KeysWithoutAnEffectAreRefused) {
   expect_refused(2, tiny({"--model_config=c.json"}),
                  {"model.hidden_size: model_config says it", "model.num_hidden_layers: "});

@@ -31,6 +31,7 @@ std::string another_value(const Option& o) {
       std::holds_alternative<std::optional<bool> Recipe::*>(o.field))
     return value_of(defaults, o) == "true" ? "false" : "true";
   if (o.check == Check::words) return "3";
+  if (o.check == Check::counted) return fmt::format("{}:3", o.choices[1]);
   for (const std::string_view choice : o.choices)
     if (choice != value_of(defaults, o)) return std::string(choice);
   return "a \"path\" with: # '\\ and ü";
@@ -42,7 +43,9 @@ TEST(Options, EachKeyIsThereOnceAndExplained) {
     EXPECT_TRUE(keys.insert(o.key).second) << o.key << " is there twice";
     EXPECT_STRNE(o.help, "") << o.key;
     EXPECT_NE(o.tasks, 0) << o.key;
-    EXPECT_EQ(o.check == Check::oneof || o.check == Check::words, !o.choices.empty()) << o.key;
+    const bool chosen =
+        o.check == Check::oneof || o.check == Check::words || o.check == Check::counted;
+    EXPECT_EQ(chosen, !o.choices.empty()) << o.key;
     EXPECT_EQ(&find_option(o.key), &o);
   }
 }
@@ -159,6 +162,16 @@ TEST(SetOption, OfAClassOnlyTheNameCounts) {
   EXPECT_EQ(with("data", "litgpt.data.Alpaca2k").data, "Alpaca2k");
   EXPECT_NE(refusal("optimizer", "torch.optim.Adam").find("did you mean AdamW?"),
             std::string::npos);
+}
+
+TEST(SetOption, SomeChoicesHaveACount) {
+  EXPECT_EQ(with("activations", "block").activations, "block");
+  EXPECT_EQ(with("activations", "block:08").activations, "block:8");
+  for (const char* text : {"block:", "block:0", "block:-1", "block:x", "block:1:2", "blok:8", ":8"})
+    EXPECT_EQ(refusal("activations", text),
+              fmt::format("activations: expected one of none, selective, block, auto, or one with "
+                          "a count, as block:8, found '{}' (did you mean {}?)",
+                          text, text[0] == ':' ? "none" : "block"));
 }
 
 TEST(SetOption, WordsAreChoicesOrNumbers) {

@@ -38,13 +38,21 @@ CAPSTAN_ON_EVERY_DEVICE(Determinism);
 CAPSTAN_ON_EVERY_DEVICE(PlanOn);
 CAPSTAN_ON_EVERY_DEVICE(TrainerOn);
 
+// All blocks alike, or the first in another way than those after it.
+const Recomputation kPolicies[] = {Recompute::none,
+                                   {Recompute::selective, 1},
+                                   Recompute::selective,
+                                   {Recompute::block, 1},
+                                   Recompute::block};
+
 struct LossAndGradients {
   double loss = 0;
   std::map<std::string, Values> gradients;
 };
 
 LossAndGradients compute(Device device, const ModelConfig& config, const Dataset& data,
-                         int64_t micro_batch, bool packed, Recompute policy, Precision precision) {
+                         int64_t micro_batch, bool packed, const Recomputation& policy,
+                         Precision precision) {
   Engine e(device, config, precision, policy);
   e.params.initialize(e.q, 7);
   MicroBatches micro(data, micro_batch,
@@ -68,7 +76,7 @@ TEST_P(Equivalence, MicroBatchesPaddingAndRecomputationChangeNothing) {
         compute(GetParam(), config, data, 8, true, Recompute::none, Precision::f32_true);
     for (const int64_t micro : {8, 4, 1})
       for (const bool packed : {true, false})
-        for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
+        for (const auto& policy : kPolicies) {
           SCOPED_TRACE(fmt::format("micro-batches of {}, {}, {}", micro,
                                    packed ? "packed" : "padded", name_of(policy)));
           const auto found =
@@ -86,7 +94,7 @@ TEST_P(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
   const Dataset data = ragged(5, config.vocab);
   for (const auto precision : kPrecisions) {
     const auto expected = compute(GetParam(), config, data, 5, true, Recompute::none, precision);
-    for (const auto policy : {Recompute::selective, Recompute::block}) {
+    for (const auto& policy : kPolicies) {
       const auto found = compute(GetParam(), config, data, 5, true, policy, precision);
       EXPECT_EQ(found.loss, expected.loss);
       EXPECT_EQ(found.gradients, expected.gradients) << name_of(precision) << name_of(policy);
@@ -95,7 +103,8 @@ TEST_P(Equivalence, RecomputationIsBitwiseInEveryPrecision) {
 }
 
 TrainOptions options_for(Device device, const ModelConfig& config, const Dataset& data,
-                         Precision precision, Recompute policy, int64_t micro_batch, bool single) {
+                         Precision precision, const Recomputation& policy, int64_t micro_batch,
+                         bool single) {
   TrainOptions o;
   o.device = device;
   o.model = config;
@@ -256,7 +265,7 @@ TEST_P(PlanOn, IsWhatIsAllocatedForEveryConfigPrecisionAndPolicy) {
   for (const ModelConfig& config : every_config()) {
     const Dataset data = ragged(6, config.vocab);
     for (const auto precision : kPrecisions)
-      for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block})
+      for (const auto& policy : kPolicies)
         for (const bool single : {true, false}) {
           SCOPED_TRACE(fmt::format("{} {} {}", name_of(precision), name_of(policy), single));
           const int64_t micro = single ? 6 : 2;
@@ -299,13 +308,18 @@ TEST(Plan, RecomputationAndBf16NeedLess) {
   config.hidden = 240;
   config.intermediate = 512;
   const Dataset data = ragged(20, config.vocab);
-  const auto total = [&](Precision p, Recompute r) {
+  const auto total = [&](Precision p, const Recomputation& r) {
     return Trainer::plan(options_for(Device::cpu, config, data, p, r, 20, false))
         .device.total_bytes;
   };
   const auto f32 = Precision::f32_true;
-  EXPECT_GT(total(f32, Recompute::none), total(f32, Recompute::selective));
-  EXPECT_GT(total(f32, Recompute::selective), total(f32, Recompute::block));
+  const int layers = static_cast<int>(config.layers);
+  // To recompute the last block, too, makes no difference: it would be made again at once.
+  for (int rung = 0; rung < 2 * layers - 1; ++rung)
+    EXPECT_GT(total(f32, Recomputation::at_rung(rung, layers)),
+              total(f32, Recomputation::at_rung(rung + 1, layers)))
+        << rung;
+  EXPECT_EQ(total(f32, {Recompute::block, layers - 1}), total(f32, Recompute::block));
   EXPECT_GT(total(f32, Recompute::none), total(Precision::bf16_true, Recompute::none));
 }
 

@@ -98,7 +98,7 @@ struct Engine {
   Buffer loss;
 
   explicit Engine(const ModelConfig& config, Precision precision = Precision::f32_true,
-                  Recompute recompute = Recompute::none, int64_t positions = 64,
+                  const Recomputation& recompute = {}, int64_t positions = 64,
                   const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none,
                   Device device = Device::cpu)
       : arena(Arena::Heap{}, device),
@@ -111,7 +111,7 @@ struct Engine {
   }
   // The same, on a device, in f32 and whole unless said.
   Engine(Device device, const ModelConfig& config, Precision precision = Precision::f32_true,
-         Recompute recompute = Recompute::none, const std::optional<LoraOptions>& lora = {},
+         const Recomputation& recompute = {}, const std::optional<LoraOptions>& lora = {},
          Quantize quantize = Quantize::none)
       : Engine(config, precision, recompute, 64, lora, quantize, device) {}
 

@@ -42,8 +42,8 @@ TEST_F(RequireFit, IsSilentWhenAllIsThere) {
 TEST_F(RequireFit, NamesChangesThatFit) {
   const std::string message = refusal(total - 1);
   EXPECT_EQ(message.rfind("does not fit: needs ", 0), 0u) << message;
-  for (const char* part : {" free. Fits with: ", "activations: selective", " · ",
-                           "activations: block", "precision: bf16-true"})
+  for (const char* part :
+       {" free. Fits with: ", "activations: selective:1", " · ", "precision: bf16-true"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in " << message;
 }
 
@@ -109,6 +109,46 @@ TEST_F(RequireFit, TakesMomentsIn8BitsAsTheLastButOne) {
             std::vector<std::string>{"precision: bf16-true with optimizer: AdamW8bit"});
   EXPECT_EQ(fit_of(o, 1, {none}).changes,
             std::vector<std::string>{"precision: bf16-true with optimizer: SGD"});
+}
+
+// The least that is enough is named, or, where it may be chosen, taken.
+TEST_F(RequireFit, FindsHowMuchToRecompute) {
+  const int layers = static_cast<int>(options().model.layers);
+  TrainOptions open = options();
+  open.recompute_to_fit = true;
+  for (int rung = 0; rung < 2 * layers; ++rung) {
+    TrainOptions o = options();
+    o.recompute = Recomputation::at_rung(rung, layers);
+    const int64_t needed = Trainer::plan(o).device.total_bytes;
+    const Fit fit = fit_of(open, 8, {needed});
+    EXPECT_EQ(name_of(fit.options.recompute), name_of(o.recompute));
+    EXPECT_EQ(fit.plan.device.total_bytes, needed);
+    EXPECT_FALSE(fit.options.recompute_to_fit);
+    if (rung == 0) continue;
+    EXPECT_EQ(fit_of(options(), 8, {needed}).changes.at(0), "activations: " + name_of(o.recompute));
+  }
+}
+
+TEST_F(RequireFit, RecomputesAllBeforeItRefuses) {
+  TrainOptions open = options(), least = options();
+  open.recompute_to_fit = true;
+  least.recompute = Recompute::block;
+  const Fit fit = fit_of(open, 8, {Trainer::plan(least).device.total_bytes - 1});
+  EXPECT_FALSE(fit.fits());
+  EXPECT_EQ(name_of(fit.options.recompute), "block");
+  for (const std::string& change : fit.changes)
+    EXPECT_EQ(change.find("activations"), std::string::npos) << change;
+  // Larger batches are searched with all of it recomputed.
+  EXPECT_EQ(largest_micro_batch(open, {total}), largest_micro_batch(least, {total}));
+}
+
+TEST_F(RequireFit, GivesUpTheCopyBeforeItRecomputes) {
+  TrainOptions open = options();
+  open.recompute_to_fit = open.staging = true;
+  const Fit fit = fit_of(open, 8, {total});
+  EXPECT_EQ(name_of(fit.options.recompute), "none");
+  EXPECT_FALSE(fit.options.staging);
+  EXPECT_GT(fit.dropped_staging, 0);
 }
 
 TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace capstan {
+
+// What of one block the backward pass computes again instead of the forward pass keeping it.
+enum class Recompute : uint8_t {
+  none,       // nothing
+  selective,  // norms and SwiGLU: cheap, and a third of the memory
+  block,      // everything but the block's input
+};
+
+// The same of a model: `policy` for its first `blocks` blocks, and the policy before it for the
+// others. So there is a ladder from `none` over all of `selective` to all of `block`, each rung of
+// which takes less memory than the one below and more time. (But for the last: what the backward
+// pass makes again for the last block it makes at once.) It begins with the first blocks because
+// the backward pass comes to them last: what it makes again finds the room of what it has used up.
+struct Recomputation {
+  static constexpr int kAll = INT_MAX;
+
+  Recompute policy = Recompute::none;
+  int blocks = kAll;
+
+  Recomputation() = default;
+  // Of all blocks, or the first so many, at least one.
+  Recomputation(Recompute p, int n = kAll) : policy(p), blocks(n) {}
+
+  Recompute of(int block) const;  // blocks count from 0
+
+  // Of a model of so many layers: 0 is `none`, layers all of `selective`, 2 · layers all of
+  // `block`.
+  int rung(int layers) const;
+  static Recomputation at_rung(int rung, int layers);
+
+  bool operator==(const Recomputation&) const = default;
+};
+
+// "none", "selective", "block", "block:9" for the first nine blocks.
+std::string name_of(const Recomputation& r);
+// Throws Fault::usage, saying what can be written.
+Recomputation parse_recomputation(std::string_view name);
+
+}  // namespace capstan
