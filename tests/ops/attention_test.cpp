@@ -57,30 +57,53 @@ TEST_P(Attention, MatchesF64WithDocumentsAndWindows) {
 
 #if CAPSTAN_WITH_CUDA
 // More tiles than the comparison with f64 could wait for: one way of computing against the other.
-TEST_P(Attention, EveryGenerationOfTensorCoresGivesTheSame) {
-  if (q_.device() != Device::cuda || !q_.cuda().wgmma()) GTEST_SKIP() << "a Hopper GPU";
-  for (const Layout& l :
-       {Layout{32, 4, 64, {512, 1, 700, 63, 512}}, Layout{8, 8, 128, {900, 900}},
-        Layout{4, 2, 100, {1000, 24}, 300}, Layout{4, 2, 104, {1000, 24}, 300},
-        Layout{2, 1, 64, {9000}}, Layout{32, 32, 128, {512, 1, 63}},
-        Layout{32, 32, 64, {512, 1, 700, 63, 512}},
-        // Work for all multiprocessors, and tiles side by side of which one sees far more.
-        Layout{32, 16, 128, {64, 900, 64, 100}}, Layout{140, 140, 80, {64, 130}},
-        Layout{144, 48, 96, {300}, 70},
-        // More tiles than are sorted.
-        Layout{2, 1, 72, {33000}, 100}}) {
-    Case c = make(l, DType::bf16);
-    forward(c);
-    backward(c, c.dqkv);
-    const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
-    q_.cuda().avoid_wgmma(true);
-    forward(c);
-    backward(c, c.dqkv);
-    EXPECT_LT(error(o, values(c.o)), 2 * tolerance(DType::bf16, l.terms())) << l;
-    EXPECT_LT(error(lse, values(c.lse)), tolerance(DType::f32, l.terms())) << l;
-    EXPECT_LT(error(gradients, values(c.dqkv)), 4 * tolerance(DType::bf16, l.terms())) << l;
-    q_.cuda().avoid_wgmma(false);
+// Several tests: under racecheck each takes minutes.
+class AttentionGenerations : public AttentionOnEveryDevice {
+ protected:
+  void expect_agree(const std::vector<Layout>& layouts) {
+    if (q_.device() != Device::cuda || !q_.cuda().wgmma()) GTEST_SKIP() << "a Hopper GPU";
+    for (const Layout& l : layouts) {
+      Case c = make(l, DType::bf16);
+      forward(c);
+      backward(c, c.dqkv);
+      const Values o = values(c.o), lse = values(c.lse), gradients = values(c.dqkv);
+      q_.cuda().avoid_wgmma(true);
+      forward(c);
+      backward(c, c.dqkv);
+      EXPECT_LT(error(o, values(c.o)), 2 * tolerance(DType::bf16, l.terms())) << l;
+      EXPECT_LT(error(lse, values(c.lse)), tolerance(DType::f32, l.terms())) << l;
+      EXPECT_LT(error(gradients, values(c.dqkv)), 4 * tolerance(DType::bf16, l.terms())) << l;
+      q_.cuda().avoid_wgmma(false);
+    }
   }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, AttentionGenerations, testing::ValuesIn(devices_present()),
+                         device_name);
+
+TEST_P(AttentionGenerations, AgreeOverSharedKeys) {
+  expect_agree({{32, 4, 64, {512, 1, 700, 63, 512}}});
+}
+TEST_P(AttentionGenerations, AgreeOverHeadsOf64) {
+  expect_agree({{32, 32, 64, {512, 1, 700, 63, 512}}});
+}
+TEST_P(AttentionGenerations, AgreeOverHeadsOf128) {
+  expect_agree({{8, 8, 128, {900, 900}}, {32, 32, 128, {512, 1, 63}}});
+}
+TEST_P(AttentionGenerations, AgreeOverWindows) {
+  expect_agree({{4, 2, 100, {1000, 24}, 300}, {4, 2, 104, {1000, 24}, 300}});
+}
+TEST_P(AttentionGenerations, AgreeOverALongDocument) {
+  expect_agree({{2, 1, 64, {9000}}});
+}
+// Work for all multiprocessors, and tiles side by side of which one sees far more.
+TEST_P(AttentionGenerations, AgreeOverUnevenTiles) {
+  expect_agree({{32, 16, 128, {64, 900, 64, 100}}});
+}
+TEST_P(AttentionGenerations, AgreeOverManyHeads) {
+  expect_agree({{140, 140, 80, {64, 130}}, {144, 48, 96, {300}, 70}});
+}
+TEST_P(AttentionGenerations, AgreeOverMoreTilesThanAreSorted) {
+  expect_agree({{2, 1, 72, {33000}, 100}});
 }
 #endif
 

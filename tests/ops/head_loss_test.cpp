@@ -2,6 +2,9 @@
 
 #include "ops/cpu/head_loss.h"
 #include "ops/reference.h"
+#if CAPSTAN_WITH_CUDA
+#include "ops/cuda/head_loss.h"
+#endif
 
 namespace capstan::test {
 namespace {
@@ -199,14 +202,27 @@ TEST_P(HeadLoss, TakesEachTypeOnItsOwn) {
         }
 }
 
+struct ChunkSizes {
+  int64_t T, V, chunk;
+};
+ChunkSizes sizes_of_chunks(Device device) {
+#if CAPSTAN_WITH_CUDA
+  if (device == Device::cuda) return {265, 262'145, cuda::head_chunk_rows(265, 262'145)};
+#endif
+  EXPECT_EQ(device, Device::cpu);
+  return {41, 400'000, cpu::head_chunk_rows(41, 400'000)};
+}
+
 TEST_P(HeadLoss, SeveralChunks) {
-  const int64_t T = 41, V = 400'000, D = 3, chunk = cpu::head_chunk_rows(T, V);
+  // Two full chunks and one of a single token, with ignored tokens at both ends and between.
+  const auto [T, V, chunk] = sizes_of_chunks(GetParam());
+  const int64_t D = 3;
   const Buffer x = random(DType::f32, {T, D}), w = head(DType::bf16, V, D);
   Values some(idx(T));
-  for (size_t t = 0; t < some.size(); ++t) some[t] = double(t * 9973);
-  // Two full chunks and one of a single token, with ignored tokens at both ends and between.
-  for (const size_t t : {0, 1, 5, 20, 21, 39, 40}) some[t] = kIgnore;
-  some[30] = kIgnore;
+  for (size_t t = 0; t < some.size(); ++t) some[t] = double(t * 9973 % idx(V));
+  for (const int64_t t :
+       {int64_t{0}, int64_t{1}, int64_t{5}, T / 2, T / 2 + 1, T - 11, T - 2, T - 1})
+    some[idx(t)] = kIgnore;
   ASSERT_EQ(2 * chunk + 1, T - 8) << "choose T for the chunk size of today";
   const Buffer labels = of(DType::i32, {T}, some), loss = loss_of(0), alone = loss_of(0);
   const Buffer dx = empty(DType::f32, {T, D}), dw = zeros(DType::f32, {V, D});
