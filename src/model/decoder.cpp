@@ -123,6 +123,17 @@ size_t ending(std::span<const int32_t> tokens, const std::vector<std::vector<int
   return 0;
 }
 
+// How many of the last tokens may be the beginning of a sequence.
+size_t beginning(std::span<const int32_t> tokens,
+                 const std::vector<std::vector<int32_t>>& sequences) {
+  size_t most = 0;
+  for (const auto& s : sequences)
+    for (size_t n = std::min(tokens.size(), s.empty() ? 0 : s.size() - 1); n > most; --n)
+      if (std::equal(s.begin(), s.begin() + static_cast<int64_t>(n), tokens.last(n).begin()))
+        most = n;
+  return most;
+}
+
 }  // namespace
 
 std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,
@@ -130,6 +141,11 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
                               const std::function<void(int32_t)>& on_token) {
   const Rng rng({.seed = options.seed, .sample = options.sample, .site = site::sampling});
   std::vector<int32_t> result;
+  size_t seen = 0;  // by on_token
+  const auto show = [&](size_t end) {
+    for (; seen < end; ++seen)
+      if (on_token) on_token(result[seen]);
+  };
   decoder.keep(options.cached);
   std::span<const float> logits =
       decoder.feed(q, prompt.subspan(static_cast<size_t>(options.cached)));
@@ -141,15 +157,16 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
     result.push_back(token);
-    if (on_token) on_token(token);
     if (const size_t n = ending(result, options.stop_sequences); n > 0) {
       result.resize(result.size() - n);
       break;
     }
+    show(result.size() - beginning(result, options.stop_sequences));
     const bool last = static_cast<int64_t>(result.size()) == options.max_new_tokens;
     if (last || decoder.length() == decoder.capacity()) break;
     logits = decoder.feed(q, {&token, 1});
   }
+  show(result.size());
   return result;
 }
 

@@ -56,14 +56,14 @@ struct GenerateOptions {
   uint64_t seed = 1234;
   uint64_t sample = 0;                 // which of several continuations of one prompt
   std::vector<int64_t> stop_ids = {};  // end-of-sequence tokens; not part of the result
-  // Several tokens that end a text together; not part of the result, but seen by on_token.
+  // Several tokens that end a text together; not part of the result.
   std::vector<std::vector<int32_t>> stop_sequences = {};
   int64_t cached = 0;  // tokens of the prompt that are in the decoder's cache already
 };
 
 // Continues `prompt` until it ends itself, or until max_new_tokens or the capacity.
-// `on_token`, where given, sees each new token at once. Token i depends on (seed, sample, i) and
-// the logits alone.
+// `on_token`, where given, sees each token of the result, at once unless it may be the beginning of
+// a stop sequence. Token i depends on (seed, sample, i) and the logits alone.
 std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_t> prompt,
                               const GenerateOptions& options,
                               const std::function<void(int32_t)>& on_token = {});

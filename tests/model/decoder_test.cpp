@@ -196,6 +196,31 @@ TEST_P(Generate, DoesNotShowTheStopId) {
   generate(q_, decoder, prompt, o, [](int32_t t) { ADD_FAILURE() << "saw " << t; });
 }
 
+// Of every sequence in the text, and of one that it only begins: what is seen is what is returned.
+TEST_P(Generate, ShowsNothingOfAStopSequence) {
+  const auto all = run(sampled(1, 0));
+  constexpr int32_t kNever = 1000;
+  for (size_t length = 1; length <= 3; ++length)
+    for (size_t at = 0; at + length <= all.size(); ++at) {
+      const auto sequence = std::span(all).subspan(at, length);
+      const std::vector<int32_t> stop(sequence.begin(), sequence.end());
+      std::vector<int32_t> longer = stop;
+      longer.push_back(kNever);
+      for (const bool ends : {true, false}) {
+        GenerateOptions o = sampled(1, 0);
+        o.stop_sequences = {longer};
+        if (ends) o.stop_sequences.push_back(stop);
+        const auto end =
+            ends ? std::search(all.begin(), all.end(), stop.begin(), stop.end()) : all.end();
+        std::vector<int32_t> seen;
+        const auto result =
+            generate(q_, decoder, prompt, o, [&](int32_t t) { seen.push_back(t); });
+        EXPECT_EQ(result, std::vector<int32_t>(all.begin(), end)) << at << ' ' << length;
+        EXPECT_EQ(seen, result) << at << ' ' << length;
+      }
+    }
+}
+
 TEST_P(Generate, AtZeroTemperatureFollowsTheLargestLogit) {
   GenerateOptions o = sampled(1, 0);
   o.sampling.temperature = 0;
