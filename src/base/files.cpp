@@ -225,10 +225,19 @@ FileSum write_copy(const fs::path& from, const fs::path& to) {
 }
 
 NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
-  if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
+  std::error_code error;
+  const auto strip = [&] {
+    if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
+  };
+  strip();
+  // Step by step: what the last leads to need not be there.
+  constexpr int kMostLinks = 40;
+  for (int i = 0; i < kMostLinks && fs::is_symlink(path_, error); ++i) {
+    path_ = path_.parent_path() / fs::read_symlink(path_, error);
+    strip();
+  }
   part_ = beside(path_, "part");
   require_replaceable(path_);
-  std::error_code error;
   require(!in_use(part_), Fault::file,
           "{}: another process is writing this folder (as {}); wait for it, or choose another name",
           path_.string(), part_.string());

@@ -74,9 +74,9 @@ FileSum write_text(const std::filesystem::path& path, std::string_view text);
 // Copies contents alone, in pieces: not the times, owner or permissions.
 FileSum write_copy(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// A folder that appears under its name once it is complete. It grows as ".NAME.capstan-part" beside
-// it, which is removed if commit is not reached. It is locked (flock) meanwhile, so that nobody
-// takes it for what a dead process left behind.
+// A folder that appears under its name, or where a link of that name leads, once it is complete. It
+// grows as ".NAME.capstan-part" beside it, which is removed if commit is not reached. It is locked
+// (flock) meanwhile, so that nobody takes it for what a dead process left behind.
 class NewFolder {
  public:
   // Refuses a name that a file has, or a folder with something in it that is no checkpoint (that

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_text.h"
+#include "checkpoint/manifest.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/tensor_writer.h"
 #include "checkpoint/training_state.h"
@@ -78,6 +79,19 @@ std::vector<TensorToWrite> tensors_of(const ModelFolder& model, std::optional<DT
   return out;
 }
 
+// A file in the folder that its manifest does not name; empty where there is none.
+std::string foreign_file(const fs::path& folder) {
+  std::error_code error;
+  Manifest known;
+  if (fs::exists(folder / kManifest, error)) known = read_manifest(folder);
+  constexpr auto kSkip = fs::directory_options::skip_permission_denied;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, kSkip, error)) {
+    const std::string name = entry.path().lexically_relative(folder).generic_string();
+    if (!entry.is_directory(error) && name != kManifest && !known.contains(name)) return name;
+  }
+  return "";
+}
+
 }  // namespace
 
 void require_apart(const fs::path& to, std::initializer_list<fs::path> sources) {
@@ -89,6 +103,13 @@ void require_apart(const fs::path& to, std::initializer_list<fs::path> sources) 
   require(!fs::exists(to / kOptimizerFile, error), Fault::usage,
           "{}: has the state of a run that can go on from there; write to another folder",
           to.string());
+  if (!fs::is_directory(to, error)) return;
+  const std::string lost = foreign_file(to);
+  require(
+      lost.empty(), Fault::usage,
+      "{}: would be replaced, and has {}, which Capstan did not write; write to another folder, "
+      "or move it",
+      to.string(), lost);
 }
 
 void convert_model(const fs::path& from, const fs::path& to, const ConvertOptions& options) {

@@ -15,7 +15,8 @@ struct ConvertOptions {
 };
 
 // Throws Fault::usage where a model that is written to `to`, and replaces what is there, would take
-// one of the folders that it is made of away, or the state of a run that can go on.
+// one of the folders that it is made of away, the state of a run that can go on, or files that
+// Capstan did not write.
 void require_apart(const std::filesystem::path& to,
                    std::initializer_list<std::filesystem::path> sources);
 
@@ -23,8 +24,8 @@ void require_apart(const std::filesystem::path& to,
 // safetensors, tensor by tensor in a few MiB of memory. config.json says the new type and is
 // otherwise copied, as are the tokenizer's and the generation's files; training states are left
 // behind. Tensors that are no floating numbers keep their type. `to` appears when it is complete; a
-// model of that name is replaced. Throws Fault::file for anything wrong with either folder,
-// Fault::usage for values that f16 cannot hold.
+// model of that name that Capstan wrote is replaced. Throws Fault::file for anything wrong with
+// either folder, Fault::usage for values that f16 cannot hold.
 void convert_model(const std::filesystem::path& from, const std::filesystem::path& to,
                    const ConvertOptions& options = {});
 

@@ -47,8 +47,9 @@ int learn_tasks(const Recipe& recipe, RunSummary& summary) {
              format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
              tasks.train.size(), tasks.held_out, plan_table(run.plan()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
-  fmt::print("\n{}\n  saved to {}; the report is {}/report.html. Try\n  {}\n", run.report(),
-             run.saved().string(), recipe.out_dir, command_to_ask(run.saved(), tasks.asked));
+  fmt::print("\n{}\n  saved to {}; the report is {}. Try\n  {}\n", run.report(),
+             run.saved().string(), run.report_file().string(),
+             command_to_ask(run.saved(), tasks.asked));
   summary = run.summary();
   return 0;
 }

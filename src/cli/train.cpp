@@ -58,8 +58,8 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     return 128 + run.interrupted();
   }
   run.finish();
-  log::info("\n{}\n  saved to {}; the report is {}/report.html", run.report(), run.saved().string(),
-            recipe->out_dir);
+  log::info("\n{}\n  saved to {}; the report is {}", run.report(), run.saved().string(),
+            run.report_file().string());
   if (!run.complete())
     log::info(
         "train.max_time was over after step {}; the same command with more of it and "

@@ -99,9 +99,12 @@ DiskFacts disk_facts(fs::path folder) {
   constexpr int kBlocks = 64;
   std::error_code error;
   folder = fs::absolute(folder, error);
-  while (!fs::is_directory(folder, error) && folder.has_relative_path())
-    folder = folder.parent_path();
+  while (!fs::exists(folder, error) && folder.has_relative_path()) folder = folder.parent_path();
   DiskFacts d{.folder = folder.string(), .free = 0, .bytes_per_second = 0, .why_not = ""};
+  if (!fs::is_directory(folder, error)) {
+    d.why_not = "is a file";
+    return d;
+  }
   if (const auto space = fs::space(folder, error); !error)
     d.free = static_cast<int64_t>(space.available);
   const Trial trial(folder);

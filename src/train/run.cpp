@@ -371,7 +371,7 @@ void TrainingRun::finish() {
   const auto rows = metrics_->rows();
   write_text(fs::path(recipe_.out_dir) / "loss.svg",
              chart_svg(loss_chart(rows, fmt::format("{}: loss", s.model))));
-  write_text(fs::path(recipe_.out_dir) / "report.html", report_html(s, rows));
+  write_text(report_file(), report_html(s, rows));
 }
 
 RunSummary TrainingRun::summary() const {

@@ -75,6 +75,9 @@ class TrainingRun {
   // step, or while the model is written, ends it without the validation; interrupted() has it then.
   void finish();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
+  std::filesystem::path report_file() const {
+    return std::filesystem::path(recipe_.out_dir) / "report.html";
+  }
 
   RunSummary summary() const;
   // The closing lines, and the tables of memory and ops.

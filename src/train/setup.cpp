@@ -25,6 +25,13 @@ void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
   config.eos_ids = {tokenizer.eos()};
 }
 
+void warn_of_positions(const Recipe& r, const ModelConfig& model) {
+  if (r.max_seq_length.value_or(0) > model.max_positions)
+    log::warn(
+        "train.max_seq_length {}: the model has {} positions, and longer samples are cut there",
+        *r.max_seq_length, model.max_positions);
+}
+
 constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
 
 [[noreturn]] void not_known(const std::string& key, const std::string& name) {
@@ -159,11 +166,7 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
 }
 
 int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {
-  require(r.max_seq_length.value_or(1) <= model.max_positions, Fault::usage,
-          "train.max_seq_length {} is above the model's max_position_embeddings; give "
-          "--train.max_seq_length {} or less",
-          r.max_seq_length.value_or(1), model.max_positions);
-  return r.max_seq_length.value_or(model.max_positions);
+  return std::min(r.max_seq_length.value_or(model.max_positions), model.max_positions);
 }
 
 DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
@@ -204,6 +207,7 @@ RunInputs find_inputs(const Recipe& r, Task task) {
     options.validation_fraction = kTextFraction;
   if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
   in.data = load_data(options, *in.tokenizer);
+  warn_of_positions(r, in.model.config);
   if (in.is_text && !r.val_split_fraction && options.validation_path.empty())
     in.data.default_fraction = true;
   return in;
@@ -265,6 +269,7 @@ TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
 TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o = train_options(r, task, model);
   const int64_t length = max_seq_length_of(r, model);
+  warn_of_positions(r, model);
   // More, for "all of them", would fit nowhere either.
   const int64_t samples = std::min<int64_t>(r.micro_batch_size, 1 << 20);
   o.limits = {.tokens = samples * length, .documents = samples, .longest = length};

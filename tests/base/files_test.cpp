@@ -150,6 +150,21 @@ TEST(NewFolder, ReplacesACheckpointOnceTheNewOneIsComplete) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1) << "nothing else is left";
 }
 
+TEST(NewFolder, LeavesLinksInTheirPlaces) {
+  TempFolder folder;
+  fs::create_directory(folder / "disk");
+  for (const char* target : {"disk/there", "disk/not"}) {
+    const fs::path link = folder.path() / fs::path(target).filename();
+    fs::create_directory_symlink(folder / target, link);
+    if (link.filename() == "there") fs::create_directory(folder / target);
+    NewFolder made(link);
+    write_text(made.path() / "config.json", "new");
+    made.commit();
+    EXPECT_TRUE(fs::is_symlink(link));
+    EXPECT_EQ(read_text(folder / target / "config.json"), "new");
+  }
+}
+
 TEST(NewFolder, DoesNotDeleteWhatIsNoCheckpoint) {
   TempFolder folder;
   const fs::path out = folder / "out";

@@ -91,6 +91,23 @@ TEST_F(ConvertModel, MakesSafetensorsOfPickles) {
   EXPECT_EQ(after.tensors().at("turned").tensor->type.name, "BF16");
 }
 
+TEST_F(ConvertModel, ReplacesNothingThatItDidNotWrite) {
+  save_model(model_.queue, model_.params, from_);
+  convert_model(from_, to_);
+  EXPECT_NO_THROW(convert_model(from_, to_)) << "its own";
+  fs::create_directory(to_ / "original");
+  write_text(to_ / "original" / "notes.txt", "years of work");
+  EXPECT_EQ(message_of(Fault::usage, [&] { convert_model(from_, to_); }),
+            to_.string() +
+                ": would be replaced, and has original/notes.txt, which Capstan did not write; "
+                "write to another folder, or move it");
+  fs::remove_all(to_ / "original");
+  EXPECT_NO_THROW(convert_model(from_, to_));
+  fs::remove(to_ / kManifest);
+  EXPECT_NE(message_of(Fault::usage, [&] { convert_model(from_, to_); }).find("did not write"),
+            std::string::npos);
+}
+
 TEST_F(ConvertModel, RefusesWhatItCannotDoAndLeavesNothing) {
   model_.set(0, std::vector<float>(50 * 24, 1e6f));
   save_model(model_.queue, model_.params, from_);

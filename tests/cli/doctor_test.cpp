@@ -34,6 +34,15 @@ TEST_F(Cli, DoctorPrintsJson) {
       EXPECT_TRUE(f.contains(key)) << f.dump();
 }
 
+TEST_F(Cli, DoctorSeesThatAFileIsNoFolder) {
+  write("results", "");
+  for (const char* out : {"--out_dir=results", "--out_dir=results/run"}) {
+    const Outcome o = run({"doctor", out});
+    EXPECT_EQ(o.code, 1);
+    expect_holds(o.out, {"results: is a file", "name a folder that can be written"});
+  }
+}
+
 TEST_F(Cli, DoctorRefusesWhatItDoesNotKnow) {
   expect_refused(2, {"doctor", "--jsn"}, {"did you mean --json?"});
 }

@@ -213,8 +213,7 @@ TEST_P(Generate, ShowsNothingOfAStopSequence) {
         const auto end =
             ends ? std::search(all.begin(), all.end(), stop.begin(), stop.end()) : all.end();
         std::vector<int32_t> seen;
-        const auto result =
-            generate(q_, decoder, prompt, o, [&](int32_t t) { seen.push_back(t); });
+        const auto result = generate(q_, decoder, prompt, o, [&](int32_t t) { seen.push_back(t); });
         EXPECT_EQ(result, std::vector<int32_t>(all.begin(), end)) << at << ' ' << length;
         EXPECT_EQ(seen, result) << at << ' ' << length;
       }
