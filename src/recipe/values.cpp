@@ -206,6 +206,16 @@ std::string_view fixed_value(std::string_view key) {
   return "";
 }
 
+// What LitGPT tells the services that it can log to, none of which is here: beside the loggers that
+// are, it does nothing there either.
+bool is_for_a_service(std::string_view key) {
+  static constexpr std::string_view kKeys[] = {
+      "log.project",  "log.run",       "log.group",     "log.teamspace",
+      "log.metadata", "log.log_model", "log.save_logs", "log.checkpoint_name"};
+  return key.starts_with("log.metadata.") ||
+         std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
+}
+
 }  // namespace
 
 std::optional<bool> truth_of(std::string_view text) {
@@ -225,8 +235,10 @@ bool changes_nothing(std::string_view key, std::string_view value) {
                                               "optimizer.fused",
                                               "data.access_token",
                                               "access_token",
+                                              "log",
                                               "data.include_multiturn_conversations"};
   const std::string wanted = short_key(key);
+  if (is_for_a_service(key)) return true;
   const bool off = value == "null" || value == "None" || truth_of(value) == false;
   return off && std::find(std::begin(kOff), std::end(kOff), wanted) != std::end(kOff);
 }

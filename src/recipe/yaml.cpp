@@ -24,8 +24,8 @@ struct Entry {
 
 bool is_section(const std::string& key) {
   const auto all = options();
-  return key.ends_with(".init_args") || key == "model_config" ||
-         std::any_of(all.begin(), all.end(), [&](const Option& o) {
+  return key.ends_with(".init_args") || key == "model_config" || key == "log" ||
+         key == "log.metadata" || std::any_of(all.begin(), all.end(), [&](const Option& o) {
            return std::string_view(o.key).starts_with(key + ".");
          });
 }

@@ -284,6 +284,11 @@ TEST_F(Input, ArgumentsThatDoNothingArePassedOver) {
       "    maximize: false\n    foreach: null\n    fused: null\naccess_token: null\n");
   for (const char* on : {"optimizer.amsgrad: true\n", "optimizer.maximize: true\n"})
     EXPECT_NE(refusal(on).find("optimizer."), std::string::npos) << on;
+  read("log: null\n");
+  read(
+      "log:\n  project: animals\n  run: null\n  group: null\n  teamspace: null\n  metadata:\n"
+      "    who: me\n  log_model: false\n  save_logs: true\n  checkpoint_name: null\n");
+  EXPECT_NE(refusal("log.projekt: animals\n").find("log.projekt: no such key"), std::string::npos);
 }
 
 TEST_F(Input, APromptStyleMayBeAClass) {
