@@ -332,8 +332,13 @@ int plan(const Arguments& arguments) {
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;
-  const int64_t micro_batch = largest_micro_batch(bare, available);
-  const int64_t sequence = largest_sequence(bare, available);
+  // What fits is no more than the largest, however that was searched.
+  const BatchLimits& planned_for = planned.options.limits;
+  const auto at_least = [&](int64_t n) { return fit.fits() ? n : 0; };
+  const int64_t micro_batch =
+      std::max(at_least(planned_for.documents), largest_micro_batch(bare, available));
+  const int64_t sequence =
+      std::max(at_least(planned_for.longest), largest_sequence(bare, available));
   const auto time = fit.fits() ? time_of(planned, fit.options, *recipe, calibration) : std::nullopt;
   if (o.json)
     print_json(planned, fit, micro_batch, sequence, time);

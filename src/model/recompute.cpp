@@ -17,11 +17,12 @@ Recompute before(Recompute policy) {
   return policy == Recompute::block ? Recompute::selective : Recompute::none;
 }
 
-// The whole of `text` as a number from 1 on; 0 where it is none.
+// The whole of `text` as a number from 1 to kAll; 0 where it is none.
 int count_in(std::string_view text) {
-  int n = 0;
+  int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  return error == std::errc() && end == text.data() + text.size() ? std::max(n, 0) : 0;
+  if (error != std::errc() || end != text.data() + text.size()) return 0;
+  return static_cast<int>(std::clamp<int64_t>(n, 0, Recomputation::kAll));
 }
 
 }  // namespace

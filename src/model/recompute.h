@@ -15,10 +15,11 @@ enum class Recompute : uint8_t {
 };
 
 // The same of a model: `policy` for its first `blocks` blocks, and the policy before it for the
-// others. So there is a ladder from `none` over all of `selective` to all of `block`, each rung of
-// which takes less memory than the one below and more time. (But for the last: what the backward
-// pass makes again for the last block it makes at once.) It begins with the first blocks because
-// the backward pass comes to them last: what it makes again finds the room of what it has used up.
+// others. So there is a ladder from `none` over all of `selective` to all of `block`. Each rung
+// takes more time than the one below, and as a rule less memory: not where something else decides,
+// and not the last, since what the backward pass makes again for the last block it makes at once.
+// It begins with the first blocks because the backward pass comes to them last: what it makes again
+// finds the room of what it has used up.
 struct Recomputation {
   static constexpr int kAll = INT_MAX;
 

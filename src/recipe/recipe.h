@@ -111,7 +111,7 @@ using RecipeField =
 
 // What values are good; numbers with a fraction must be so as float too, which the kernels take.
 // `oneof` has its list in Option::choices; `words` are choices or a whole number, 0 or more;
-// `counted` are choices, or one with a whole number from 1 on, as "block:8".
+// `counted` are choices, of which "block[:N]" may have a whole number from 1 on, as "block:8".
 enum class Check : uint8_t { any, positive, not_negative, fraction, oneof, words, counted };
 
 struct Option {

@@ -108,27 +108,38 @@ std::string_view class_name(const Option& o, std::string_view text) {
   return text;
 }
 
-bool is_choice(const Option& o, std::string_view word) {
-  return std::find(o.choices.begin(), o.choices.end(), word) != o.choices.end();
+constexpr std::string_view kCount = "[:N]";  // at the end of a choice that may have one
+
+std::string_view without_count(std::string_view choice) {
+  return choice.ends_with(kCount) ? choice.substr(0, choice.size() - kCount.size()) : choice;
+}
+
+// A choice, or one that may have a count with a count.
+std::optional<std::string> counted_choice(const Option& o, std::string_view word) {
+  const size_t colon = word.find(':');
+  const std::string_view name = word.substr(0, colon);
+  for (const std::string_view choice : o.choices) {
+    if (word == without_count(choice)) return std::string(word);
+    int64_t n = 0;
+    if (colon != std::string_view::npos && choice.ends_with(kCount) &&
+        name == without_count(choice) && parse_whole(word.substr(colon + 1), n) && n > 0)
+      return fmt::format("{}:{}", name, n);
+  }
+  return std::nullopt;
 }
 
 std::string chosen(const Option& o, std::string_view text) {
   const std::string_view word = class_name(o, text);
-  if (o.choices.empty() || is_choice(o, word)) return std::string(word);
+  if (o.choices.empty()) return std::string(word);
+  if (auto found = counted_choice(o, word)) return *found;
   int64_t n = 0;
-  const bool or_number = o.check == Check::words, counted = o.check == Check::counted;
+  const bool or_number = o.check == Check::words;
   if (or_number && parse_whole(word, n) && n >= 0) return std::to_string(n);
-  const size_t colon = word.find(':');
-  const std::string_view counts = word.substr(0, colon);
-  if (counted && colon != std::string_view::npos && is_choice(o, counts) &&
-      parse_whole(word.substr(colon + 1), n) && n > 0)
-    return fmt::format("{}:{}", counts, n);
+  std::vector<std::string_view> names;
+  for (const std::string_view choice : o.choices) names.push_back(without_count(choice));
   fail(Fault::usage, "{}: expected {} {}{}, found '{}' (did you mean {}?)", o.key,
        o.choices.size() > 1 ? "one of" : "", fmt::join(o.choices, ", "),
-       or_number ? " or a whole number"
-       : counted ? ", or one with a count, as block:8"
-                 : "",
-       text, nearest(counts, o.choices));
+       or_number ? " or a whole number" : "", text, nearest(word.substr(0, word.find(':')), names));
 }
 
 std::string text_of(const std::string& value) {

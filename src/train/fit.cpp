@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <functional>
-#include <ranges>
 #include <string>
 #include <vector>
 
@@ -30,30 +30,70 @@ int64_t machine_memory() {
   return kUnknown;
 }
 
-bool fits(const TrainOptions& options, const Room& available) {
-  // Weights alone, in half a byte at the least, may tell without a plan.
+TrainOptions at_rung(TrainOptions options, int rung) {
+  options.recompute = Recomputation::at_rung(rung, static_cast<int>(options.model.layers));
+  options.recompute_to_fit = false;
+  return options;
+}
+
+// Those of which one needs the least of the whole ladder, as a rule.
+std::array<int, 3> least_rungs(const TrainOptions& options) {
+  const int layers = static_cast<int>(options.model.layers);
+  return {2 * layers, 2 * layers - 1, layers};
+}
+
+// Weights alone, in half a byte at the least, may tell without a plan.
+bool weights_fit(const TrainOptions& options, const Room& available) {
   const int64_t count = make_spec(options.model).parameter_count();
   const int64_t halves =
       options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
-  if (count / 2 > available.device / halves) return false;
-  if (!options.recompute_to_fit) return fits(Trainer::plan(options), available);
-  TrainOptions least = options;
-  least.recompute = Recompute::block;
-  return fits(Trainer::plan(least), available);
+  return count / 2 <= available.device / halves;
 }
 
-// As little of the activations as fits is computed again, from this rung of the ladder on; all of
-// them where even that is not enough.
-Recomputation least_recomputation(TrainOptions options, int from, const Room& available) {
-  const int layers = static_cast<int>(options.model.layers), last = 2 * layers;
-  options.recompute_to_fit = false;
-  // No rung needs more than the one before.
-  const auto rungs = std::views::iota(from, last);
-  const auto found = std::ranges::partition_point(rungs, [&](int rung) {
-    options.recompute = Recomputation::at_rung(rung, layers);
-    return !fits(options, available);
+bool fits(const TrainOptions& options, const Room& available) {
+  if (!weights_fit(options, available)) return false;
+  if (!options.recompute_to_fit) return fits(Trainer::plan(options), available);
+  const auto rungs = least_rungs(options);
+  return std::any_of(rungs.begin(), rungs.end(), [&](int rung) {
+    return fits(Trainer::plan(at_rung(options, rung)), available);
   });
-  return Recomputation::at_rung(found == rungs.end() ? last : *found, layers);
+}
+
+// The first rung of the ladder, from this one on, that fits on the device; the last where none
+// does. As a rule each needs less than the one below, and those that break it do so by little.
+int least_rung(const TrainOptions& options, int from, const Room& available) {
+  const auto rungs = least_rungs(options);
+  const int last = rungs[0];
+  if (!weights_fit(options, available)) return last;
+  const auto plan_at = [&](int rung) { return Trainer::plan(at_rung(options, rung)).device; };
+  const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
+  if (fits_at(from)) return from;
+  int bad = from, good = -1;
+  bool nearly = false;  // lacks less than what is left of activations: another rung may fit
+  for (const int rung : rungs) {
+    if (rung <= from || good >= 0) break;
+    const MemoryPlan plan = plan_at(rung);
+    const int64_t lack = plan.total_bytes - available.device;
+    if (lack <= 0) good = rung;
+    nearly = nearly || lack < at(plan.highest, Category::activations);
+  }
+  if (good < 0) {
+    for (int rung = from + 1; nearly && rung < last; ++rung)
+      if (fits_at(rung)) return rung;
+    return last;
+  }
+  while (good - bad > 1) {
+    const int middle = bad + (good - bad) / 2;
+    (fits_at(middle) ? good : bad) = middle;
+  }
+  constexpr int kNear = 4;
+  for (int rung = good - 1; rung > std::max(from, good - kNear); --rung)
+    if (fits_at(rung)) good = rung;
+  return good;
+}
+
+Recomputation least_recomputation(const TrainOptions& options, int from, const Room& available) {
+  return at_rung(options, least_rung(options, from, available)).recompute;
 }
 
 // With at most `micro_batch` documents at a time.
@@ -157,7 +197,8 @@ std::string joint_change(TrainOptions options, const Room& available) {
     return fits(options, available);
   };
   const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
-  if (options.recompute != Recomputation(Recompute::block)) {
+  const int layers = static_cast<int>(options.model.layers);
+  if (options.recompute.rung(layers) < 2 * layers) {
     options.recompute = Recompute::block;
     if (enough("activations: block")) return together();
   }
@@ -233,7 +274,9 @@ std::string Fit::verdict() const {
     std::string s = fmt::format("fits: needs {} of {}{}", bytes(plan.device.total_bytes),
                                 bytes(available.device), gpu ? " on the GPU" : "");
     if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
-    if (dropped_staging > 0)
+    if (dropped_staging > 0 && recompute_was_chosen)
+      s += "; no room is left for a copy to save from without a pause";
+    else if (dropped_staging > 0)
       s += fmt::format("; {} more{} would let it save without a pause", bytes(dropped_staging),
                        gpu ? " of host memory" : "");
     return s;
@@ -264,6 +307,7 @@ Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available
   Fit fit{.plan = Trainer::plan(options),
           .options = options,
           .dropped_staging = 0,
+          .recompute_was_chosen = asked.recompute_to_fit,
           .available = available,
           .changes = {}};
   if (fit.fits()) return fit;

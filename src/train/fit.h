@@ -33,6 +33,7 @@ struct Fit {
   // does, options.staging is off, and dropped_staging is what it took (of host memory, for a GPU).
   TrainOptions options;
   int64_t dropped_staging = 0;
+  bool recompute_was_chosen = false;
   Room available;
   // Where it does not fit: changes to the recipe that are enough by themselves ("precision:
   // bf16-true"), the mildest first; or, where none is, one that takes several.

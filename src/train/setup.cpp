@@ -223,7 +223,8 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.precision = r.precision.empty() ? usual : parse_precision(r.precision);
   o.tf32 = r.matmul_precision == "high";
   o.recompute_to_fit = r.activations == "auto";
-  if (!o.recompute_to_fit) o.recompute = parse_recomputation(r.activations);
+  if (!o.recompute_to_fit && !r.activations.empty())
+    o.recompute = parse_recomputation(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
   const OptimizerClass method = parse_optimizer(r.optimizer);
   o.optimizer = {.kind = method.kind,

@@ -60,7 +60,7 @@ TEST_F(Cli, ActivationsCanBeChosenByTheRun) {
   EXPECT_TRUE(weights == slurp(at("other/final/model.safetensors")));
   expect_holds(slurp(at("other/final/hyperparameters.yaml")), {"activations: \"block:1\"\n"});
   expect_refused(2, tiny({"--activations=none:1"}),
-                 {"activations: expected none, selective, block"});
+                 {"activations: expected one of none, selective"});
 }
 
 TEST_F(Cli, KeysWithoutAnEffectAreRefused) {

@@ -33,11 +33,12 @@ TEST(Recomputation, IsALadder) {
   }
   EXPECT_EQ(Recomputation(Recompute::block, 9).rung(kLayers), 2 * kLayers);
   EXPECT_EQ(Recomputation(Recompute::selective, 9).rung(kLayers), kLayers);
+  EXPECT_EQ(parse_recomputation("block:99999999999"), Recomputation(Recompute::block));
 }
 
 TEST(Recomputation, RefusesOtherWords) {
   for (const char* text : {"", "blocks", "none:1", "block:", "block:0", "block:-2", "block:2x",
-                           "selective:99999999999", "auto"}) {
+                           "selective:99999999999999999999", "auto"}) {
     const std::string message = message_of(Fault::usage, [&] { parse_recomputation(text); });
     EXPECT_EQ(message,
               "activations: expected none, selective, block, or as selective:8 or block:8 how many "

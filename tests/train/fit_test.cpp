@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 
 #include "support/message_of.h"
@@ -129,6 +130,44 @@ TEST_F(RequireFit, FindsHowMuchToRecompute) {
   }
 }
 
+// Rungs may need a little more than those below: it is the first that is taken, whatever fits.
+TEST_F(RequireFit, TakesTheFirstRungThatFits) {
+  TrainOptions o = options();
+  o.precision = Precision::bf16_true;
+  o.optimizer.kind = OptimizerOptions::Kind::sgd;
+  o.model.hidden = o.model.intermediate = 2048;
+  o.model.heads = 16;
+  o.model.kv_heads = 4;
+  o.model.head_dim = 128;
+  o.model.layers = 6;
+  o.limits = {.tokens = 2048, .documents = 1, .longest = 2048};
+  const int layers = static_cast<int>(o.model.layers);
+  std::vector<int64_t> needed;
+  for (int rung = 0; rung <= 2 * layers; ++rung) {
+    o.recompute = Recomputation::at_rung(rung, layers);
+    needed.push_back(Trainer::plan(o).device.total_bytes);
+  }
+  ASSERT_FALSE(std::is_sorted(needed.rbegin(), needed.rend())) << "choose another model";
+  o.recompute_to_fit = true;
+  for (const int64_t available : needed) {
+    const auto first =
+        std::find_if(needed.begin(), needed.end(), [&](int64_t n) { return n <= available; });
+    const Fit fit = fit_of(o, 1, {available});
+    EXPECT_TRUE(fit.fits());
+    EXPECT_EQ(fit.options.recompute.rung(layers), first - needed.begin());
+  }
+}
+
+// What recomputing cannot help is no reason for it.
+TEST_F(RequireFit, HostMemoryIsNoReasonToRecompute) {
+  TrainOptions o = options();
+  o.device = Device::cuda;
+  o.optimizer.paged = o.recompute_to_fit = true;
+  const Fit fit = fit_of(o, 8, {.device = int64_t{1} << 40, .host = 1000});
+  EXPECT_FALSE(fit.fits());
+  EXPECT_EQ(name_of(fit.options.recompute), "none");
+}
+
 TEST_F(RequireFit, RecomputesAllBeforeItRefuses) {
   TrainOptions open = options(), least = options();
   open.recompute_to_fit = true;
@@ -149,6 +188,9 @@ TEST_F(RequireFit, GivesUpTheCopyBeforeItRecomputes) {
   EXPECT_EQ(name_of(fit.options.recompute), "none");
   EXPECT_FALSE(fit.options.staging);
   EXPECT_GT(fit.dropped_staging, 0);
+  // More room would go to the activations first: no number is named.
+  EXPECT_EQ(fit.verdict().find("more would let it"), std::string::npos) << fit.verdict();
+  EXPECT_NE(fit.verdict().find("no room is left for a copy"), std::string::npos);
 }
 
 TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {
