@@ -38,13 +38,6 @@ CAPSTAN_ON_EVERY_DEVICE(Determinism);
 CAPSTAN_ON_EVERY_DEVICE(PlanOn);
 CAPSTAN_ON_EVERY_DEVICE(TrainerOn);
 
-// All blocks alike, or the first in another way than those after it.
-const Recomputation kPolicies[] = {Recompute::none,
-                                   {Recompute::selective, 1},
-                                   Recompute::selective,
-                                   {Recompute::block, 1},
-                                   Recompute::block};
-
 struct LossAndGradients {
   double loss = 0;
   std::map<std::string, Values> gradients;

@@ -89,6 +89,13 @@ inline void draw_zero_factors(Queue& q, Parameters& params) {
   params.refresh_weights(q);
 }
 
+// All blocks alike, or the first in another way than those after it.
+inline const Recomputation kPolicies[] = {Recompute::none,
+                                          {Recompute::selective, 1},
+                                          Recompute::selective,
+                                          {Recompute::block, 1},
+                                          Recompute::block};
+
 // A model with memory from the heap of its device.
 struct Engine {
   Arena arena;

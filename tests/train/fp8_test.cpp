@@ -44,7 +44,7 @@ struct Trained {
 
 struct Setting {
   Precision precision = Precision::fp8_mixed;
-  Recompute recompute = Recompute::none;
+  Recomputation recompute = {};
   bool single = false;
   int steps = 4;
   bool op_by_op = false;
@@ -118,7 +118,7 @@ TEST_P(Fp8Training, ThePlanIsWhatIsAllocatedAndTwoRunsAreBitwiseEqual) {
     Setting slow = s;
     slow.op_by_op = true;
     EXPECT_EQ(first, train(GetParam(), slow)) << "replayed steps are those op by op";
-    for (const auto policy : {Recompute::selective, Recompute::block}) {
+    for (const Recomputation& policy : kPolicies) {
       Setting other = s;
       other.recompute = policy;
       const Trained again = train(GetParam(), other);

@@ -69,7 +69,7 @@ TEST_P(Lora, RecomputationSeesTheSameMasksInEveryPrecision) {
       // With these a GPU drops on the way through tensor cores.
       if (lora.r == 16) config.hidden = config.intermediate = 128, config.head_dim = 32;
       std::optional<Pass> expected;
-      for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
+      for (const Recomputation& policy : kPolicies) {
         Engine e(GetParam(), config, precision, policy, lora);
         initialize(e);
         const Pass found = train(e, key);
@@ -191,7 +191,7 @@ struct Planned {
 
 // A step, an evaluation and decoding, as a trainer has them: first recorded, then run.
 Planned plan_and_run(Device target, const ModelConfig& config, const LoraOptions& lora,
-                     Precision precision, Recompute policy, Gradients gradients) {
+                     Precision precision, const Recomputation& policy, Gradients gradients) {
   const auto program = [&](Arena& arena, Device device) {
     Queue q(device, arena, {.device = target});
     PlainBatch host = some_batch(config.vocab);
@@ -232,7 +232,7 @@ Planned plan_and_run(Device target, const ModelConfig& config, const LoraOptions
 TEST_P(Lora, ThePlanIsWhatIsAllocated) {
   for (const LoraOptions& lora : choices(0.1, GetParam()))
     for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
-      for (const auto policy : {Recompute::none, Recompute::block})
+      for (const Recomputation& policy : kPolicies)
         for (const auto gradients : {Gradients::kept, Gradients::in_step}) {
           const Planned p =
               plan_and_run(GetParam(), grouped_config(), lora, precision, policy, gradients);

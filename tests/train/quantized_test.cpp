@@ -47,7 +47,7 @@ void share_weights(Engine& packed, Engine& plain) {
 
 TEST_P(QuantizedModelOn, MatchesTheDequantizedOne) {
   for (const Quantize kind : kKinds)
-    for (const auto policy : {Recompute::none, Recompute::selective, Recompute::block}) {
+    for (const Recomputation& policy : kPolicies) {
       SCOPED_TRACE(fmt::format("{} {}", name_of(kind), name_of(policy)));
       Engine packed(GetParam(), uneven_config(), Precision::f32_true, policy, every_map(0.2), kind);
       Engine plain(GetParam(), uneven_config(), Precision::f32_true, policy, every_map(0.2));
