@@ -223,7 +223,7 @@ do_gpu-bench() {
     return
   fi
   build/cuda/bench/bench_step tinyllama:bf16-true:8:512:4 tinyllama:bf16-true:8:2048:1 \
-    openllama-7b:bf16-true:4:512:1:lora-all+qlora-all openllama-7b:bf16-true:4:512:1:block:qlora-all
+    openllama-7b:bf16-true:4:512:1:lora-all+qlora-all openllama-7b:bf16-true:4:512:1:block:9:qlora-all
 }
 
 # Python with the programs that must open what we write (transformers, peft, TensorBoard), in

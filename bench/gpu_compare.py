@@ -22,7 +22,7 @@ ROWS = [
     ("openllama-7b:bf16-true:4:2048:4", "full", "open-7b:hfc:bf16-true:4:2048:4"),
     ("openllama-7b:bf16-true:4:512:1:lora-all", "lora-all", "open-7b:hf:lora:4:512:1"),
     ("openllama-7b:bf16-true:4:512:1:qlora-all", "qlora-all", None),
-    ("openllama-7b:bf16-true:4:512:1:block:qlora-all", "qlora-all", None),
+    ("openllama-7b:bf16-true:4:512:1:block:9:qlora-all", "qlora-all", None),
     ("tinyllama:bf16-mixed:8:512:4", "full", "tiny-1.1b:hf:bf16-mixed:8:512:4"),
     ("tinyllama:32-true:8:512:1", "full", "tiny-1.1b:hf:32-true:8:512:1"),
 ]

@@ -6,12 +6,13 @@
 // --steps: one to warm up, then N. --kernels: on a GPU, also one step whose kernels are recorded
 // (kernel_times.h), and what each took, on stderr.
 //
-// A case is model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic];
-// the last word is matmul_precision high, or optimizer.rounding stochastic. `ways` are one or
-// more of lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and
-// values, of rank 32 for every linear map of the blocks, and these beside a model in NF4; or of
-// AdamW8bit, PagedAdamW and PagedAdamW8bit, which train the whole model. They take turns with AdamW
-// on the whole model, step by step, so that what slows the machine down slows all of them down.
+// A case is
+// model:precision:micro_batch:seq:accumulation[:activations[:N]][:ways][:tf32|:stochastic]; the
+// last word is matmul_precision high, or optimizer.rounding stochastic. `ways` are one or more of
+// lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and values, of
+// rank 32 for every linear map of the blocks, and these beside a model in NF4; or of AdamW8bit,
+// PagedAdamW and PagedAdamW8bit, which train the whole model. They take turns with AdamW on the
+// whole model, step by step, so that what slows the machine down slows all of them down.
 //
 // Prints one JSON line per way to train, on a GPU with its mean clock and power where the card
 // tells them; the time by op, and the memory by category, on stderr.

@@ -53,11 +53,12 @@ ModelConfig config_of(const Sizes& s) {
 
 Case parse(const std::string& text) {
   const std::vector<std::string> words = words_of(text, ':');
-  require(words.size() >= 5 && words.size() <= 9 && kModels.contains(words[0]), Fault::usage,
-          "'{}' is not a case: expected "
-          "model:precision:micro_batch:seq:accumulation[:activations][:ways][:tf32|:stochastic], "
-          "with one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
-          text);
+  require(
+      words.size() >= 5 && words.size() <= 9 && kModels.contains(words[0]), Fault::usage,
+      "'{}' is not a case: expected "
+      "model:precision:micro_batch:seq:accumulation[:activations[:N]][:ways][:tf32|:stochastic], "
+      "with one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
+      text);
   Case c{text,
          kModels.at(words[0]),
          parse_precision(words[1]),
