@@ -29,6 +29,8 @@ struct Options {
 
 bool holds_text(const std::filesystem::path& folder) {
   std::error_code error;
+  for (const char* records : {"train.json", "train.jsonl", "val.json", "val.jsonl"})
+    if (std::filesystem::exists(folder / records, error)) return false;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
     if (entry.path().extension() == ".txt") return true;
   return false;
@@ -57,10 +59,15 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   DataOptions options = data_options(r, in.max_seq_length);
   options.chat_template = chat_template_of(in.tokenizer_dir);
   // Asked as it was trained to be.
-  const PromptStyle* style = read_prompt_style(files.folder);
-  if (style == nullptr && files.adapter) style = read_prompt_style(files.base);
-  if (options.style.empty() && style != nullptr && !style->name.empty())
-    options.style = style->name;
+  RecordedPrompting recorded = read_prompt_style(files.folder);
+  if (!recorded && files.adapter) recorded = read_prompt_style(files.base);
+  if (options.style.empty()) {
+    if (recorded.style != nullptr && !recorded.style->name.empty())
+      options.style = recorded.style->name;
+    if (recorded.own_template) options.style = kChatTemplateStyle;
+    if (recorded.chat_template != nullptr)
+      options.style = fmt::format("{}:{}", kChatTemplateStyle, recorded.chat_template->name);
+  }
   in.data = load_data(options, *in.tokenizer);
   if (in.data.validation.size() > 0) {
     log::info("the data have a part that is held out, of {} samples: it is what is counted",

@@ -39,7 +39,7 @@ TextModel::TextModel(ModelFiles files, const std::string& style)
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
           files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
   // An adapter is asked as it was trained to be, else as its base is.
-  const bool own = !files_.adapter || read_prompt_style(files_.folder) != nullptr;
+  const bool own = !files_.adapter || read_prompt_style(files_.folder);
   const std::filesystem::path& folder = own ? files_.folder : files_.base;
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
@@ -64,16 +64,7 @@ std::vector<int32_t> TextModel::chat_tokens(std::span<const Message> messages) c
 }
 
 void TextModel::set_stops(GenerateOptions& options) const {
-  options.stop_ids = config().eos_ids;
-  options.stop_ids.push_back(tokenizer_->eos());
-  if (prompting_.style != nullptr)
-    options.stop_sequences = stop_sequences(*prompting_.style, *tokenizer_);
-  if (!prompting_.chat_template) return;
-  for (const Piece& piece :
-       render(*prompting_.chat_template,
-              std::vector<Message>{{Role::user, "x"}, {Role::assistant, "y"}}, false))
-    if (piece.special && piece.learn)
-      if (const auto id = tokenizer_->id_of(piece.text)) options.stop_ids.push_back(*id);
+  capstan::set_stops(options, config(), *tokenizer_, prompting_);
 }
 
 void TextModel::load(Device device, const std::string& precision, int64_t positions) {

@@ -302,7 +302,9 @@ LoadedData load_data(const DataOptions& options, const Tokenizer& tokenizer,
 }
 
 ModelPrompting prompting_of(const fs::path& folder, std::string_view model_name) {
-  if (const PromptStyle* style = read_prompt_style(folder)) return {style, {}};
+  const RecordedPrompting recorded = read_prompt_style(folder);
+  if (recorded.style != nullptr) return {recorded.style, {}};
+  if (recorded.chat_template != nullptr) return {nullptr, *recorded.chat_template};
   if (auto chat = chat_template_of(folder)) return {nullptr, std::move(chat)};
   return {&style_for_model_name(model_name), {}};
 }

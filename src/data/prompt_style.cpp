@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_text.h"
+#include "data/chat_template.h"
 #include "recipe/recipe.h"
 
 namespace capstan {
@@ -16,6 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFileName = "prompt_style.yaml";
 constexpr std::string_view kModule = "litgpt.prompts.";
+constexpr std::string_view kOwn = "own";  // no template has this name
 
 // The names of tokens that styles hold.
 constexpr std::array<std::string_view, 22> kSpecials = {
@@ -132,36 +134,52 @@ std::vector<std::vector<int32_t>> stop_sequences(const PromptStyle& style,
   return all;
 }
 
-void write_prompt_style(const fs::path& folder, const PromptStyle& style) {
-  write_text(folder / kFileName, fmt::format("class_path: {}{}\n", kModule, style.class_name));
+std::string prompt_style_yaml(const PromptStyle& style) {
+  return fmt::format("class_path: {}{}\n", kModule, style.class_name);
 }
 
-const PromptStyle* read_prompt_style(const fs::path& folder) {
+std::string prompt_style_yaml(const ChatTemplate& chat) {
+  return fmt::format("chat_template: {}\n", chat.name);
+}
+
+std::string own_template_yaml() {
+  return fmt::format("chat_template: {}\n", kOwn);
+}
+
+RecordedPrompting read_prompt_style(const fs::path& folder) {
   const fs::path path = folder / kFileName;
   std::error_code error;
-  if (!fs::exists(path, error)) return nullptr;
+  if (!fs::exists(path, error)) return {};
   const std::string name = path.string();
-  std::string class_path;
+  std::string class_path, chat;
   YAML::Mark mark;
   try {
     const YAML::Node file = YAML::Load(read_text(path, 1 << 16));
-    if (const YAML::Node found = file.IsMap() ? file["class_path"] : YAML::Node();
-        found.IsDefined() && found.IsScalar()) {
-      class_path = found.Scalar();
+    const auto take = [&](const char* key, std::string& to) {
+      const YAML::Node found = file.IsMap() ? file[key] : YAML::Node();
+      if (!found.IsDefined() || !found.IsScalar()) return;
+      to = found.Scalar();
       mark = found.Mark();
-    }
+    };
+    take("class_path", class_path);
+    if (class_path.empty()) take("chat_template", chat);
   } catch (const YAML::Exception& e) {
     fail(Fault::file, "{}:{}:{}: not valid YAML: {}", name, e.mark.line + 1, e.mark.column + 1,
          e.msg);
   }
-  require(!class_path.empty(), Fault::file,
+  require(!class_path.empty() || !chat.empty(), Fault::file,
           "{}:1:1: expected \"class_path: {}Alpaca\" or another class", name, kModule);
-  const PromptStyle* style = style_of_class(class_path);
-  require(style != nullptr, Fault::file,
+  if (chat == kOwn) return {.own_template = true};
+  const RecordedPrompting found =
+      chat.empty() ? RecordedPrompting{.style = style_of_class(class_path)}
+                   : RecordedPrompting{.chat_template = find_chat_template(chat)};
+  require(chat.empty() || found, Fault::file, "{}:{}:{}: no chat template has the name {}", name,
+          mark.line + 1, mark.column + 1, in_quotes(chat));
+  require(bool{found}, Fault::file,
           "{}:{}:{}: no prompt style has the class {}. Remove the file, or name one of LitGPT's "
           "classes: {}…",
           name, mark.line + 1, mark.column + 1, in_quotes(class_path), kModule);
-  return style;
+  return found;
 }
 
 }  // namespace capstan

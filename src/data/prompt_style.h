@@ -11,6 +11,8 @@
 
 namespace capstan {
 
+struct ChatTemplate;
+
 // How an instruction becomes the text before the answer: LitGPT's styles, with its texts.
 //
 // `text` holds {instruction} and {system_part}; `with_input`, for records that have an input,
@@ -47,11 +49,23 @@ std::string prompt_text(const PromptStyle& style, std::string_view instruction,
 std::vector<std::vector<int32_t>> stop_sequences(const PromptStyle& style,
                                                  const Tokenizer& tokenizer);
 
-// prompt_style.yaml beside a checkpoint, in LitGPT's form: "class_path: litgpt.prompts.Alpaca".
-void write_prompt_style(const std::filesystem::path& folder, const PromptStyle& style);
-// Null where there is no such file. Throws Fault::file as file:line:column: not YAML, no
-// class_path, a class that is not among the styles.
-const PromptStyle* read_prompt_style(const std::filesystem::path& folder);
+// prompt_style.yaml beside a checkpoint, the text: a style in LitGPT's form, "class_path:
+// litgpt.prompts.Alpaca", a chat template by its name, "chat_template: zephyr", or the model's own,
+// "chat_template: own".
+std::string prompt_style_yaml(const PromptStyle& style);
+std::string prompt_style_yaml(const ChatTemplate& chat);
+std::string own_template_yaml();
+// What it says: one of these, or nothing where there is no such file. Throws Fault::file as
+// file:line:column: not YAML, none of the keys, a class or a name that is not known.
+struct RecordedPrompting {
+  const PromptStyle* style = nullptr;
+  const ChatTemplate* chat_template = nullptr;
+  bool own_template = false;
+  explicit operator bool() const {
+    return style != nullptr || chat_template != nullptr || own_template;
+  }
+};
+RecordedPrompting read_prompt_style(const std::filesystem::path& folder);
 
 // The style that LitGPT takes for a model of this name ("Llama-3.2-1B-Instruct"), or its Default.
 const PromptStyle& style_for_model_name(std::string_view model_name);

@@ -46,6 +46,20 @@ MemoryPlan fitting_plan(const InferenceOptions& options) {
 
 }  // namespace
 
+void set_stops(GenerateOptions& options, const ModelConfig& model, const Tokenizer& tokenizer,
+               const ModelPrompting& prompting) {
+  options.stop_ids = model.eos_ids;
+  options.stop_ids.push_back(tokenizer.eos());
+  if (prompting.style != nullptr)
+    options.stop_sequences = stop_sequences(*prompting.style, tokenizer);
+  if (!prompting.chat_template) return;
+  for (const Piece& piece :
+       render(*prompting.chat_template,
+              std::vector<Message>{{Role::user, "x"}, {Role::assistant, "y"}}, false))
+    if (piece.special && piece.learn)
+      if (const auto id = tokenizer.id_of(piece.text)) options.stop_ids.push_back(*id);
+}
+
 void require_fit(const InferenceOptions& options, int64_t needed, int64_t available) {
   require(needed <= available, Fault::does_not_fit, "does not fit: needs {}{}, {} free. {}",
           bytes(needed), options.device == Device::cuda ? " on the GPU" : "", bytes(available),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/manifest.h"
+#include "data/data_source.h"
 #include "data/micro_batches.h"
 #include "model/decoder.h"
 #include "train/device_batch.h"
@@ -69,6 +70,11 @@ class Inference {
   Buffer loss_;
   std::unique_ptr<Decoder> decoder_;
 };
+
+// What ends a text that a model of this prompting generates: its eos tokens, and what ends an
+// answer of the style, or a turn of the chat template.
+void set_stops(GenerateOptions& options, const ModelConfig& model, const Tokenizer& tokenizer,
+               const ModelPrompting& prompting);
 
 // Throws Fault::does_not_fit unless so many bytes are available, naming the space and what would
 // need less of it.

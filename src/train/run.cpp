@@ -179,7 +179,10 @@ std::optional<double> TrainingRun::validate() {
   Sampler in_order(held.size(), samples, 0, false);
   MicroBatches data = micro_batches(held);
   data.start(in_order.ids(0));
-  val_loss_ = trainer_->evaluate(data).mean();
+  const Evaluation found = trainer_->evaluate(data);
+  val_loss_.reset();
+  if (found.targets == 0) return std::nullopt;
+  val_loss_ = found.mean();
   require(std::isfinite(*val_loss_), Fault::usage,
           "step {}: the loss on held-out data is {}: the training diverged. Lower the learning "
           "rate or set train.max_norm",
@@ -191,8 +194,8 @@ std::string TrainingRun::sample_text() {
   GenerateOptions options;
   options.max_new_tokens = *recipe_.eval_max_new_tokens;
   options.seed = static_cast<uint64_t>(recipe_.seed);
-  options.stop_ids = options_.model.eos_ids;
-  options.stop_ids.push_back(inputs_.tokenizer->eos());
+  set_stops(options, options_.model, *inputs_.tokenizer,
+            {inputs_.data.style, inputs_.data.chat_template});
   return inputs_.tokenizer->decode(
       generate(queue_, *trainer_->decoder(), example_->tokens, options));
 }
@@ -357,15 +360,17 @@ void TrainingRun::finish() {
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const int64_t some = recipe_.eval_max_iters;
     if (task_ != Task::pretrain) recipe_.eval_max_iters = INT64_MAX;
-    validate();
+    const auto loss = validate();
     recipe_.eval_max_iters = some;
     eval_seconds_ += since(start);
-    log::info("{}", final_evaluation_line(*val_loss_));
-    metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
-                     .iter = length_.iterations(step_),
-                     .step = step_,
-                     .total_tokens = tokens_,
-                     .val_loss = val_loss_});
+    if (loss) {
+      log::info("{}", final_evaluation_line(*loss));
+      metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
+                       .iter = length_.iterations(step_),
+                       .step = step_,
+                       .total_tokens = tokens_,
+                       .val_loss = loss});
+    }
   }
   const RunSummary s = summary();
   const auto rows = metrics_->rows();

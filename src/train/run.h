@@ -68,7 +68,7 @@ class TrainingRun {
   void stop_after(int64_t step) { stop_after_ = step; }
 
   // Mean loss over the first eval.max_iters micro-batches of the validation set; nothing without
-  // one.
+  // one, or where none of their tokens counts.
   std::optional<double> validate();
 
   // The final model, the last validation, the pictures and the report. A signal during the last

@@ -32,6 +32,18 @@ void warn_of_positions(const Recipe& r, const ModelConfig& model) {
         *r.max_seq_length, model.max_positions);
 }
 
+void require_targets(const RunInputs& in) {
+  const auto targets = [&](const Dataset& data) { return count(data, in.max_seq_length).targets; };
+  require(targets(in.data.train) > 0, Fault::file,
+          "the training data: there is nothing to learn, every token is masked or cut; give a "
+          "longer train.max_seq_length, or data.mask_prompt false");
+  if (in.data.validation.size() > 0 && targets(in.data.validation) == 0)
+    log::warn(
+        "of the {} samples that are held out every token is masked or cut: there is no "
+        "validation",
+        in.data.validation.size());
+}
+
 constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
 
 [[noreturn]] void not_known(const std::string& key, const std::string& name) {
@@ -116,14 +128,13 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
   return {};
 }
 
-// How to ask the model afterwards: a chat template that is not its own is told by the style of the
-// same family.
-const PromptStyle* style_to_record(const RunInputs& in) {
-  if (in.data.style != nullptr || !in.data.chat_template) return in.data.style;
-  if (!in.tokenizer_dir.empty() && chat_template_of(in.tokenizer_dir)) return nullptr;
-  for (const PromptStyle& style : prompt_styles())
-    if (style.name == in.data.chat_template->name) return &style;
-  return nullptr;
+// How to ask the model afterwards, for its prompt_style.yaml; empty for plain text.
+std::string prompting_to_record(const RunInputs& in) {
+  if (in.data.style != nullptr) return prompt_style_yaml(*in.data.style);
+  if (!in.data.chat_template) return "";
+  const auto own = in.tokenizer_dir.empty() ? std::nullopt : chat_template_of(in.tokenizer_dir);
+  return own == in.data.chat_template ? own_template_yaml()
+                                      : prompt_style_yaml(*in.data.chat_template);
 }
 
 }  // namespace
@@ -208,6 +219,7 @@ RunInputs find_inputs(const Recipe& r, Task task) {
   if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
   in.data = load_data(options, *in.tokenizer);
   warn_of_positions(r, in.model.config);
+  require_targets(in);
   if (in.is_text && !r.val_split_fraction && options.validation_path.empty())
     in.data.default_fraction = true;
   return in;
@@ -292,9 +304,8 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
   Recipe record = r;
   record.resume = "false";  // how a run was started is no part of what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));
-  if (const PromptStyle* style = style_to_record(in); style != nullptr)
-    files.push_back(ExtraFile::text(
-        "prompt_style.yaml", fmt::format("class_path: litgpt.prompts.{}\n", style->class_name)));
+  if (const std::string prompting = prompting_to_record(in); !prompting.empty())
+    files.push_back(ExtraFile::text("prompt_style.yaml", prompting));
   return files;
 }
 

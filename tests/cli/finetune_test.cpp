@@ -140,9 +140,68 @@ TEST_F(Finetune, ChatsAreLearnedWithTheirTemplate) {
   std::erase(text, '\n');
   text.replace(text.find("}]}{"), 4, "}]}\n{");
   write("chat.jsonl", text + "\n");
-  const Outcome o = run(finetune({"--data.json_path=chat.jsonl", "--data.prompt_style=chatml",
-                                  "--data.val_split_fraction=0"}));
+  // Of a base model any template is remembered, by which it is then asked.
+  for (const std::string name : {"chatml", "zephyr", "llama3"}) {
+    const Outcome o =
+        run(finetune({"--data.json_path=chat.jsonl", "--out_dir=" + name,
+                      "--data.prompt_style=chat_template:" + name, "--data.val_split_fraction=0"}));
+    EXPECT_EQ(o.code, 0) << o.err;
+    const std::string model = name + "/final";
+    EXPECT_EQ(slurp(at(model + "/prompt_style.yaml")), "chat_template: " + name + "\n");
+    const Words ask = {"generate", model, "--prompt=hi", "--temperature=0", "--max_new_tokens=9"};
+    Words named = ask;
+    named.push_back("--prompt_style=chat_template:" + name);
+    const Outcome asked = run(ask);
+    EXPECT_EQ(asked.code, 0) << asked.err;
+    EXPECT_EQ(asked.out, run(named).out);
+  }
+}
+
+// The loss on held-out data is what the run said, however the records were rendered.
+TEST_F(Finetune, EvaluateAsksAsTheRunDid) {
+  fs::create_directory(at("both"));
+  nlohmann::json train, held;
+  for (int i = 0; i < 30; ++i) (i % 3 == 0 ? held : train).push_back(record(i));
+  write("both/train.json", train.dump());
+  write("both/val.json", held.dump());
+  write("both/LICENSE.txt", "not to be counted");
+  const auto expect_same = [&](const std::string& style) {
+    const Outcome o =
+        run(finetune({"--data.json_path=both", "--out_dir=asked", "--data.prompt_style=" + style}));
+    ASSERT_EQ(o.code, 0) << o.err;
+    const Outcome e = run({"evaluate", "asked/final", "--data=both", "--json"});
+    ASSERT_EQ(e.code, 0) << e.err;
+    const double loss = nlohmann::json::parse(e.out)["loss"];
+    expect_holds(o.err, {fmt::format("Final evaluation | val loss: {:.3f}", loss)});
+    fs::remove_all(at("asked"));
+  };
+  for (const char* style :
+       {"alpaca", "chat_template:chatml", "chat_template:zephyr", "chat_template:llama2"})
+    expect_same(style);
+  write("checkpoints/tiny/final/chat_template.jinja", "<start_of_turn>");
+  expect_same("chat_template");
+  expect_same("chat_template:chatml");
+  expect_same("alpaca");
+}
+
+TEST_F(Finetune, ThereMustBeSomethingToLearn) {
+  fs::create_directory(at("both"));
+  nlohmann::json good, masked;
+  for (int i = 0; i < 8; ++i) {
+    good.push_back(record(i));
+    masked.push_back({{"instruction", std::string(300, 'x')}, {"output", "y"}});
+  }
+  const Words more = {"--data.json_path=both", "--data.mask_prompt=true", "--eval.interval=1",
+                      "--train.max_seq_length=256"};
+  write("both/train.json", masked.dump());
+  write("both/val.json", good.dump());
+  expect_refused(4, finetune(more), {"there is nothing to learn", "train.max_seq_length"});
+  write("both/train.json", good.dump());
+  write("both/val.json", masked.dump());
+  const Outcome o = run(finetune(more));
   EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"of the 8 samples that are held out every token is masked or cut"});
+  EXPECT_EQ(o.err.find("val loss"), std::string::npos) << o.err;
 }
 
 TEST_F(Finetune, BadDataAreRefusedWithTheirLine) {

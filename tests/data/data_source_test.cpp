@@ -354,8 +354,10 @@ TEST(ModelPrompting, FollowsTheFolderThenTheName) {
   folder.write("chat_template.jinja", "<start_of_turn>");
   EXPECT_EQ(prompt("CodeLlama-7b"),
             "<bos><start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
-  write_prompt_style(folder.path(), prompt_style("phi-2"));
+  folder.write("prompt_style.yaml", prompt_style_yaml(prompt_style("phi-2")));
   EXPECT_EQ(prompt("CodeLlama-7b"), "Instruct: hi\nOutput:");
+  folder.write("prompt_style.yaml", prompt_style_yaml(*find_chat_template("zephyr")));
+  EXPECT_EQ(prompt("CodeLlama-7b"), "<|user|>\nhi</s>\n<|assistant|>\n");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "data/chat_template.h"
 #include "data/errors.h"
 #include "data/fake_tokenizer.h"
 #include "support/temp_folder.h"
@@ -96,13 +97,21 @@ TEST(PromptStyle, AModelsNameGivesItsStyle) {
 
 TEST(PromptStyleFile, IsReadAsItIsWritten) {
   const TempFolder folder;
-  EXPECT_EQ(read_prompt_style(folder.path()), nullptr);
+  EXPECT_FALSE(read_prompt_style(folder.path()));
   for (const PromptStyle& style : prompt_styles()) {
-    write_prompt_style(folder.path(), style);
-    EXPECT_EQ(read_prompt_style(folder.path()), &style) << style.name;
+    folder.write("prompt_style.yaml", prompt_style_yaml(style));
+    EXPECT_EQ(read_prompt_style(folder.path()).style, &style) << style.name;
   }
-  write_prompt_style(folder.path(), prompt_style("alpaca"));
-  EXPECT_EQ(read_text(folder / "prompt_style.yaml"), "class_path: litgpt.prompts.Alpaca\n");
+  for (const ChatTemplate& chat : chat_templates()) {
+    folder.write("prompt_style.yaml", prompt_style_yaml(chat));
+    EXPECT_EQ(read_prompt_style(folder.path()).chat_template, &chat) << chat.name;
+    EXPECT_EQ(read_prompt_style(folder.path()).style, nullptr);
+  }
+  folder.write("prompt_style.yaml", own_template_yaml());
+  EXPECT_TRUE(read_prompt_style(folder.path()).own_template);
+  EXPECT_EQ(find_chat_template("own"), nullptr);
+  EXPECT_EQ(prompt_style_yaml(prompt_style("alpaca")), "class_path: litgpt.prompts.Alpaca\n");
+  EXPECT_EQ(prompt_style_yaml(*find_chat_template("zephyr")), "chat_template: zephyr\n");
 }
 
 TEST(PromptStyleFile, SaysWhatIsWrong) {
@@ -115,6 +124,8 @@ TEST(PromptStyleFile, SaysWhatIsWrong) {
                [&] { read("class_path: my.Style\n"); });
   expect_error(Fault::file, {"prompt_style.yaml:1:13:", "\"litgpt.prompts.Nope\""},
                [&] { read("class_path: litgpt.prompts.Nope\n"); });
+  expect_error(Fault::file, {"prompt_style.yaml:1:16: no chat template has the name \"nope\""},
+               [&] { read("chat_template: nope\n"); });
   for (const char* text : {"", "class: x\n", "- a\n", "class_path: [a]\n"})
     expect_error(Fault::file, {"expected \"class_path: litgpt.prompts.Alpaca\""},
                  [&] { read(text); });
