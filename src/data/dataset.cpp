@@ -93,8 +93,21 @@ std::string Dataset::where_of(int64_t sample) const {
   if (origin.file < 0 || origin.file >= std::ssize(files))
     return fmt::format("sample {}", id_of(sample));
   const std::string& name = files[static_cast<size_t>(origin.file)];
-  return origin.line > 0 ? fmt::format("{}:{}", name, origin.line)
-                         : fmt::format("{} (sample {})", name, id_of(sample));
+  if (origin.line == 0) return fmt::format("{} (sample {})", name, id_of(sample));
+  // Of several records on a line the number tells which.
+  const auto& origins = samples_->arrays().origins;
+  const size_t own = at(sample);
+  const auto beside = [&](size_t other) {
+    return other < origins.size() && origins[other].file == origin.file &&
+           origins[other].line == origin.line;
+  };
+  std::string number;
+  if (beside(own + 1) || (own > 0 && beside(own - 1))) {
+    size_t first = own;
+    while (first > 0 && origins[first - 1].file == origin.file) --first;
+    number = fmt::format(" (record {})", own - first + 1);
+  }
+  return fmt::format("{}:{}{}", name, origin.line, number);
 }
 
 int64_t Dataset::inputs_of(int64_t sample, int64_t max_seq_length) const {

@@ -32,7 +32,10 @@ class Source {
 
   template <class... Args>
   [[noreturn]] void fail_here(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(Fault::file, "{}:{}: {}", where_, line_, fmt::format(format, std::forward<Args>(args)...));
+    // Of several records on a line the column tells which.
+    const std::string place = column_ > 1 ? fmt::format(":{}", column_) : "";
+    fail(Fault::file, "{}:{}{}: {}", where_, line_, place,
+         fmt::format(format, std::forward<Args>(args)...));
   }
 
   json parse() const {

@@ -65,8 +65,9 @@ std::vector<RecordPlace> find_in_list(std::string_view text, std::string_view wh
     closed = end < text.size() && text[end] == ']';
     if (closed && places.empty() && at == end) continue;  // []
     const auto [line, column] = locator.at(at);
-    require(at != end, Fault::file, "{}:{}:{}: expected a record, found {}", where, line, column,
-            at == text.size() ? "the end of the file" : in_quotes(text.substr(at, 1)));
+    require(at != end, Fault::file, "{}:{}:{}: expected a record, found {}{}", where, line, column,
+            at == text.size() ? "the end of the file" : in_quotes(text.substr(at, 1)),
+            closed ? "; remove the comma before it" : "");
     places.push_back({at, end, line, column});
     if (!closed && (end == text.size() || text[end] != ',')) {
       // A mistake within the record tells more than the end that is missing.
@@ -94,6 +95,29 @@ std::vector<RecordPlace> find_lines(std::string_view text) {
   return places;
 }
 
+// What a file of another kind is, and what to do about it; empty where nothing is known.
+std::string_view other_kind(std::string_view text) {
+  using namespace std::string_view_literals;
+  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
+      {"\x1f\x8b"sv, "a file that gzip has packed; unpack it"},
+      {"PK\x03\x04"sv, "a ZIP file; unpack it"},
+      {"PAR1"sv, "a Parquet file; write its rows as JSON"},
+      {"\xff\xfe"sv, "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)"},
+      {"\xfe\xff"sv, "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)"}};
+  for (const auto& [begin, kind] : kKinds)
+    if (text.starts_with(begin)) return kind;
+  return "";
+}
+
+// Whether the first line leaves an object open, as pretty-printing does.
+bool goes_over_lines(std::string_view text) {
+  const std::string_view line = text.substr(0, text.find('\n'));
+  const size_t last = line.find_last_not_of(kSpace);
+  return line.size() < text.size() &&
+         std::string_view("{[,").find(line[last]) != std::string_view::npos &&
+         end_of_element(line, 0) == line.size();
+}
+
 }  // namespace
 
 std::vector<RecordPlace> find_records(std::string_view text, std::string_view where,
@@ -101,9 +125,16 @@ std::vector<RecordPlace> find_records(std::string_view text, std::string_view wh
   const size_t first = text.find_first_not_of(kSpace);
   require(first != std::string_view::npos, Fault::file, "{}: holds no record: the file is empty",
           where);
-  require(text[first] == '[' || text[first] == '{', Fault::file,
-          "{}: expected a JSON list of records or one record on each line, found {}",
-          text_location(text, where, first), in_quotes(text.substr(first, 1)));
+  const auto expect = [&](bool so, std::string_view found) {
+    require(so, Fault::file,
+            "{}: expected a JSON list of records or one record on each line, found {}",
+            text_location(text, where, first), found);
+  };
+  const std::string_view kind = other_kind(text);
+  expect(kind.empty(), kind);
+  expect(text[first] == '[' || text[first] == '{', in_quotes(text.substr(first, 1)));
+  expect(text[first] == '[' || !goes_over_lines(text.substr(first)),
+         "an object over several lines; if it holds the list of records, write that alone");
   auto places = text[first] == '[' ? find_in_list(text, where, fields) : find_lines(text);
   require(!places.empty(), Fault::file, "{}: holds no record: the list is empty", where);
   return places;

@@ -106,6 +106,8 @@ TEST(Dataset, NamesSamplesByTheirPlace) {
   EXPECT_EQ(data.add_file("a.jsonl"), file);
   data.add(Ids{3, 4}, Spans{{0, 2}}, {.file = file, .line = 17});
   data.add(Ids{5, 6}, Spans{{0, 2}}, {.file = file});
+  for (int i = 0; i < 3; ++i) data.add(Ids{7, 8}, Spans{{0, 2}}, {.file = file, .line = 18});
+  EXPECT_EQ(data.where_of(4), "a.jsonl:18 (record 4)") << "of the file";
   const int64_t picked[] = {2, 1, 0};
   const Dataset part = data.part(picked);
   EXPECT_EQ(part.where_of(0), "a.jsonl (sample 2)");

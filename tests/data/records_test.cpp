@@ -63,24 +63,24 @@ TEST(Record, SaysWhatIsWrongAndWhere) {
     return message_of(Fault::file, [&] { parse(text); });
   };
   EXPECT_EQ(wrong(R"({"instruction": "a"})"),
-            "f:3: expected the field \"output\", found \"instruction\"");
+            "f:3:5: expected the field \"output\", found \"instruction\"");
   EXPECT_EQ(wrong(R"({"instruction": 5, "output": "b"})"),
-            "f:3: \"instruction\" must be text, found 5");
+            "f:3:5: \"instruction\" must be text, found 5");
   EXPECT_EQ(wrong(R"({"instruction": "", "output": ""})"),
-            "f:3: every field is empty. Remove the record");
-  EXPECT_EQ(wrong("{}"), "f:3: expected the field \"instruction\", found no field");
-  EXPECT_NE(wrong("[1]").find("f:3: expected a record"), std::string::npos);
+            "f:3:5: every field is empty. Remove the record");
+  EXPECT_EQ(wrong("{}"), "f:3:5: expected the field \"instruction\", found no field");
+  EXPECT_NE(wrong("[1]").find("f:3:5: expected a record"), std::string::npos);
   EXPECT_NE(wrong("[1]").find("found a list"), std::string::npos);
   EXPECT_EQ(wrong(R"({"messages": []})"),
-            "f:3: \"messages\" must be a list of messages, found an empty list");
+            "f:3:5: \"messages\" must be a list of messages, found an empty list");
   EXPECT_EQ(wrong(R"({"messages": "hi"})"),
-            "f:3: \"messages\" must be a list of messages, found \"hi\"");
+            "f:3:5: \"messages\" must be a list of messages, found \"hi\"");
   EXPECT_EQ(wrong(R"({"messages": [4]})"),
-            "f:3: message 1: expected an object with role and content, found 4");
+            "f:3:5: message 1: expected an object with role and content, found 4");
   EXPECT_EQ(wrong(R"({"messages": [{"role": "tool", "content": "x"}]})"),
-            "f:3: message 1: expected the role system, user or assistant, found \"tool\"");
+            "f:3:5: message 1: expected the role system, user or assistant, found \"tool\"");
   EXPECT_EQ(wrong(R"({"messages": [{"role": "user"}]})"),
-            "f:3: expected the field \"content\", found \"role\"");
+            "f:3:5: expected the field \"content\", found \"role\"");
 }
 
 TEST(Record, RolesMustTakeTurns) {
@@ -155,6 +155,30 @@ TEST(RecordFile, PointsToBadJson) {
   EXPECT_TRUE(error_in("[{\"instruction\": \"a").starts_with(":1:20: not valid JSON"));
   EXPECT_TRUE(error_in(R"({"output": "1", "output": "2"})").find("second time") !=
               std::string::npos);
+}
+
+TEST(RecordFile, SaysWhatElseAFileIs) {
+  const std::string one = kOne;
+  const auto expect = [](const std::string& text, const char* found) {
+    EXPECT_EQ(error_in(text),
+              std::string(":1:1: expected a JSON list of records or one record on each line, "
+                          "found ") +
+                  found);
+  };
+  expect("{\n \"data\": [" + one + "]\n}",
+         "an object over several lines; if it holds the list of records, write that alone");
+  expect("{\"version\": 1,\n \"data\": []}",
+         "an object over several lines; if it holds the list of records, write that alone");
+  expect("\x1f\x8b\x08 rest", "a file that gzip has packed; unpack it");
+  expect("PAR1 rest", "a Parquet file; write its rows as JSON");
+  expect("\xff\xfe{", "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)");
+  EXPECT_TRUE(error_in(one + ",\n" + one + ",\n").starts_with(":1:")) << "no object is open";
+  EXPECT_TRUE(error_in("[" + one + ",]").ends_with("; remove the comma before it"));
+}
+
+TEST(RecordFile, PointsToARecordOfSeveralOnALine) {
+  const std::string one = kOne;
+  EXPECT_TRUE(error_in("[" + one + ", {}]").starts_with(":1:39: expected the field"));
 }
 
 TEST(RecordFile, PointsToBytesThatAreNotUtf8) {
