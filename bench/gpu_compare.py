@@ -25,6 +25,7 @@ ROWS = [
     ("openllama-7b:bf16-true:4:512:1:block:9:qlora-all", "qlora-all", None),
     ("tinyllama:bf16-mixed:8:512:4", "full", "tiny-1.1b:hf:bf16-mixed:8:512:4"),
     ("tinyllama:32-true:8:512:1", "full", "tiny-1.1b:hf:32-true:8:512:1"),
+    ("tinyllama:bf16-true:2:8192:1", "full", "tiny-1.1b:hfc:bf16-true:2:8192:1"),
 ]
 
 

@@ -25,7 +25,7 @@ void require_apart(const std::filesystem::path& to,
 // otherwise copied, as are the tokenizer's and the generation's files; training states are left
 // behind. Tensors that are no floating numbers keep their type. `to` appears when it is complete; a
 // model of that name that Capstan wrote is replaced. Throws Fault::file for anything wrong with
-// either folder, Fault::usage for values that f16 cannot hold.
+// either folder, Fault::usage as require_apart does, and for values that f16 cannot hold.
 void convert_model(const std::filesystem::path& from, const std::filesystem::path& to,
                    const ConvertOptions& options = {});
 

@@ -40,8 +40,8 @@ struct Fit {
   std::vector<std::string> changes;
 
   bool fits() const { return capstan::fits(plan, available); }
-  // "fits: needs 61.97 GiB of 80.00 GiB", or "does not fit: needs …, … free. Fits with: …". For a
-  // GPU it names the spaces: "needs 61.97 GiB of 80.00 GiB on the GPU and 12.0 GiB of 126 GiB of
+  // "fits: needs 62.0 GiB of 80.0 GiB", or "does not fit: needs …, … free. Fits with: …". For a
+  // GPU it names the spaces: "needs 62.0 GiB of 80.0 GiB on the GPU and 12.0 GiB of 126 GiB of
   // host memory".
   std::string verdict() const;
 };

@@ -19,7 +19,7 @@ namespace capstan {
 // The model that the recipe's sizes describe. Throws Fault::usage for sizes that make none.
 ModelConfig model_by_sizes(const Recipe& recipe, const Tokenizer& tokenizer);
 
-// The model that a recipe means. `found` is the folder of its weights, where it has one. Without a
+// The model that a recipe means. `folder` is that of its weights, where it has one. Without a
 // folder on the disk, a known model of the name is taken if `known` allows (to plan, not to run).
 struct NamedModel {
   ModelConfig config;
