@@ -15,13 +15,20 @@ namespace capstan {
 namespace fs = std::filesystem;
 namespace {
 
+bool is_text_name(const fs::path& path) {
+  const fs::path ending = path.extension();
+  return ending == ".txt" || ending == ".TXT";
+}
+
 std::vector<fs::path> text_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   require(!error, Fault::file, "{}: cannot list the folder: {}", folder.string(), error.message());
+  // A link that leads nowhere is one of them: who reads it tells.
   for (const fs::directory_entry& entry : entries)
-    if (entry.path().extension() == ".txt" && entry.is_regular_file()) files.push_back(entry);
+    if (is_text_name(entry.path()) && !fs::is_directory(entry.path(), error))
+      files.push_back(entry);
   // The order of a folder is the file system's whim; sample numbers must not depend on it.
   std::sort(files.begin(), files.end());
   require(!files.empty(), Fault::file,
@@ -38,6 +45,10 @@ std::vector<fs::path> text_files(const fs::path& path) {
   require(fs::exists(path, error), Fault::file,
           "{}: no such file or folder. Name a text file, or a folder of .txt files", path.string());
   if (fs::is_directory(path, error)) return text_files_in(path);
+  require(fs::is_regular_file(path, error), Fault::file,
+          "{}: expected a text file or a folder of .txt files, found something else (a pipe can be "
+          "read once only)",
+          path.string());
   return {path};
 }
 

@@ -91,6 +91,21 @@ TEST(TextFiles, SaysWhatIsMissing) {
                [&] { read_utf8_file(folder.path()); });
   folder.write("a.txt", "");
   expect_error(Fault::file, {"holds no text"}, [&] { load(folder.path()); });
+  expect_error(Fault::file, {"/dev/null: expected a text file or a folder"},
+               [&] { load("/dev/null"); });
+}
+
+TEST(TextFiles, LeavesNoTextOutInSilence) {
+  const TempFolder folder;
+  folder.write("a.txt", "aa");
+  folder.write("B.TXT", "bb");
+  EXPECT_EQ(load_text_files(folder.path(), ByteTokenizer(), 8).size(), 2);
+  for (const char* target : {"nowhere", "c.txt"}) {
+    std::filesystem::remove(folder.path() / "c.txt");
+    std::filesystem::create_symlink(folder.path() / target, folder.path() / "c.txt");
+    expect_error(Fault::file, {"c.txt: cannot open"},
+                 [&] { load_text_files(folder.path(), ByteTokenizer(), 8); });
+  }
 }
 
 TEST(TextFiles, ReadsLongFilesWhole) {
