@@ -226,8 +226,9 @@ FileSum write_copy(const fs::path& from, const fs::path& to) {
 
 NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
   std::error_code error;
-  const auto strip = [&] {
-    if (!path_.has_filename()) path_ = path_.parent_path();  // "out/"
+  const auto strip = [&] {  // "out/", "out/."
+    while (path_.has_relative_path() && (!path_.has_filename() || path_.filename() == "."))
+      path_ = path_.parent_path();
   };
   strip();
   // Step by step: what the last leads to need not be there.
@@ -236,6 +237,8 @@ NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_
     path_ = path_.parent_path() / fs::read_symlink(path_, error);
     strip();
   }
+  require(!fs::is_symlink(path_, error), Fault::file, "{}: is a link that leads to itself",
+          path_.string());
   part_ = beside(path_, "part");
   require_replaceable(path_);
   require(!in_use(part_), Fault::file,

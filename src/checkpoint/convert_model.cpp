@@ -83,7 +83,12 @@ std::vector<TensorToWrite> tensors_of(const ModelFolder& model, std::optional<DT
 std::string foreign_file(const fs::path& folder) {
   std::error_code error;
   Manifest known;
-  if (fs::exists(folder / kManifest, error)) known = read_manifest(folder);
+  try {
+    if (fs::exists(folder / kManifest, error)) known = read_manifest(folder);
+  } catch (const Error& e) {
+    fail(Fault::file, "{}\n{} would be replaced: remove it, or write to another folder", e.what(),
+         folder.string());
+  }
   constexpr auto kSkip = fs::directory_options::skip_permission_denied;
   for (const auto& entry : fs::recursive_directory_iterator(folder, kSkip, error)) {
     const std::string name = entry.path().lexically_relative(folder).generic_string();

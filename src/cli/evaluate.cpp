@@ -12,6 +12,7 @@
 #include "checkpoint/checkpoint.h"
 #include "cli/text_model.h"
 #include "data/sampler.h"
+#include "data/text_files.h"
 #include "data/tokenizer_folder.h"
 #include "report/progress.h"
 #include "train/setup.h"
@@ -32,7 +33,7 @@ bool holds_text(const std::filesystem::path& folder) {
   for (const char* records : {"train.json", "train.jsonl", "val.json", "val.jsonl"})
     if (std::filesystem::exists(folder / records, error)) return false;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (entry.path().extension() == ".txt") return true;
+    if (is_text_name(entry.path())) return true;
   return false;
 }
 
@@ -40,7 +41,7 @@ bool holds_text(const std::filesystem::path& folder) {
 void name_data(Options& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
-  const bool text = o.data.ends_with(".txt") || o.data.ends_with(".md") || holds_text(o.data);
+  const bool text = is_text_name(o.data) || o.data.ends_with(".md") || holds_text(o.data);
   r.data = text || (o.data.empty() && !r.train_data_path.empty()) ? "TextFiles" : "JSON";
   if (!o.data.empty()) (text ? r.train_data_path : r.json_path) = o.data;
   if (o.max_seq_length > 0) r.max_seq_length = o.max_seq_length;
@@ -56,6 +57,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
           in.tokenizer_dir.string(), in.tokenizer->vocab_size(), files.config.vocab);
   in.max_seq_length = max_seq_length_of(r, files.config);
+  warn_of_positions(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);
   options.chat_template = chat_template_of(in.tokenizer_dir);
   // Asked as it was trained to be.
@@ -64,7 +66,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   if (options.style.empty()) {
     if (recorded.style != nullptr && !recorded.style->name.empty())
       options.style = recorded.style->name;
-    if (recorded.own_template) options.style = kChatTemplateStyle;
+    if (recorded.own_template && options.chat_template) options.style = kChatTemplateStyle;
     if (recorded.chat_template != nullptr)
       options.style = fmt::format("{}:{}", kChatTemplateStyle, recorded.chat_template->name);
   }

@@ -82,6 +82,9 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
   for (const char* name : {"prompt_style.yaml", "hyperparameters.yaml"})
     if (fs::exists(files.folder / name)) copy(files.folder / name);
+  // An adapter that does not say how to ask is asked as its base is.
+  const fs::path style = files.base / "prompt_style.yaml";
+  if (!sums.contains("prompt_style.yaml") && fs::exists(style)) copy(style);
   write_manifest(folder, sums);
   return sums;
 }

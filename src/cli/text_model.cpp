@@ -39,10 +39,13 @@ TextModel::TextModel(ModelFiles files, const std::string& style)
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
           files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
   // An adapter is asked as it was trained to be, else as its base is.
-  const bool own = !files_.adapter || read_prompt_style(files_.folder);
-  const std::filesystem::path& folder = own ? files_.folder : files_.base;
+  const RecordedPrompting recorded = read_prompt_style(files_.folder);
+  const std::filesystem::path& folder = !files_.adapter || recorded ? files_.folder : files_.base;
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
+  // The model's own template is where its tokenizer is: PEFT's adapters have none.
+  if (style.empty() && recorded.own_template)
+    if (auto chat = chat_template_of(files_.tokenizer())) prompting_ = {nullptr, std::move(chat)};
 }
 
 bool TextModel::is_plain() const {

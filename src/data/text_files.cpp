@@ -13,22 +13,26 @@
 
 namespace capstan {
 namespace fs = std::filesystem;
-namespace {
 
 bool is_text_name(const fs::path& path) {
   const fs::path ending = path.extension();
   return ending == ".txt" || ending == ".TXT";
 }
 
+namespace {
+
 std::vector<fs::path> text_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
   fs::directory_iterator entries(folder, error);
   require(!error, Fault::file, "{}: cannot list the folder: {}", folder.string(), error.message());
-  // A link that leads nowhere is one of them: who reads it tells.
-  for (const fs::directory_entry& entry : entries)
-    if (is_text_name(entry.path()) && !fs::is_directory(entry.path(), error))
+  for (const fs::directory_entry& entry : entries) {
+    if (!is_text_name(entry.path())) continue;
+    // A link that leads nowhere is one of them: who reads it tells.
+    const fs::file_status status = fs::status(entry.path(), error);
+    if (fs::is_regular_file(status) || (!fs::exists(status) && entry.is_symlink(error)))
       files.push_back(entry);
+  }
   // The order of a folder is the file system's whim; sample numbers must not depend on it.
   std::sort(files.begin(), files.end());
   require(!files.empty(), Fault::file,

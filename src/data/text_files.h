@@ -12,6 +12,9 @@
 
 namespace capstan {
 
+// Whether a file of this name is taken for text in a folder: *.txt, or *.TXT.
+bool is_text_name(const std::filesystem::path& path);
+
 // The text at `path`: one file, or the *.txt files of one folder (not of the folders in it), in the
 // order of their names. Errors (Fault::file): no such path, no .txt file in the folder.
 std::vector<std::filesystem::path> text_files(const std::filesystem::path& path);

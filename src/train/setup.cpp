@@ -25,13 +25,6 @@ void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
   config.eos_ids = {tokenizer.eos()};
 }
 
-void warn_of_positions(const Recipe& r, const ModelConfig& model) {
-  if (r.max_seq_length.value_or(0) > model.max_positions)
-    log::warn(
-        "train.max_seq_length {}: the model has {} positions, and longer samples are cut there",
-        *r.max_seq_length, model.max_positions);
-}
-
 void require_targets(const RunInputs& in) {
   const auto targets = [&](const Dataset& data) { return count(data, in.max_seq_length).targets; };
   require(targets(in.data.train) > 0, Fault::file,
@@ -128,13 +121,14 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
   return {};
 }
 
-// How to ask the model afterwards, for its prompt_style.yaml; empty for plain text.
-std::string prompting_to_record(const RunInputs& in) {
+// How to ask the model afterwards, for its prompt_style.yaml; empty for plain text, and where it is
+// what happens without it, too.
+std::string prompting_to_record(const Recipe& r, const RunInputs& in) {
   if (in.data.style != nullptr) return prompt_style_yaml(*in.data.style);
   if (!in.data.chat_template) return "";
   const auto own = in.tokenizer_dir.empty() ? std::nullopt : chat_template_of(in.tokenizer_dir);
-  return own == in.data.chat_template ? own_template_yaml()
-                                      : prompt_style_yaml(*in.data.chat_template);
+  if (own != in.data.chat_template) return prompt_style_yaml(*in.data.chat_template);
+  return r.prompt_style.empty() ? "" : own_template_yaml();
 }
 
 }  // namespace
@@ -174,6 +168,13 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
           tokenizer->vocab_size(), m.config.vocab);
   if (pretrain && m.folder.empty()) take_special_ids(m.config, *tokenizer);
   return m;
+}
+
+void warn_of_positions(const Recipe& r, const ModelConfig& model) {
+  if (r.max_seq_length.value_or(0) > model.max_positions)
+    log::warn(
+        "train.max_seq_length {}: the model has {} positions, and longer samples are cut there",
+        *r.max_seq_length, model.max_positions);
 }
 
 int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {
@@ -304,7 +305,7 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
   Recipe record = r;
   record.resume = "false";  // how a run was started is no part of what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));
-  if (const std::string prompting = prompting_to_record(in); !prompting.empty())
+  if (const std::string prompting = prompting_to_record(r, in); !prompting.empty())
     files.push_back(ExtraFile::text("prompt_style.yaml", prompting));
   return files;
 }

@@ -47,6 +47,8 @@ DataOptions data_options(const Recipe& recipe, int64_t max_seq_length);
 
 // Tokens of a sample at most: what the recipe says, at most what the model can.
 int64_t max_seq_length_of(const Recipe& recipe, const ModelConfig& model);
+// Says so where the model can less than the recipe says.
+void warn_of_positions(const Recipe& recipe, const ModelConfig& model);
 
 // What the recipe makes of a model: the options of its trainer, without limits and schedule.
 TrainOptions train_options(const Recipe& recipe, Task task, const ModelConfig& model);

@@ -163,6 +163,15 @@ TEST(NewFolder, LeavesLinksInTheirPlaces) {
     EXPECT_TRUE(fs::is_symlink(link));
     EXPECT_EQ(read_text(folder / target / "config.json"), "new");
   }
+  fs::create_directory_symlink(folder / "disk/there/.", folder / "dotted");
+  NewFolder made(folder / "dotted");
+  write_text(made.path() / "config.json", "newer");
+  made.commit();
+  EXPECT_EQ(read_text(folder / "disk/there" / "config.json"), "newer");
+  fs::create_directory_symlink(folder / "loop", folder / "loop");
+  EXPECT_NE(
+      message_of(Fault::file, [&] { NewFolder never(folder / "loop"); }).find("leads to itself"),
+      std::string::npos);
 }
 
 TEST(NewFolder, DoesNotDeleteWhatIsNoCheckpoint) {

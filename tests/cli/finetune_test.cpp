@@ -182,6 +182,35 @@ TEST_F(Finetune, EvaluateAsksAsTheRunDid) {
   expect_same("chat_template");
   expect_same("chat_template:chatml");
   expect_same("alpaca");
+  // Conversations by the template and instructions by a style, which is what happens unasked.
+  for (nlohmann::json* part : {&train, &held})
+    for (size_t i = 0; i < part->size(); i += 2)
+      (*part)[i] = {{"messages",
+                     {{{"role", "user"}, {"content", "Say it"}},
+                      {{"role", "assistant"}, {"content", "It"}}}}};
+  write("both/train.json", train.dump());
+  write("both/val.json", held.dump());
+  expect_same("null");
+}
+
+// An adapter without files of the tokenizer, as PEFT's are, has the template of its model.
+TEST_F(Finetune, AnAdapterIsAskedByTheTemplateOfItsModel) {
+  write("checkpoints/tiny/final/chat_template.jinja", "<start_of_turn>");
+  Words words = finetune({"--data.prompt_style=chat_template"});
+  words[0] = "finetune_lora";
+  const Outcome o = run(words);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const Words ask = {"generate", "out/final", "--prompt=Say 3", "--temperature=0",
+                     "--max_new_tokens=20"};
+  const Outcome before = run(ask);
+  ASSERT_EQ(before.code, 0) << before.err;
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "MANIFEST.json"})
+    fs::remove(at("out/final") / name);
+  EXPECT_EQ(run(ask).out, before.out);
+  Words plain = ask;
+  plain.emplace_back("--prompt_style=default");
+  EXPECT_NE(run(plain).out, before.out);
 }
 
 TEST_F(Finetune, ThereMustBeSomethingToLearn) {
