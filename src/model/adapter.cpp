@@ -14,13 +14,13 @@ Adapter::Adapter(Parameters& params, const AdapterIndex& at) : params_(params), 
   dropout_ = static_cast<float>(params.spec().lora->dropout);
 }
 
-Adapter::Part Adapter::part(size_t p, const Tensor& y, const Tensor& inner) const {
-  const AdapterIndex::Columns& columns = at_.columns[p];
-  const auto& row = params_.spec().params[static_cast<size_t>(at_.b)].parts[p];
+Tensor Adapter::inner_of(size_t p, const Tensor& inner) const {
   const int64_t r = params_.spec().lora->r;
-  const auto rows = [&](const Tensor& t) { return t ? t.rows(row.first_row, row.rows) : t; };
-  return {y.cols(columns.first, columns.count), inner.cols(static_cast<int64_t>(p) * r, r),
-          rows(b()), rows(b_grad())};
+  return inner.cols(static_cast<int64_t>(p) * r, r);
+}
+Tensor Adapter::rows_of(size_t p, const Tensor& b) const {
+  const auto& row = params_.spec().params[static_cast<size_t>(at_.b)].parts[p];
+  return b.rows(row.first_row, row.rows);
 }
 
 RandomKey Adapter::mask(const StepKey& key) const {
@@ -44,11 +44,11 @@ Buffer Adapter::inner(Queue& q, Tensor x, const std::optional<StepKey>& key) con
   return inner;
 }
 
-void Adapter::add_outer(Queue& q, Tensor y, Tensor inner) const {
-  for (size_t p = 0; p < at_.columns.size(); ++p) {
-    const Part v = part(p, y, inner);
-    linear(q, v.y, v.inner, v.b, {}, Write::add);
-  }
+ThinTerms Adapter::outer(Tensor inner) const {
+  ThinTerms terms;
+  for (size_t p = 0; p < at_.columns.size(); ++p)
+    terms.add({inner_of(p, inner), rows_of(p, b()), at_.columns[p].first});
+  return terms;
 }
 
 Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
@@ -61,9 +61,9 @@ Buffer Adapter::backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
       inner = again;
     }
     for (size_t p = 0; p < at_.columns.size(); ++p) {
-      const Part v = part(p, dy, inner);
-      linear_backward_weight(q, v.b_grad, {}, v.y, v.inner);
-      linear_backward_data(q, part(p, dy, d_inner).inner, v.y, v.b, Write::replace, scale_);
+      const Tensor dy_p = dy.cols(at_.columns[p].first, at_.columns[p].count);
+      linear_backward_weight(q, rows_of(p, b_grad()), {}, dy_p, inner_of(p, inner));
+      linear_backward_data(q, inner_of(p, d_inner), dy_p, rows_of(p, b()), Write::replace, scale_);
     }
   }
   backward_a(q, d_inner, x, key);

@@ -4,6 +4,7 @@
 
 #include "model/parameters.h"
 #include "ops/random_key.h"
+#include "ops/thin_term.h"
 
 namespace capstan {
 
@@ -24,7 +25,7 @@ class Adapter {
   Tensor b_grad() const { return params_.grad(at_.b); }
 
   Buffer inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const;
-  void add_outer(Queue& q, Tensor y, Tensor inner) const;
+  ThinTerms outer(Tensor inner) const;  // what it adds to y
 
   // Adds to the gradients of A and B; returns that of drop(x) Aᵀ. `inner` may be absent.
   Buffer backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
@@ -36,10 +37,9 @@ class Adapter {
   void backward_data(Queue& q, Tensor dx, Tensor d_inner, const std::optional<StepKey>& key) const;
 
  private:
-  struct Part {
-    Tensor y, inner, b, b_grad;  // views
-  };
-  Part part(size_t p, const Tensor& y, const Tensor& inner) const;
+  // Views of part p.
+  Tensor inner_of(size_t p, const Tensor& inner) const;
+  Tensor rows_of(size_t p, const Tensor& b) const;
   bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
   RandomKey mask(const StepKey& key) const;
   Buffer make_inner(Queue& q, int64_t tokens, const char* name) const;

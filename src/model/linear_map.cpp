@@ -11,13 +11,13 @@ Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<Step
     linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_), amax);
     return {};
   }
+  Buffer inner;
+  if (adapter_) inner = adapter_.inner(q, x, key);
+  const ThinTerms added = adapter_ ? adapter_.outer(inner) : ThinTerms();
   if (const QuantizedMatrix* w = params_.quantized(weight_))
-    linear(q, y, x, *w, params_.weight(bias_));
+    linear(q, y, x, *w, params_.weight(bias_), added);
   else
-    linear(q, y, x, params_.weight(weight_), params_.weight(bias_));
-  if (!adapter_) return {};
-  Buffer inner = adapter_.inner(q, x, key);
-  adapter_.add_outer(q, y, inner);
+    linear(q, y, x, params_.weight(weight_), params_.weight(bias_), added);
   return inner;
 }
 

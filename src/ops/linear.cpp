@@ -1,5 +1,7 @@
 #include "ops/linear.h"
 
+#include <algorithm>
+
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/linear.h"
 #include "ops/cuda/linear.h"
@@ -30,11 +32,17 @@ Cost cost(const Tensor& y, const Tensor& x, const Tensor& w) {
 }
 
 // For c = a b, where each factor may be transposed.
-Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, const Tensor& c) {
-  const int64_t bytes = q.target() == Device::cuda
-                            ? cuda::gemm_scratch(a, b, c)
-                            : cpu::gemm_scratch(a.matrix.dtype(), b.matrix.dtype(), c.dtype());
+int64_t scratch_bytes(const Queue& q, const cuda::Factor& a, const cuda::Factor& b,
+                      const Tensor& c) {
+  return q.target() == Device::cuda
+             ? cuda::gemm_scratch(a, b, c)
+             : cpu::gemm_scratch(a.matrix.dtype(), b.matrix.dtype(), c.dtype());
+}
+Buffer make_scratch(Queue& q, int64_t bytes) {
   return q.scratch(DType::u8, {bytes}, "gemm panels");
+}
+Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, const Tensor& c) {
+  return make_scratch(q, scratch_bytes(q, a, b, c));
 }
 
 }  // namespace
@@ -47,6 +55,24 @@ void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float 
     case Device::cpu: return cpu::linear(y, x, w, b, mode, factor, scratch);
     case Device::cuda:
       if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, mode, factor, scratch);
+      return;
+    case Device::sim: return;
+  }
+}
+
+void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, const ThinTerms& terms) {
+  check("linear", y, x, w, b);
+  const auto span = q.account("linear", terms.checked_cost("linear", y, cost(y, x, w)));
+  int64_t bytes = scratch_bytes(q, {x, false}, {w, true}, y);
+  for (const ThinTerm& t : terms)
+    bytes = std::max(bytes, scratch_bytes(q, {t.x_TR, false}, {t.w_OR, true}, y));
+  const Buffer scratch = make_scratch(q, bytes);
+  switch (q.device()) {
+    case Device::cpu:
+      cpu::linear(y, x, w, b, Write::replace, 1, scratch);
+      return cpu::add_terms(y, terms, scratch);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, terms, scratch);
       return;
     case Device::sim: return;
   }

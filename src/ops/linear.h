@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tensor/queue.h"
+#include "ops/thin_term.h"
 
 namespace capstan {
 
@@ -10,6 +10,10 @@ enum class Write : bool { replace, add };  // y = … or y += …
 // y and x may have row strides.
 void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O,
             Write mode = Write::replace, float factor = 1);
+
+// y = x wᵀ + b, and what the terms add. Where a kernel does all of it in one (bf16 on a Hopper GPU)
+// y is rounded once; else once more for a term.
+void linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, Tensor b_O, const ThinTerms& terms);
 
 // dx = factor · dy w, or dx += the same. dx and dy may have row strides.
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, Tensor w_OI,

@@ -2,6 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/linear.h"
 #include "ops/cpu/quantize.h"
 #include "ops/cuda/gemm.h"
 #include "ops/cuda/quantize.h"
@@ -58,10 +59,13 @@ Buffer widened_rows(Queue& q, DType type, const QuantizedMatrix& w) {
 }
 
 Buffer product_scratch(Queue& q, const Tensor& x, const Tensor& chunk, bool transposed,
-                       const Tensor& y) {
-  const int64_t bytes = q.target() == Device::cuda
-                            ? cuda::gemm_scratch({x, false}, {chunk, transposed}, y)
-                            : cpu::gemm_scratch(x.dtype(), DType::u8, y.dtype());
+                       const Tensor& y, const ThinTerms& terms = {}) {
+  const bool gpu = q.target() == Device::cuda;
+  int64_t bytes = gpu ? cuda::gemm_scratch({x, false}, {chunk, transposed}, y)
+                      : cpu::gemm_scratch(x.dtype(), DType::u8, y.dtype());
+  for (const ThinTerm& t : terms)
+    bytes = std::max(bytes, gpu ? cuda::gemm_scratch({t.x_TR, false}, {t.w_OR, true}, y)
+                                : cpu::gemm_scratch(t.x_TR.dtype(), t.w_OR.dtype(), y.dtype()));
   return q.scratch(DType::u8, {bytes}, "gemm panels");
 }
 
@@ -140,18 +144,20 @@ void dequantize(Queue& q, Tensor y, const QuantizedMatrix& from, int64_t first) 
   }
 }
 
-void linear(Queue& q, Tensor y, Tensor x, const QuantizedMatrix& w, Tensor b) {
+void linear(Queue& q, Tensor y, Tensor x, const QuantizedMatrix& w, Tensor b,
+            const ThinTerms& terms) {
   check_product("linear", y, x, w);
   if (b) check::dense("linear", "b", b, {w.shape[0]});
-  const auto span = q.account("linear", cost(y, x, w));
+  const auto span = q.account("linear", terms.checked_cost("linear", y, cost(y, x, w)));
   const Buffer chunk = widened_rows(q, x.dtype(), w);
-  const Buffer scratch = product_scratch(q, x, chunk, true, y);
+  const Buffer scratch = product_scratch(q, x, chunk, true, y, terms);
   switch (q.device()) {
     case Device::cpu:
-      return cpu::gemm(x.dim(0), w.shape[0], w.shape[1], cpu::matrix(x), cpu::matrix(w, true),
-                       y.raw(), y.dtype(), y.stride(0), false, scratch->raw(), b);
+      cpu::gemm(x.dim(0), w.shape[0], w.shape[1], cpu::matrix(x), cpu::matrix(w, true), y.raw(),
+                y.dtype(), y.stride(0), false, scratch->raw(), b);
+      return cpu::add_terms(y, terms, scratch);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, chunk, scratch);
+      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, terms, chunk, scratch);
       return;
     case Device::sim: return;
   }

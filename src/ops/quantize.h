@@ -58,7 +58,8 @@ void dequantize(Queue& q, Tensor y, const QuantizedMatrix& from, int64_t first);
 
 // As the ops of these names in ops/linear.h. The matrix is widened in blocks that stay in cache: no
 // copy of it exists at any time.
-void linear(Queue& q, Tensor y_TO, Tensor x_TI, const QuantizedMatrix& w_OI, Tensor b_O);
+void linear(Queue& q, Tensor y_TO, Tensor x_TI, const QuantizedMatrix& w_OI, Tensor b_O,
+            const ThinTerms& terms = {});
 void linear_backward_data(Queue& q, Tensor dx_TI, Tensor dy_TO, const QuantizedMatrix& w_OI);
 
 }  // namespace capstan

@@ -346,6 +346,22 @@ TEST_P(HeadLoss, NanIsNotHidden) {
     }
 }
 
+// One row of the head is damaged: one logit of each token, which is not its label's. Rows of the
+// logits are whole packs or not.
+TEST_P(HeadLoss, OneLogitThatIsNanIsNotHidden) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t V : {31, 32, 1201, 1208})
+      for (const int64_t at : {0, 7, 30, 600, 1200}) {
+        if (at >= V) continue;
+        Values damaged = normal_values(V * 16, 3);
+        damaged[idx(at) * 16 + 5] = NAN;
+        const Buffer x = random(dtype, {3, 16}), w = of(dtype, {V, 16}, damaged);
+        const Buffer labels = of(DType::i32, {3}, {1, 2, 3}), loss = loss_of(0);
+        head_loss(q_, loss, x, w, labels);
+        EXPECT_TRUE(std::isnan(values(loss)[0])) << name_of(dtype) << " V=" << V << " at " << at;
+      }
+}
+
 // The tiles of the products follow the threads, so rounding may differ between numbers of them.
 TEST_P(HeadLoss, AnyNumberOfThreads) {
   const int64_t T = 70, V = 300, D = 33;

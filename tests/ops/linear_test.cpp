@@ -113,6 +113,86 @@ TEST_P(Linear, RowsMayHaveStrides) {
     }
 }
 
+// Terms for some of the columns, side by side or with a gap. On a Hopper GPU those of whole tiles
+// of 256 columns are a part of the product, in all of its tiles and halves of tiles; for few rows,
+// or with a bias, they come after it.
+TEST_P(Linear, AddsThinTerms) {
+  struct Case {
+    int64_t T, O, I, R;
+    std::vector<std::pair<int64_t, int64_t>> columns;  // first, end
+  };
+  const std::vector<Case> cases = {
+      {5, 40, 33, 3, {{0, 10}, {10, 31}, {33, 40}}},
+      {140, 512, 72, 8, {{256, 512}}},
+      {300, 768, 200, 32, {{0, 256}, {512, 768}}},
+      {130, 1000, 64, 96, {{0, 512}, {512, 768}, {768, 1000}}},
+      {257, 264, 136, 64, {{0, 264}}},
+      {200, 512, 64, 16, {{0, 200}, {200, 512}}},
+      {150, 512, 64, 12, {{0, 512}}},
+      {258, 9216, 64, 16, {{0, 4096}, {4096, 6144}, {7168, 9216}}},
+  };
+  for (const DType dtype : kComputeTypes)
+    for (const Case& c : cases)
+      for (const bool bias : {false, true}) {
+        const Size s{c.T, c.O, c.I};
+        const auto terms = static_cast<int64_t>(c.columns.size());
+        const Buffer x = random(dtype, {c.T, c.I}), w = random(dtype, {c.O, c.I});
+        const Buffer b = random(dtype, {c.O}), y = empty(dtype, {c.T, c.O});
+        const Buffer inner = random(dtype, {c.T, terms * c.R}), outer = random(dtype, {c.O, c.R});
+        Values expected = linear_f64(s, values(x), values(w), bias ? values(b) : Values());
+        ThinTerms added;
+        for (int64_t i = 0; i < terms; ++i) {
+          const auto [first, end] = c.columns[idx(i)];
+          const Tensor x_i = inner->cols(i * c.R, c.R), w_i = outer->rows(first, end - first);
+          added.add({x_i, w_i, first});
+          const Values more = linear_f64({c.T, end - first, c.R}, values(x_i), values(w_i));
+          for (int64_t t = 0; t < c.T; ++t)
+            for (int64_t o = first; o < end; ++o)
+              expected[idx(t * c.O + o)] += more[idx(t * (end - first) + o - first)];
+        }
+        linear(q_, y, x, w, bias ? *b : Tensor(), added);
+        EXPECT_LT(error(values(y), expected), 2 * tolerance(dtype, c.I + c.R))
+            << name_of(dtype) << ' ' << s << " R=" << c.R << " bias " << bias;
+      }
+}
+
+TEST(ThinTerms, AreCutWithTheColumns) {
+  float room[64] = {};
+  const Tensor x(room, DType::f32, {2, 4}), w(room, DType::f32, {10, 4});
+  ThinTerms terms;
+  terms.add({x, w, 0});
+  terms.add({x, w.rows(0, 6), 20});
+  EXPECT_EQ(terms.within(10, 10).count(), 0);
+  const ThinTerms found = terms.within(4, 18);
+  ASSERT_EQ(found.count(), 2);
+  EXPECT_EQ(found.begin()[0].first, 0);
+  EXPECT_EQ(found.begin()[0].end(), 6);
+  EXPECT_EQ(found.begin()[0].w_OR.raw(), w.rows(4, 6).raw());
+  EXPECT_EQ(found.begin()[1].first, 16);
+  EXPECT_EQ(found.begin()[1].end(), 18);
+  EXPECT_EQ(found.begin()[1].w_OR.raw(), w.raw());
+}
+
+TEST(ThinTerms, RefuseWhatDoesNotFit) {
+  float room[64] = {};
+  const Tensor x(room, DType::f32, {2, 4}), w(room, DType::f32, {10, 4});
+  const Tensor y(room, DType::f32, {2, 30});
+  const auto cost = [&](const ThinTerms& terms) { terms.checked_cost("linear", y, {}); };
+  ThinTerms terms;
+  terms.add({x, w, 5});
+  EXPECT_NO_THROW(cost(terms));
+  expect_bug("thin terms", [&] { terms.add({x, w, 14}); });
+  terms.add({x, w, 15});
+  terms.add({x, w, 25});
+  expect_bug("thin terms", [&] { terms.add({x, w, 40}); });
+  expect_bug("linear", [&] { cost(terms); });
+  ThinTerms narrow, short_x;
+  narrow.add({x.cols(0, 3), w, 0});
+  short_x.add({x.rows(0, 1), w, 0});
+  expect_bug("linear", [&] { cost(narrow); });
+  expect_bug("linear", [&] { cost(short_x); });
+}
+
 TEST_P(Linear, GradientsMatchFiniteDifferences) {
   for (const DType dtype : kComputeTypes)
     for (const Size& s : kSizes) {

@@ -113,6 +113,23 @@ TEST_P(Quantized, ProductsMatchTheDequantizedMatrix) {
         }
 }
 
+// The matrix is of two chunks on a GPU, and the second term of both.
+TEST_P(Quantized, ProductsAddThinTerms) {
+  const int64_t I = GetParam() == Device::cuda ? 65536 : 64;
+  for (const DType type : kComputeTypes) {
+    const QuantizedMatrix w = some(Quantize::nf4, {512, 256}, I);
+    const Buffer w32 = whole(w), x = random(type, {140, I}), inner = random(type, {140, 32});
+    const Buffer outer = random(type, {768, 16});
+    ThinTerms terms;
+    terms.add({inner->cols(0, 16), outer->rows(0, 256), 0});
+    terms.add({inner->cols(16, 16), outer->rows(256, 512), 256});
+    const Buffer y = empty(type, {140, 768}), expected = empty(DType::f32, {140, 768});
+    linear(q_, y, x, w, {}, terms);
+    linear(q_, expected, x, w32, {}, terms);
+    EXPECT_LT(error(values(y), values(expected)), 2 * tolerance(type, I));
+  }
+}
+
 // As the tensors of a file that is mapped.
 TEST_P(Quantized, ValuesMayLieInTheHostsMemory) {
   for (const Quantize kind : kKinds) {

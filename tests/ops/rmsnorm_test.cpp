@@ -152,6 +152,35 @@ TEST_P(RmsNormGradients, MatchFiniteDifferences) {
   }
 }
 
+// Beside the formulas themselves, which are exact where differences are not. 12288 is where sums
+// for dw fill the shared memory that a GPU's block may have without asking.
+TEST_P(RmsNorm, GradientsOfLongRowsMatchF64) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {12280, 12288, 12296}) {
+      const int64_t T = 5;
+      const Buffer x = random(dtype, {T, D}), w = random(dtype, {D}), dy = random(dtype, {T, D});
+      const Buffer y = empty(dtype, {T, D}), rstd = empty(DType::f32, {T});
+      const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {D});
+      rmsnorm(q_, y, rstd, x, w, kEps);
+      rmsnorm_backward(q_, dx, dw, dy, x, w, rstd, Write::replace);
+      const Values x64 = values(x), w64 = values(w), dy64 = values(dy), r64 = rstd_f64(x64, D);
+      Values dx64(x64.size()), dw64(w64.size());
+      for (size_t t = 0; t < idx(T); ++t) {
+        double along = 0;
+        for (size_t d = 0; d < idx(D); ++d)
+          along += dy64[t * idx(D) + d] * w64[d] * x64[t * idx(D) + d];
+        along *= r64[t] * r64[t] / static_cast<double>(D);
+        for (size_t d = 0; d < idx(D); ++d) {
+          const size_t i = t * idx(D) + d;
+          dx64[i] = r64[t] * (dy64[i] * w64[d] - along * x64[i]);
+          dw64[d] += dy64[i] * x64[i] * r64[t];
+        }
+      }
+      EXPECT_LT(error(values(dx), dx64), tolerance(dtype, D)) << name_of(dtype) << " D=" << D;
+      EXPECT_LT(error(values(dw), dw64), tolerance(DType::f32, T + D)) << " D=" << D;
+    }
+}
+
 const std::vector<std::pair<DType, int64_t>> kTypesAndWidths = {
     {DType::f32, 33},  {DType::f32, 40},  {DType::f32, 1032},
     {DType::bf16, 33}, {DType::bf16, 40}, {DType::bf16, 1032}};

@@ -8,6 +8,7 @@
 
 #include "ops/cuda/product.h"
 #include "ops/elementwise.h"
+#include "ops/linear.h"
 #include "ops/reference.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
@@ -224,6 +225,64 @@ TEST_P(WgmmaProduct, OperandsMayBeInPinnedHostMemory) {
   copy(q, b, o.b.buffer);
   cuda::Product(c, {*a}, {*b, true}, {}, false, false).multiply(q.cuda(), WgmmaKernel{}, nullptr);
   EXPECT_EQ(values_of(q, c), expected);
+}
+
+// As two products by the library, one rounding less; several rounds of tiles, the last of which is
+// cut, or the last band narrower. A result depends on its row and column alone: a view of some
+// columns has the same bits.
+TEST_P(WgmmaProduct, TermsAreAsTheLibraryAddsThem) {
+  const Buffer workspace = q_.scratch(DType::u8, {cuda::kGemmWorkspace}, "workspace");
+  for (const Problem& p : {Problem{2040, 4856, 200}, {2048, 5376, 64}, {300, 40000, 72}}) {
+    const Operands o = make(p);
+    const Matrix inner = matrix(p.M, 96, 8), outer = matrix(p.N, 40, 0);
+    ThinTerms terms;
+    terms.add({inner.view.cols(0, 40), outer.view.rows(0, 1024), 0});
+    terms.add({inner.view.cols(48, 40), outer.view.rows(1024, p.N - 2048), 2048});
+    const Factor a = o.factor_a(), b = o.factor_b();
+    ASSERT_TRUE(cuda::wgmma_product_takes(context(), o.c.view, a, b, terms));
+    const auto multiply_all = [&] {
+      ASSERT_EQ(cuda::wgmma_product(context(), o.c.view, a, b, terms), cudaSuccess);
+    };
+    multiply_all();
+    const Values ours = values(o.c.view);
+    for (int run = 0; run < 5; ++run) multiply_all();
+    EXPECT_TRUE(values(o.c.view) == ours) << "every run gives the same bits";
+    const int64_t first = 512, n = 2304;
+    const Factor part = {o.b.view.rows(first, n), true};
+    const Matrix some = matrix(p.M, n, 0);
+    ASSERT_EQ(cuda::wgmma_product(context(), some.view, a, part, terms.within(first, n)),
+              cudaSuccess);
+    EXPECT_TRUE(values(some.view) == values(o.c.view.cols(first, n)));
+    const cuda::Product product = o.product();
+    product.multiply(context(), product.proposals(context(), 1)[0], bytes_of(workspace));
+    for (const ThinTerm& t : terms)
+      linear(q_, o.c.view.cols(t.first, t.w_OR.dim(0)), t.x_TR, t.w_OR, {}, Write::add);
+    EXPECT_LT(worst_error(ours, values(o.c.view), p), 3 * kRounding) << p;
+  }
+}
+
+TEST_P(WgmmaProduct, TakesTermsOfWholeTiles) {
+  const Buffer x = random(DType::bf16, {256, 64}), w = random(DType::bf16, {600, 64});
+  const Buffer c = empty(DType::bf16, {256, 600}), inner = random(DType::bf16, {256, 16});
+  const Buffer outer = random(DType::bf16, {600, 16});
+  const auto takes = [&](int64_t first, int64_t end, int64_t inner_columns = 16) {
+    ThinTerms terms;
+    terms.add({inner->cols(0, inner_columns),
+               inner_columns == 16 ? outer->rows(first, end - first)
+                                   : random(DType::bf16, {end - first, inner_columns}),
+               first});
+    return cuda::wgmma_product_takes(context(), c, {*x}, {*w, true}, terms);
+  };
+  EXPECT_TRUE(takes(0, 600));
+  EXPECT_TRUE(takes(256, 512));
+  EXPECT_TRUE(takes(512, 600));
+  EXPECT_TRUE(takes(0, 600, 8));
+  EXPECT_FALSE(takes(0, 100));
+  EXPECT_FALSE(takes(128, 600));
+  EXPECT_FALSE(takes(0, 600, 12)) << "sums end between packs";
+  ThinTerms one;
+  one.add({*inner, *outer, 0});
+  EXPECT_FALSE(cuda::wgmma_product_takes(context(), c, {*x}, {w->rows(0, 64)}, one));
 }
 
 TEST_P(WgmmaProduct, TakesWhatItCanComputeAndNothingElse) {

@@ -34,6 +34,11 @@ void linear(Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor, Te
        mode == Write::add, scratch.raw(), b, factor);
 }
 
+void add_terms(const Tensor& y, const ThinTerms& terms, const Tensor& scratch) {
+  for (const ThinTerm& t : terms)
+    linear(y.cols(t.first, t.w_OR.dim(0)), t.x_TR, t.w_OR, {}, Write::add, 1, scratch);
+}
+
 void linear_backward_data(Tensor dx, Tensor dy, Tensor w, Write mode, float factor,
                           Tensor scratch) {
   gemm(dy.dim(0), w.dim(1), w.dim(0), matrix(dy), matrix(w), dx.raw(), dx.dtype(), dx.stride(0),

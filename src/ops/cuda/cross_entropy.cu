@@ -10,8 +10,9 @@ struct MaxSum {
 };
 __device__ MaxSum joined(MaxSum a, MaxSum b) {
   const float most = fmaxf(a.most, b.most);
-  // Infinite logits and NaN show: exp(inf - inf) is NaN. Two empty halves stay empty.
-  if (most == -INFINITY) return {most, a.sum + b.sum};
+  // Infinite logits and NaN show: exp(inf - inf) is NaN. Two empty halves stay empty; fmaxf takes
+  // -inf where the other is NaN.
+  if (most == -INFINITY) return {most, isnan(a.most) || isnan(b.most) ? NAN : a.sum + b.sum};
   return {most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most)};
 }
 

@@ -2,6 +2,7 @@
 
 #include "ops/cuda/elementwise.h"
 #include "ops/cuda/product.h"
+#include "tensor/cuda/check.h"
 
 namespace capstan::cuda {
 namespace {
@@ -47,6 +48,16 @@ void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Ten
     }
   }
   if (bias && !fused) cuda::add_bias(q, c, bias);
+}
+
+void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias,
+          const ThinTerms& terms, const Tensor& scratch) {
+  if (!bias && terms.count() > 0 && wgmma_product_suits(c) &&
+      wgmma_product_takes(q.cuda(), c, a, b, terms))
+    return check(wgmma_product(q.cuda(), c, a, b, terms), "multiply");
+  gemm(q, c, a, b, bias, false, scratch);
+  for (const ThinTerm& t : terms)
+    gemm(q, c.cols(t.first, t.w_OR.dim(0)), {t.x_TR}, {t.w_OR, true}, {}, true, scratch);
 }
 
 }  // namespace capstan::cuda

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "base/fp8.h"
+#include "ops/thin_term.h"
 #include "tensor/queue.h"
 
 namespace capstan::cuda {
@@ -39,6 +40,10 @@ inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
 // ones outside of them, or rounded to TF32 where the queue allows it.
 void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
           const Tensor& scratch, float factor = 1);
+// c = a b + bias, and what the terms add: in one kernel where it can (wgmma_product.h), with
+// scratch for the product and for each of them.
+void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias,
+          const ThinTerms& terms, const Tensor& scratch);
 
 // y[t,:] += b.
 void add_bias(Queue& q, const Tensor& y_TO, const Tensor& b_O);

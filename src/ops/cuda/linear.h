@@ -17,6 +17,10 @@ inline void linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, 
                    Write mode, float factor, const Tensor& scratch) {
   gemm(q, y, plain(x), flipped(w), b, mode == Write::add, scratch, factor);
 }
+inline void linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b,
+                   const ThinTerms& terms, const Tensor& scratch) {
+  gemm(q, y, plain(x), flipped(w), b, terms, scratch);
+}
 inline void linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& w,
                                  Write mode, float factor, const Tensor& scratch) {
   gemm(q, dx, plain(dy), plain(w), {}, mode == Write::add, scratch, factor);

@@ -51,12 +51,12 @@ void quantize(Queue& q, Quantize kind, const QuantizedPart& part, const Tensor& 
 }
 
 void linear(Queue& q, const Tensor& y, const Tensor& x, const QuantizedMatrix& w, const Tensor& b,
-            const Tensor& chunk, const Tensor& scratch) {
+            const ThinTerms& terms, const Tensor& chunk, const Tensor& scratch) {
   for (int64_t row = 0; row < w.shape[0]; row += chunk.dim(0)) {
     const int64_t n = std::min(chunk.dim(0), w.shape[0] - row);
     cuda::dequantize(q, chunk.rows(0, n), w, row);
-    gemm(q, y.cols(row, n), plain(x), flipped(chunk.rows(0, n)), b ? b.rows(row, n) : b, false,
-         scratch);
+    gemm(q, y.cols(row, n), plain(x), flipped(chunk.rows(0, n)), b ? b.rows(row, n) : b,
+         terms.within(row, n), scratch);
   }
 }
 

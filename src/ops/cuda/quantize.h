@@ -18,7 +18,7 @@ inline int64_t quantized_chunk_rows(const Shape& shape) {
 }
 // chunk is [quantized_chunk_rows, I], of x's and dy's type; scratch as for the product with it.
 void linear(Queue& q, const Tensor& y_TO, const Tensor& x_TI, const QuantizedMatrix& w_OI,
-            const Tensor& b_O, const Tensor& chunk, const Tensor& scratch);
+            const Tensor& b_O, const ThinTerms& terms, const Tensor& chunk, const Tensor& scratch);
 void linear_backward_data(Queue& q, const Tensor& dx_TI, const Tensor& dy_TO,
                           const QuantizedMatrix& w_OI, const Tensor& chunk, const Tensor& scratch);
 

@@ -160,9 +160,10 @@ void launch_backward(Queue& q, P dx, const Tensor& dx_, P dy, const Tensor& dy_,
   const int64_t D = x_.dim(-1), rows = rstd.numel();
   const auto room = partial ? static_cast<int>(D) * (kBlock / kThreads) * 4 : 0;
   const auto kernel = rmsnorm_backward_kernel<N, kThreads, P>;
-  if (room > 48 << 10)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, room),
-          "take shared memory for rmsnorm backward");
+  require(room <= shared_room(q), Fault::device,
+          "GPU: rmsnorm_backward takes rows of {} values at the most, not {}", shared_room(q) / 4,
+          D);
+  allow(kernel, room);
   const auto grid = static_cast<unsigned>(partial ? partial.dim(0) : rmsnorm_partials(rows));
   kernel<<<grid, kBlock, static_cast<size_t>(room), stream_of(q)>>>(
       dx, Rows(dx_), dy, Rows(dy_), x, Rows(x_), w, data<float>(rstd),

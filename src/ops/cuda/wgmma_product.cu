@@ -1,6 +1,8 @@
 // c = factor · a b by wgmma, in as many clusters of two blocks as the device holds at once.
 #include "ops/cuda/wgmma_product.cuh"
 
+#include <algorithm>
+
 #include "ops/cuda/tensor_map.h"
 #include "ops/cuda/wgmma_product.h"
 
@@ -9,11 +11,11 @@ namespace {
 
 using namespace product_tiles;
 
-template <bool kTransposed>
+template <bool kTransposed, class Added>
 __global__ void __launch_bounds__(kThreads, 1)
     product_kernel(const __grid_constant__ CUtensorMap c, const __grid_constant__ CUtensorMap a,
-                   const __grid_constant__ CUtensorMap b, const __grid_constant__ Extents extents,
-                   float factor) {
+                   const __grid_constant__ CUtensorMap b, const __grid_constant__ Added added,
+                   const __grid_constant__ Extents extents, float factor) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   const Room room(memory);
@@ -32,10 +34,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Registers go to those who need them.
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == 0) load_tiles<kTransposed>(room, &a, &b, extents, rank);
+    if (threadIdx.x == 0) load_tiles<kTransposed>(room, &a, &b, extents, added, rank);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    multiply_tiles<kTransposed>(room, &c, extents, factor, rank, group - 1);
+    multiply_tiles<kTransposed>(room, &c, extents, added, factor, rank, group - 1);
   }
   __syncwarp();
   meet_cluster();  // a block must be there while the other sends to it
@@ -75,13 +77,27 @@ int prepare(Kernel kernel, int multiprocessors) {
   return std::clamp(clusters, 1, most);
 }
 
-template <bool kTransposed>
-cudaError_t launch(const Context& context, const CUtensorMap& c, const CUtensorMap& a,
-                   const CUtensorMap& b, const Extents& extents, float factor) {
-  const auto kernel = product_kernel<kTransposed>;
+// Of a product, on its way to the copy engine. Refers to the operands' memory.
+struct Maps {
+  CUtensorMap c, a, b;
+  Extents extents;
+
+  bool make(const Tensor& to, const Factor& left, const Factor& right) {
+    extents = {static_cast<int>(blocks_for(to.dim(0), 2 * kRows)),
+               static_cast<int>(blocks_for(to.dim(1), kWidth)),
+               static_cast<int>(blocks_for(left.cols(), kStep))};
+    return map_matrix(c, to, 64) && map_matrix(a, left.matrix, kRows) &&
+           map_matrix(b, right.matrix, 64);
+  }
+};
+
+template <bool kTransposed, class Added>
+cudaError_t launch(const Context& context, const Maps& maps, const Added& added, float factor) {
+  const auto kernel = product_kernel<kTransposed, Added>;
   static const int clusters = prepare(kernel, context.multiprocessors());
   const Launch launch(static_cast<unsigned>(2 * clusters), context.stream());
-  return cudaLaunchKernelEx(launch.config(), kernel, c, a, b, extents, factor);
+  return cudaLaunchKernelEx(launch.config(), kernel, maps.c, maps.a, maps.b, added, maps.extents,
+                            factor);
 }
 
 int64_t tiles_of(const Tensor& c) {
@@ -103,15 +119,37 @@ bool wgmma_product_suits(const Tensor& c) {
 
 cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           float factor) {
-  CUtensorMap c_map, a_map, b_map;
-  if (!map_matrix(c_map, c, 64) || !map_matrix(a_map, a.matrix, kRows) ||
-      !map_matrix(b_map, b.matrix, 64))
-    return cudaErrorNotSupported;
-  const Extents extents = {static_cast<int>(blocks_for(c.dim(0), 2 * kRows)),
-                           static_cast<int>(blocks_for(c.dim(1), kWidth)),
-                           static_cast<int>(blocks_for(a.cols(), kStep))};
-  return b.transposed ? launch<true>(context, c_map, a_map, b_map, extents, factor)
-                      : launch<false>(context, c_map, a_map, b_map, extents, factor);
+  Maps maps;
+  if (!maps.make(c, a, b)) return cudaErrorNotSupported;
+  return b.transposed ? launch<true>(context, maps, NoTerms(), factor)
+                      : launch<false>(context, maps, NoTerms(), factor);
+}
+
+bool wgmma_product_takes(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+                         const ThinTerms& terms) {
+  const auto whole = [&](const ThinTerm& t) {
+    return t.first % kWidth == 0 && (t.end() % kWidth == 0 || t.end() == c.dim(1)) &&
+           can_map(t.x_TR) && can_map(t.w_OR);
+  };
+  return b.transposed && wgmma_product_takes(context, c, a, b) &&
+         std::all_of(terms.begin(), terms.end(), whole);
+}
+
+cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+                          const ThinTerms& terms) {
+  Maps maps;
+  Terms added{};
+  if (!maps.make(c, a, b)) return cudaErrorNotSupported;
+  Terms::Term* to = added.all;
+  for (const ThinTerm& t : terms) {
+    if (!map_matrix(to->x, t.x_TR, kRows) || !map_matrix(to->w, t.w_OR, 64))
+      return cudaErrorNotSupported;
+    to->first = static_cast<int>(t.first);
+    to->end = static_cast<int>(t.end());
+    to->steps = static_cast<int>(blocks_for(t.x_TR.dim(1), kStep));
+    ++to;
+  }
+  return launch<true>(context, maps, added, 1);
 }
 
 }  // namespace capstan::cuda

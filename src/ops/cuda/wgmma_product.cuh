@@ -25,6 +25,33 @@ struct Extents {
   int steps;
 };
 
+// What is multiplied and added for the tiles of some columns after all steps: thin products, whose
+// right factor is transposed.
+struct Terms {
+  struct Term {
+    CUtensorMap x, w;  // boxes as those of a and b
+    int first, end;    // columns; none where they are the same
+    int steps;
+  };
+  static constexpr bool kAny = true;
+  Term all[3];
+
+  // The one for a tile, or null.
+  __device__ const Term* at(int column) const {
+    for (const Term& t : all)
+      if (column >= t.first && column < t.end) return &t;
+    return nullptr;
+  }
+  __device__ int steps_at(int column) const {
+    const Term* const t = at(column);
+    return t == nullptr ? 0 : t->steps;
+  }
+};
+struct NoTerms {
+  static constexpr bool kAny = false;
+  __device__ int steps_at(int) const { return 0; }
+};
+
 // Addresses in shared memory; the same in both blocks.
 struct Room {
   uint32_t stages;
@@ -60,30 +87,42 @@ __device__ __forceinline__ void for_tiles(const Extents& e, int rank, const Body
 }
 
 // The thread that loads. Of b each block loads half of the columns, for both.
-template <bool kTransposed>
+template <bool kTransposed, class Added>
 __device__ __forceinline__ void load_tiles(const Room& room, const CUtensorMap* a,
-                                           const CUtensorMap* b, const Extents& e, int rank) {
+                                           const CUtensorMap* b, const Extents& e,
+                                           const Added& added, int rank) {
+  static_assert(kTransposed || !Added::kAny);
   RingPlace<kStages> at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
     const int mine = rank * (whole ? kPanelsOfB / 2 : 1);  // the first panel of b
     const int bytes = (kPanelsOfA + (whole ? kPanelsOfB : kPanelsOfB / 2)) * kPanelBytes;
-    const int first = column + mine * 64;
+    const int steps = e.steps + added.steps_at(column);
+    const CUtensorMap *from_a = a, *from_b = b;
+    int first = column + mine * 64, sum = 0;
 #pragma unroll 1
-    for (int step = 0; step < e.steps; ++step) {
+    for (int step = 0; step < steps; ++step, sum += kStep) {
+      if constexpr (Added::kAny)
+        if (step == e.steps) {
+          const auto* const term = added.at(column);
+          from_a = &term->x;
+          from_b = &term->w;
+          first -= term->first;
+          sum = 0;
+        }
       const auto stage = static_cast<uint32_t>(at.stage);
       const uint32_t full = room.full() + 8 * stage;
       const uint32_t to_a = room.stages + stage * kStageBytes;
       const uint32_t to_b = to_a + static_cast<uint32_t>((kPanelsOfA + mine) * kPanelBytes);
       wait_for_phase(room.empty() + 8 * stage, at.parity ^ 1);
       arrive_expecting(full, bytes);
-      load_box(to_a, a, step * kStep, row, full);
+      load_box(to_a, from_a, sum, row, full);
 #pragma unroll
       for (int i = 0; i < kPanelsOfB / 2; ++i) {
         if (i > 0 && !whole) break;
         if constexpr (kTransposed)
-          load_box_in_both(to_b + i * kPanelBytes, b, step * kStep, first + i * 64, full);
+          load_box_in_both(to_b + i * kPanelBytes, from_b, sum, first + i * 64, full);
         else
-          load_box_in_both(to_b + i * kPanelBytes, b, first + i * 64, step * kStep, full);
+          load_box_in_both(to_b + i * kPanelBytes, from_b, first + i * 64, sum, full);
       }
       at.next();
     }
@@ -131,10 +170,10 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kWidth / 8][4], c
 }
 
 // A group that multiplies: 64 rows of every tile.
-template <bool kTransposed>
+template <bool kTransposed, class Added>
 __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorMap* c,
-                                               const Extents& e, float factor, int rank,
-                                               int group) {
+                                               const Extents& e, const Added& added, float factor,
+                                               int rank, int group) {
   // From 16 columns of a to the next.
   constexpr int kNextA = 32, kNextB = kTransposed ? 32 : 16 * 128;
   const SharedFactor a = rows_factor(room.stages + static_cast<uint32_t>(group * kPanelBytes));
@@ -151,11 +190,12 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
     row += group * 64;
     // Both take divisions: here, and not once more while the sums hold all registers.
     asm volatile("" : "+r"(row), "+r"(column));
+    const int steps = e.steps + added.steps_at(column);
     float sums[kWidth / 8][4];
     int before = 0;
     const auto multiply = [&]<int kColumnsOfB>() {
 #pragma unroll 1
-      for (int step = 0; step < e.steps; ++step) {
+      for (int step = 0; step < steps; ++step) {
         wait_for_phase(room.full() + static_cast<uint32_t>(8 * at.stage), at.parity);
         const int stage = at.stage * kStageBytes;
         const SharedFactor left = a + stage, right = b + stage;

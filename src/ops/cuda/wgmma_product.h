@@ -21,4 +21,11 @@ bool wgmma_product_suits(const Tensor& c);
 cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           float factor);
 
+// c = a bᵀ, b being transposed, and what the terms add: their sums go on where those of the product
+// end, and all are rounded once. Terms begin and end with tiles of 256 columns, or where c ends.
+bool wgmma_product_takes(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+                         const ThinTerms& terms);
+cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+                          const ThinTerms& terms);
+
 }  // namespace capstan::cuda

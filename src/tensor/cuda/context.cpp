@@ -35,6 +35,11 @@ Context::Context() {
         "read the device's properties");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
         "read the device's properties");
+  int shared_tables = 0;
+  check(cudaDeviceGetAttribute(&shared_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
+                               device),
+        "read the device's properties");
+  reads_pageable_ = shared_tables != 0;
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
   fp8_ = multiplies_fp8(std::pair(major, minor));
   // A GPU's slice has the whole one's name, and fewer multiprocessors. Programs with and without
@@ -139,9 +144,11 @@ void wait_quietly(Context& context) noexcept {
 }
 
 void upload(Context& context, void* to, const void* from, size_t bytes) {
-  // Returns when pageable memory has been read.
+  // Pageable memory has been read when this returns, into the driver's own, unless the GPU could
+  // read it itself.
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context.stream()),
         "copy to the device");
+  if (context.reads_pageable()) wait(context);
 }
 
 void download(Context& context, void* to, const void* from, size_t bytes) {

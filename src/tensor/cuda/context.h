@@ -24,6 +24,8 @@ class Context {
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
   int shared_memory() const { return shared_memory_; }  // that a block may have, in bytes
+  // Whether the GPU walks the host's page tables, as beside NVIDIA's own processors.
+  bool reads_pageable() const { return reads_pageable_; }
   Graphs& graphs() { return graphs_; }
   // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
   // program was compiled for them.
@@ -58,6 +60,7 @@ class Context {
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0, shared_memory_ = 0;
   bool wgmma_ = false, avoids_wgmma_ = false, favours_wgmma_ = false, fp8_ = false;
+  bool reads_pageable_ = false;
   std::map<ProductKey, ProductMethod> methods_;
   std::unique_ptr<ProductCache> product_cache_;
   int measured_ = 0;
