@@ -23,6 +23,7 @@ struct SaveOptions {
   std::optional<DType> dtype;  // f32, bf16 or f16; without one, as the parameters are stored
   int64_t max_shard_bytes = 5'000'000'000;
   MergedWeights* merged = nullptr;  // of the same parameters: written instead of what is stored
+  std::string config_like = {};     // as config_json (model/config.h) has it
 };
 
 // Writes config.json, generation_config.json and the weights: model.safetensors, or shards with an

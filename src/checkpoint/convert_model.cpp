@@ -133,6 +133,8 @@ void convert_model(const fs::path& from, const fs::path& to, const ConvertOption
   for (const char* name : kCompanions)
     if (fs::is_regular_file(from / name, error))
       sums[name] = write_copy(from / name, folder.path() / name);
+  for (const auto& [name, contents] : options.replaced)
+    sums[name] = write_text(folder.path() / name, contents);
   write_weights(folder.path(), tensors_of(model, options.dtype), options.max_shard_bytes,
                 Threads::all, sums);
   write_manifest(folder.path(), sums);

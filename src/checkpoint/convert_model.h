@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "base/dtype.h"
 
@@ -11,7 +13,8 @@ namespace capstan {
 
 struct ConvertOptions {
   std::optional<DType> dtype;  // f32, bf16 or f16; without one, each tensor keeps its own
-  int64_t max_shard_bytes = 5'000'000'000;  // INT64_MAX: one file
+  int64_t max_shard_bytes = 5'000'000'000;           // INT64_MAX: one file
+  std::map<std::string, std::string> replaced = {};  // files that are this text instead of a copy
 };
 
 // Throws Fault::usage where a model that is written to `to`, and replaces what is there, would take

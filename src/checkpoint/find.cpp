@@ -42,6 +42,11 @@ std::vector<fs::path> candidates(const fs::path& out_dir) {
   return found;
 }
 
+bool has_moments(const FoundCheckpoint& c) {
+  std::error_code error;
+  return fs::exists(c.dir / kOptimizerFile, error);
+}
+
 // Newest first. Those whose state cannot be read go to `skipped`.
 std::vector<FoundCheckpoint> by_step(const fs::path& out_dir, std::vector<std::string>& skipped) {
   std::vector<FoundCheckpoint> found;
@@ -52,10 +57,6 @@ std::vector<FoundCheckpoint> by_step(const fs::path& out_dir, std::vector<std::s
       skipped.emplace_back(e.what());
     }
   }
-  const auto has_moments = [](const FoundCheckpoint& c) {
-    std::error_code error;
-    return fs::exists(c.dir / kOptimizerFile, error);
-  };
   std::stable_sort(found.begin(), found.end(), [&](const auto& a, const auto& b) {
     if (a.state.step != b.state.step) return a.state.step > b.state.step;
     return has_moments(a) && !has_moments(b);
@@ -76,9 +77,10 @@ bool passes(const Check& check, const fs::path& dir, std::vector<std::string>& s
 
 }  // namespace
 
-CheckpointSearch newest_checkpoint(const fs::path& out_dir) {
+CheckpointSearch newest_checkpoint(const fs::path& out_dir, int64_t enough) {
   CheckpointSearch search;
   for (FoundCheckpoint& c : by_step(out_dir, search.skipped)) {
+    if (!has_moments(c) && c.state.step < enough) continue;
     if (!passes(verify_checkpoint, c.dir, search.skipped)) continue;
     search.newest = std::move(c);
     break;
@@ -91,11 +93,9 @@ void keep_last(const fs::path& out_dir, int count, const fs::path& own) {
   remove_leftovers(out_dir);
   std::vector<std::string> damaged;
   std::vector<FoundCheckpoint> complete;
-  std::error_code error;
   // Those that were saved without moments are models: no run can go on from them.
   for (FoundCheckpoint& c : by_step(out_dir, damaged))
-    if (passes(verify_sizes, c.dir, damaged) && fs::exists(c.dir / kOptimizerFile, error))
-      complete.push_back(std::move(c));
+    if (passes(verify_sizes, c.dir, damaged) && has_moments(c)) complete.push_back(std::move(c));
   // Reads the newest alone, unless that is damaged.
   const auto good = std::find_if(complete.begin(), complete.end(), [&](const FoundCheckpoint& c) {
     return passes(verify_checkpoint, c.dir, damaged);

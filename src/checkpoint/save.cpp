@@ -70,7 +70,8 @@ Manifest write_model(Queue& q, const Parameters& params, const fs::path& folder,
   config.dtype = dtype;
   const std::vector<TensorToWrite> tensors = tensors_of(q, params, dtype, options.merged);
   Manifest sums;
-  sums["config.json"] = write_text(folder / "config.json", config_json(config));
+  sums["config.json"] =
+      write_text(folder / "config.json", config_json(config, options.config_like));
   sums["generation_config.json"] =
       write_text(folder / "generation_config.json", generation_config_json(config));
   write_weights(folder, tensors, options.max_shard_bytes, Threads::all, sums);

@@ -84,7 +84,8 @@ void write_model_files(const fs::path& path, const Contents& contents, const Sav
   sums["generation_config.json"] =
       write_text(path / "generation_config.json", generation_config_json(contents.config));
   for (const ExtraFile& extra : request.extras) sums[extra.name] = write_extra(path, extra);
-  sums["config.json"] = write_text(path / "config.json", config_json(contents.config));
+  sums["config.json"] =
+      write_text(path / "config.json", config_json(contents.config, request.config_like));
   write_weights(path, contents.weights, request.max_shard_bytes, threads, sums);
 }
 

@@ -67,7 +67,8 @@ struct SaveRequest {
   std::filesystem::path dir;  // a checkpoint of that name is replaced
   TrainingState state;
   std::vector<ExtraFile> extras;
-  std::string base_model;  // of adapters: the base_model_name_or_path
+  std::string base_model;   // of adapters: the base_model_name_or_path
+  std::string config_like;  // of whole models: as config_json (model/config.h) has it
   int64_t max_shard_bytes = 5'000'000'000;
   bool moments = true;  // without them it is a model to use, not a state to go on from
   int keep = 0;         // afterwards keep_last(dir's folder, keep); 0: deletes nothing

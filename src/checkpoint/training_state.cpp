@@ -30,6 +30,7 @@ void for_each_field(State& s, const Visit& visit) {
   visit("seconds", s.seconds);
   visit("dataset_samples", s.dataset_samples);
   visit("dataset_fingerprint", s.dataset_fingerprint);
+  visit("base_fingerprint", s.base_fingerprint);
   visit("first_loss", s.first_loss);
   visit("last_loss", s.last_loss);
   visit("val_loss", s.val_loss);
@@ -39,10 +40,17 @@ void for_each_field(State& s, const Visit& visit) {
 json to_json(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? json(*value) : json(nullptr);
 }
+json to_json(const std::optional<std::string>& value) {
+  return value ? json(*value) : json(nullptr);
+}
 template <class T>
 json to_json(const T& value) {
   return value;
 }
+
+// Whether states of earlier versions are without it.
+template <class T>
+constexpr bool kIsNew = std::is_same_v<T, std::optional<std::string>>;
 
 // Each returns what was expected if the value is something else.
 const char* from_json(int64_t& to, const json& value) {
@@ -71,6 +79,12 @@ const char* from_json(std::string& to, const json& value) {
   to = value.get<std::string>();
   return nullptr;
 }
+const char* from_json(std::optional<std::string>& to, const json& value) {
+  if (value.is_null()) return nullptr;
+  if (!value.is_string()) return "a string or null";
+  to = value.get<std::string>();
+  return nullptr;
+}
 
 }  // namespace
 
@@ -95,9 +109,10 @@ TrainingState parse_state(std::string_view text, std::string_view where) {
   check("format", format == root.end() || *format != kFormat ? "1" : nullptr);
   std::set<std::string> known = {"format"};
   TrainingState state;
-  for_each_field(state, [&](const char* key, auto& field) {
+  for_each_field(state, [&]<class Field>(const char* key, Field& field) {
     known.insert(key);
     const auto it = root.find(key);
+    if (kIsNew<Field> && it == root.end()) return;
     check(key, it == root.end() ? "a value" : from_json(field, *it));
   });
   for (const auto& [key, _] : root.items())

@@ -18,9 +18,11 @@ struct TrainingState {
   int64_t tokens = 0;   // without padding
   int64_t padding = 0;
   int64_t targets = 0;
-  double seconds = 0;                // of training, over all parts of the run
-  int64_t dataset_samples = 0;       // of the training set
-  std::string dataset_fingerprint;   // any text; equal text means equal samples
+  double seconds = 0;               // of training, over all parts of the run
+  int64_t dataset_samples = 0;      // of the training set
+  std::string dataset_fingerprint;  // any text; equal text means equal samples
+  // Beside adapters, of the frozen weights; earlier versions have none.
+  std::optional<std::string> base_fingerprint;
   std::optional<double> first_loss;  // absent, too, where they are not finite
   std::optional<double> last_loss;
   std::optional<double> val_loss;

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "checkpoint/convert_model.h"
 #include "cli/app.h"
+#include "data/tokenizer_folder.h"
 #include "train/setup.h"
 
 namespace capstan::cli {
@@ -27,7 +28,10 @@ int convert(const Arguments& arguments) {
   options.max_shard_bytes = shard == "none" ? INT64_MAX : parse_bytes(shard);
   require(options.max_shard_bytes > 0, Fault::usage,
           "--max_shard_size: expected a size above 0 as 5GB, or none, found '{}'", shard);
-  convert_model(find_checkpoint_dir(from), to, options);
+  const std::filesystem::path folder = find_checkpoint_dir(from);
+  if (const std::string config = config_with_bos(folder); !config.empty())
+    options.replaced[std::string(kTokenizerConfig)] = config;
+  convert_model(folder, to, options);
   log::info("written to {}", to);
   return 0;
 }

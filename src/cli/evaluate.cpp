@@ -51,7 +51,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   RunInputs in;
   const Recipe& r = o.recipe;
   in.tokenizer_dir = files.tokenizer();
-  in.tokenizer = load_tokenizer(in.tokenizer_dir);
+  in.tokenizer = load_tokenizer(in.tokenizer_dir, files.base);
   in.model = {files.config, files.base, folder_name(files.folder)};
   require(in.tokenizer->vocab_size() <= files.config.vocab, Fault::file,
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",

@@ -74,12 +74,18 @@ void tell_what_into(const ModelFiles& files) {
 }
 
 Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& folder) {
-  Manifest sums = model.write_merged(folder, files.config.dtype);
+  Manifest sums =
+      model.write_merged(folder, files.config.dtype, read_text(files.base / "config.json"));
   const auto copy = [&](const fs::path& from) {
     const std::string name = from.filename().string();
     sums[name] = write_copy(from, folder / name);
   };
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
+  if (const std::string config = config_with_bos(files.tokenizer()); !config.empty())
+    sums[std::string(kTokenizerConfig)] = write_text(folder / kTokenizerConfig, config);
+  // What generates is the model's as before: how it is sampled, what pads.
+  if (fs::exists(files.base / "generation_config.json"))
+    copy(files.base / "generation_config.json");
   for (const char* name : {"prompt_style.yaml", "hyperparameters.yaml"})
     if (fs::exists(files.folder / name)) copy(files.folder / name);
   // An adapter that does not say how to ask is asked as its base is.

@@ -217,11 +217,14 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
              format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
              name_of(o.precision), name_of(fit.options.recompute), optimizer_name(o.optimizer),
              p.basis, plan_table(fit.plan));
+  std::vector<std::string> largest;
   if (micro_batch > 0)
-    fmt::print(
-        "  largest that fits: train.micro_batch_size {} at {} tokens, or "
-        "train.max_seq_length {} at {} samples\n",
-        micro_batch, o.limits.longest, sequence, o.limits.documents);
+    largest.push_back(
+        fmt::format("train.micro_batch_size {} at {} tokens", micro_batch, o.limits.longest));
+  if (sequence > 0)
+    largest.push_back(
+        fmt::format("train.max_seq_length {} at {} samples", sequence, o.limits.documents));
+  if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
   fmt::print("{}  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", of_gpu,
              bytes(disk_bytes(o)), p.steps ? fmt::format("; the run has {} steps", *p.steps) : "",
              fit.fits() ? time_lines(p, time) : "", fit.verdict());
@@ -338,7 +341,9 @@ int plan(const Arguments& arguments) {
   const int64_t micro_batch =
       std::max(at_least(planned_for.documents), largest_micro_batch(bare, available));
   const int64_t sequence =
-      std::max(at_least(planned_for.longest), largest_sequence(bare, available));
+      std::max(at_least(planned_for.longest),
+               largest_sequence(bare, available,
+                                planned.inputs ? std::nullopt : recipe->eval_max_new_tokens));
   const auto time = fit.fits() ? time_of(planned, fit.options, *recipe, calibration) : std::nullopt;
   if (o.json)
     print_json(planned, fit, micro_batch, sequence, time);

@@ -34,16 +34,18 @@ void add_quantize(CLI::App& app, std::string& quantize) {
 }
 
 TextModel::TextModel(ModelFiles files, const std::string& style)
-    : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer())) {
+    : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer(), files_.base)) {
   require(tokenizer_->vocab_size() <= config().vocab, Fault::file,
           "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
           files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
-  // An adapter is asked as it was trained to be, else as its base is.
+  // An adapter is asked as it was trained to be, or as the template beside it says, else as its
+  // base is.
   const RecordedPrompting recorded = read_prompt_style(files_.folder);
-  const std::filesystem::path& folder = !files_.adapter || recorded ? files_.folder : files_.base;
+  const bool own = !files_.adapter || recorded || chat_template_of(files_.folder);
+  const std::filesystem::path& folder = own ? files_.folder : files_.base;
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
-  // The model's own template is where its tokenizer is: PEFT's adapters have none.
+  // The model's own template is where its tokenizer is.
   if (style.empty() && recorded.own_template)
     if (auto chat = chat_template_of(files_.tokenizer())) prompting_ = {nullptr, std::move(chat)};
 }
@@ -59,7 +61,9 @@ std::vector<int32_t> TextModel::with_bos(std::vector<int32_t> tokens) const {
 }
 
 std::vector<int32_t> TextModel::prompt_tokens(std::string_view instruction) const {
-  return with_bos(encode(prompt_pieces(prompting_, instruction), *tokenizer_).tokens);
+  auto tokens = encode(prompt_pieces(prompting_, instruction), *tokenizer_).tokens;
+  // What a template begins with it says itself.
+  return prompting_.chat_template ? tokens : with_bos(std::move(tokens));
 }
 
 std::vector<int32_t> TextModel::chat_tokens(std::span<const Message> messages) const {

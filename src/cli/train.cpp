@@ -43,7 +43,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   TrainingRun run(*recipe, task, find_inputs(*recipe, task), typed(task, arguments));
   describe(run, run.trainer().params().spec());
   run.initialize();
-  if (run.complete()) {
+  if (run.finished()) {
     log::info("{} has all {} steps: nothing is left to do", run.saved().string(),
               run.length().steps());
     return 0;

@@ -78,12 +78,16 @@ std::optional<int32_t> special_id(const fs::path& folder, const std::string& nam
   return std::nullopt;
 }
 
+bool name_says_bos(const fs::path& folder) {
+  const std::string name = folder_name(folder);
+  return name.starts_with("Meta-Llama-3") || name.starts_with("Llama-3") ||
+         (name.starts_with("SmolLM2") && name.ends_with("Instruct"));
+}
+
 bool uses_bos(const fs::path& folder, const std::optional<std::string>& template_start) {
   const SideFile config(folder, "tokenizer_config.json");
   if (!config.exists()) return false;
-  const std::string name = folder_name(folder);
-  if (name.starts_with("Meta-Llama-3") || name.starts_with("Llama-3")) return true;
-  if (name.starts_with("SmolLM2") && name.ends_with("Instruct")) return true;
+  if (name_says_bos(folder)) return true;
   if (const json add = config.get("add_bos_token"); !add.is_null()) {
     require(add.is_boolean(), Fault::file, "{}: add_bos_token: expected true or false, found {}",
             config.location("add_bos_token"), shown(add));
@@ -96,10 +100,13 @@ bool uses_bos(const fs::path& folder, const std::optional<std::string>& template
 }
 
 std::unique_ptr<Tokenizer> with_ends(std::unique_ptr<FileTokenizer> tokenizer,
-                                     const fs::path& folder, bool use_bos,
+                                     const fs::path& folder, const fs::path& beside, bool use_bos,
                                      std::optional<int32_t> bos, std::optional<int32_t> eos) {
-  if (!eos) eos = special_id(folder, "eos", *tokenizer);
-  if (use_bos && !bos) bos = special_id(folder, "bos", *tokenizer);
+  for (const fs::path& names : {folder, beside}) {
+    if (names.empty()) continue;
+    if (!eos) eos = special_id(names, "eos", *tokenizer);
+    if (use_bos && !bos) bos = special_id(names, "bos", *tokenizer);
+  }
   require(eos.has_value(), Fault::file,
           "{}: no file says which token ends a text; name it as \"eos_token\" in "
           "tokenizer_config.json",
@@ -112,34 +119,46 @@ std::unique_ptr<Tokenizer> with_ends(std::unique_ptr<FileTokenizer> tokenizer,
   return tokenizer;
 }
 
-std::unique_ptr<Tokenizer> load_json(const fs::path& folder) {
+std::unique_ptr<Tokenizer> load_json(const fs::path& folder, const fs::path& beside) {
   const std::string where = (folder / "tokenizer.json").string();
   const std::string text = read_text(where, kMaxBytes);
   const json file = parse_json(text, where);
   if (is_byte_tokenizer(file)) return std::make_unique<ByteTokenizer>();
   auto tokenizer = std::make_unique<JsonTokenizer>(file, text, where);
   const bool use_bos = uses_bos(folder, tokenizer->template_start());
-  return with_ends(std::move(tokenizer), folder, use_bos, {}, {});
+  return with_ends(std::move(tokenizer), folder, beside, use_bos, {}, {});
 }
 
-std::unique_ptr<Tokenizer> load_model(const fs::path& folder) {
+std::unique_ptr<Tokenizer> load_model(const fs::path& folder, const fs::path& beside) {
   const fs::path path = folder / "tokenizer.model";
   const std::string file = read_text(path, kMaxBytes);
   auto tokenizer = std::make_unique<SentencePieceTokenizer>(file, path.string());
   const auto bos = tokenizer->bos_in_file(), eos = tokenizer->eos_in_file();
-  return with_ends(std::move(tokenizer), folder, uses_bos(folder, {}), bos, eos);
+  return with_ends(std::move(tokenizer), folder, beside, uses_bos(folder, {}), bos, eos);
 }
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder) {
+std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder, const fs::path& beside) {
   require(fs::is_directory(folder), Fault::file,
           "{}: expected a folder with a tokenizer.json or tokenizer.model; there is no such folder",
           folder.string());
-  if (fs::is_regular_file(folder / "tokenizer.json")) return load_json(folder);
-  if (fs::is_regular_file(folder / "tokenizer.model")) return load_model(folder);
+  if (fs::is_regular_file(folder / "tokenizer.json")) return load_json(folder, beside);
+  if (fs::is_regular_file(folder / "tokenizer.model")) return load_model(folder, beside);
   fail(Fault::file, "{}: there is neither a tokenizer.json nor a tokenizer.model in the folder",
        folder.string());
+}
+
+std::string config_with_bos(const fs::path& folder) {
+  const fs::path path = folder / kTokenizerConfig;
+  if (!name_says_bos(folder) || !fs::is_regular_file(path)) return "";
+  const std::string text = read_text(path, kMaxBytes);
+  parse_json(text, path.string());  // tells what is wrong with it
+  // Again, for the order of its keys.
+  auto config = nlohmann::ordered_json::parse(text);
+  if (!config.is_object()) return "";
+  config["add_bos_token"] = true;
+  return config.dump(2) + "\n";
 }
 
 std::vector<fs::path> tokenizer_files(const fs::path& folder) {

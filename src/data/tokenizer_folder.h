@@ -2,6 +2,8 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/tokenizer.h"
@@ -22,7 +24,14 @@ namespace capstan {
 // These are LitGPT's rules but for the last, which spares Llama 3 its folder's name.
 //
 // Throws Fault::file for missing or bad files, and where eos, or a bos that is used, is not known.
-std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+// `beside`: a folder that names them where this one does not, as that of an adapter's base.
+std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder,
+                                          const std::filesystem::path& beside = {});
+
+// The text of the folder's tokenizer_config.json with add_bos_token, where nothing but the folder's
+// name says that bos is used: for a copy of it under another name. Else empty.
+inline constexpr std::string_view kTokenizerConfig = "tokenizer_config.json";
+std::string config_with_bos(const std::filesystem::path& folder);
 
 // The files of a folder that belong to its tokenizer and go along with a checkpoint.
 std::vector<std::filesystem::path> tokenizer_files(const std::filesystem::path& folder);

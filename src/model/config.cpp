@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -169,7 +170,36 @@ std::vector<std::string> known_architectures() {
   return names;
 }
 
-std::string config_json(const ModelConfig& c) {
+namespace {
+
+// Keys that parse_config reads, and that a config may say in other words or need not say.
+constexpr std::array<std::string_view, 13> kUnderstood = {"dtype",
+                                                          "rope_parameters",
+                                                          "layer_types",
+                                                          "max_window_layers",
+                                                          "use_sliding_window",
+                                                          "sliding_window",
+                                                          "attention_bias",
+                                                          "mlp_bias",
+                                                          "partial_rotary_factor",
+                                                          "original_max_position_embeddings",
+                                                          "quantization_config",
+                                                          "transformers_version",
+                                                          "_name_or_path"};
+
+void keep_other_keys(json& out, std::string_view like) {
+  const json before = json::parse(like, nullptr, false);
+  if (!before.is_object()) return;
+  for (const auto& [key, value] : before.items()) {
+    const bool understood =
+        std::find(kUnderstood.begin(), kUnderstood.end(), key) != kUnderstood.end();
+    if (!understood && (!out.contains(key) || key == "use_cache")) out[key] = value;
+  }
+}
+
+}  // namespace
+
+std::string config_json(const ModelConfig& c, std::string_view like) {
   check_config(c);
   const Architecture& a = *find_architecture(c.architecture);
   require_expressible(c, a);
@@ -200,6 +230,7 @@ std::string config_json(const ModelConfig& c) {
   if (a.attention_bias) out["attention_bias"] = c.qkv_bias;
   if (a.mlp_bias) out["mlp_bias"] = c.mlp_bias;
   put_window(out, c, a.window);
+  keep_other_keys(out, like);
   return out.dump(2) + "\n";
 }
 

@@ -58,8 +58,9 @@ ModelConfig parse_config(std::string_view text, std::string_view where);
 
 // The text of a config.json that transformers 4 and 5 open and parse_config reads back to an equal
 // config. Throws Fault::usage for a config that check_config refuses or that the architecture has
-// no keys for (an attention window in a Llama, say).
-std::string config_json(const ModelConfig& config);
+// no keys for (an attention window in a Llama, say). With the text that a config was read from,
+// keys of it that parse_config does not know stay as they are there (pad_token_id, use_cache).
+std::string config_json(const ModelConfig& config, std::string_view like = {});
 
 // Checks a config that was made by hand or read: heads divide, sizes are positive and so on.
 // Throws Fault::usage, naming the field as config.json does.

@@ -146,7 +146,7 @@ void read_biases(const Fields& in, const Architecture& a, ModelConfig& c) {
   c.qk_norm = a.qk_norm;
 }
 
-// How many of the layers of a Qwen attend within the window.
+// How many of the layers attend within the window; max_window_layers is Qwen's.
 int64_t windowed_layers(const Fields& in, int64_t layers) {
   const json* types = in.find("layer_types");
   if (types == nullptr) {
@@ -176,7 +176,7 @@ int64_t read_window(const Fields& in, const Architecture& a, int64_t layers) {
   if (in.mentions("sliding_window") && in.find("sliding_window") == nullptr) return 0;
   const int64_t window = in.integer("sliding_window", kAbsent);
   if (window < 1) in.refuse("sliding_window", "expected a whole number above 0, found {}", window);
-  if (!gated) return window;
+  if (!gated && in.find("layer_types") == nullptr) return window;
   const int64_t count = windowed_layers(in, layers);
   if (count != 0 && count != layers) {
     in.refuse(in.find("layer_types") != nullptr ? "layer_types" : "max_window_layers",
@@ -213,7 +213,8 @@ std::string_view read_rope(const Fields& in, ModelConfig& c) {
     r.factor = rope.number("factor");
     r.low_freq_factor = rope.number("low_freq_factor");
     r.high_freq_factor = rope.number("high_freq_factor");
-    r.original_positions = rope.integer("original_max_position_embeddings", c.max_positions);
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    r.original_positions = rope.integer(kOriginal, in.integer(kOriginal, c.max_positions));
   } else {
     rope.refuse(type_key, "expected one of default, linear, llama3, found {}", in_quotes(type));
   }

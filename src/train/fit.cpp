@@ -333,18 +333,22 @@ void require_fit(const Fit& fit) {
 int64_t largest_micro_batch(const TrainOptions& options, const Room& available) {
   return largest(65536, [&](int64_t n) {
     TrainOptions o = options;
+    // Fewer than the whole batch: gradients stay from one to the next.
+    o.single_micro_batch = o.single_micro_batch && n >= o.limits.documents;
     o.limits.documents = n;
     o.limits.tokens = n * o.limits.longest;
     return fits(o, available);
   });
 }
 
-int64_t largest_sequence(const TrainOptions& options, const Room& available) {
+int64_t largest_sequence(const TrainOptions& options, const Room& available,
+                         std::optional<int64_t> generated) {
   return largest(options.model.max_positions, [&](int64_t n) {
     TrainOptions o = options;
     o.limits.longest = n;
     o.limits.tokens = n * o.limits.documents;
-    if (o.sample_positions > 0) o.sample_positions = std::max(o.sample_positions, n);
+    if (o.sample_positions > 0 && generated)
+      o.sample_positions = std::min(o.model.max_positions, n + *generated);
     return fits(o, available);
   });
 }

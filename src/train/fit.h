@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,10 @@ void require_fit(const Fit& fit);
 
 // The largest micro-batch of samples as long as the longest, and the longest samples with this
 // micro-batch, that fit; 0 where even 1 does not. Batches are searched up to 65536, lengths up to
-// the model's positions.
+// the model's positions. `generated`: tokens that are generated after a sample as long as the
+// longest; without it samples are generated after what they are now, whatever the length.
 int64_t largest_micro_batch(const TrainOptions& options, const Room& available);
-int64_t largest_sequence(const TrainOptions& options, const Room& available);
+int64_t largest_sequence(const TrainOptions& options, const Room& available,
+                         std::optional<int64_t> generated = {});
 
 }  // namespace capstan

@@ -138,10 +138,12 @@ std::vector<float> Inference::logits(std::span<const int32_t> ids) {
   return logits_of(batch_->upload(q_, host));
 }
 
-Manifest Inference::write_merged(const std::filesystem::path& folder, DType dtype) {
+Manifest Inference::write_merged(const std::filesystem::path& folder, DType dtype,
+                                 const std::string& config_like) {
   const auto phase = q_.arena().phase("merge");
   MergedWeights merged(q_, params_);
-  return write_model(q_, params_, folder, {.dtype = dtype, .merged = &merged});
+  return write_model(q_, params_, folder,
+                     {.dtype = dtype, .merged = &merged, .config_like = config_like});
 }
 
 Evaluation Inference::evaluate(MicroBatches& data) {

@@ -54,7 +54,8 @@ class Inference {
   // not in the vocabulary.
   std::vector<float> logits(std::span<const int32_t> ids);
   // Writes the model with the adapter folded in (MergedWeights, write_model). Stays as it is.
-  Manifest write_merged(const std::filesystem::path& folder, DType dtype);
+  Manifest write_merged(const std::filesystem::path& folder, DType dtype,
+                        const std::string& config_like = {});
   // Of the micro-batches that were started.
   Evaluation evaluate(MicroBatches& data);
 

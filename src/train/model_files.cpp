@@ -80,6 +80,10 @@ ModelFiles find_model(const std::string& name, const std::string& base,
   if (is_adapter(files.folder)) {
     files.adapter = read_adapter_config(files.folder);
     const std::string wanted = base.empty() ? files.adapter->base : base;
+    require(!wanted.empty(), Fault::file,
+            "{}: does not say which model it is an adapter of; give its folder as --base_model "
+            "FOLDER",
+            (files.folder / kAdapterConfigFile).string());
     auto found = try_checkpoint_dir(wanted);
     if (!found) found = try_checkpoint_dir((files.folder / wanted).string());
     require(

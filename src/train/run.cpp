@@ -88,6 +88,32 @@ RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
   return std::move(fit.plan);
 }
 
+// By the size of each file of weights and some of its bytes, which differ where all values do.
+std::optional<std::string> base_fingerprint_of(const TrainOptions& options,
+                                               const fs::path& folder) {
+  if (!options.lora || folder.empty()) return std::nullopt;
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const fs::path extension = entry.path().extension();
+    if (extension == ".safetensors" || extension == ".bin" || extension == ".pth")
+      files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  Sha256 sum;
+  for (const fs::path& path : files) {
+    const MappedFile file(path);
+    const auto bytes = file.bytes();
+    sum.update(fmt::format("{} {}\n", path.filename().string(), bytes.size()));
+    constexpr size_t kPieces = 64, kLength = 256;
+    for (size_t i = 0; i < kPieces; ++i) {
+      const size_t at = bytes.size() / kPieces * i;
+      sum.update(bytes.subspan(at, std::min(kLength, bytes.size() - at)));
+    }
+  }
+  return sum.hex();
+}
+
 std::string fingerprint_of(const Dataset& dataset, int64_t max_seq_length) {
   Sha256 sum;
   sum.update(fmt::format("{} samples, {} {}\n", dataset.size(),
@@ -121,7 +147,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       trainer_(std::make_unique<Trainer>(queue_, options_)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot())),
-      fingerprint_(fingerprint_of(inputs_.data.train, inputs_.max_seq_length)) {
+      fingerprint_(fingerprint_of(inputs_.data.train, inputs_.max_seq_length)),
+      base_fingerprint_(base_fingerprint_of(options_, inputs_.model.folder)) {
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(
@@ -233,6 +260,7 @@ void TrainingRun::spend_on_saving(Progress& progress, const Body& body) {
 void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
   MicroBatches& data = batches.of(step_);
   const auto start = Clock::now();
+  const double flops_before = queue_.total().flops;
   const bool last = step_ + 1 >= length_.steps();
   const StepResult r = [&] {
     try {
@@ -244,6 +272,7 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
     }
   }();
   const double seconds = since(start);
+  flops_ += queue_.total().flops - flops_before;
   // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
   // than save_interval steps after the last one that is.
   spend_on_saving(progress, [&] { saver_->wait(); });
@@ -303,8 +332,9 @@ void TrainingRun::train() {
   const Logger logger = parse_logger(recipe_.logger_name);
   // One that resumes the newest has nothing behind it but what is damaged.
   if (task_ != Task::demo && (first_step_ == 0 || resumes_by_name())) move_earlier_run();
-  metrics_ = first_step_ > 0 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
-                             : MetricsLog(logger, recipe_.out_dir);
+  metrics_ = first_step_ > 0 && resumes_here()
+                 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
+                 : MetricsLog(logger, recipe_.out_dir);
   const double earlier = seconds_;
   queue_.reset_totals();
   Progress progress(length_.limited() ? length_.steps() : 0, 0, step_);
@@ -314,6 +344,7 @@ void TrainingRun::train() {
     metrics_->write({.val_loss = val_loss_});
   }
   const auto stopped = [&] { return stop.caught() != 0 || step_ >= stop_after_; };
+  out_of_time_ = step_ > 0 && recipe_.max_time && seconds_ >= *recipe_.max_time;
   while (step_ < length_.steps() && !stopped() && !out_of_time_) {
     take_step(batches, progress);
     seconds_ = earlier + progress.seconds();
@@ -325,7 +356,6 @@ void TrainingRun::train() {
   progress.finish();
   gpu_.training_done();
   here_seconds_ = progress.seconds();
-  flops_ = static_cast<double>(queue_.total().flops);
   ops_seconds_ = queue_.seconds();
   // On a GPU ops are timed only where they are waited for, one by one.
   if (ops_seconds_ > 0) {

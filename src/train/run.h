@@ -45,8 +45,10 @@ class TrainingRun {
   // The state that the recipe's `resume` names; else the weights of the model's folder, or random
   // ones by the seed.
   void initialize();
-  // Every step was done already by the run that this one resumed.
+  // Every step was done already by the run that this one resumed …
   bool complete() const { return step_ >= length_.steps(); }
+  // … and the final model is there, or more steps were done than this run would.
+  bool finished() const;
 
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
   // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
@@ -91,6 +93,7 @@ class TrainingRun {
   bool is_left_behind(const std::filesystem::path& dir) const;
   void check_sources_stay() const;
   bool resumes_by_name() const;
+  bool resumes_here() const;  // from a checkpoint of this out_dir
   // Saves the state between two steps, if it can, and throws again what it tells of.
   void keep_state(const Error& why);
 
@@ -128,7 +131,8 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::optional<MetricsLog> metrics_;
-  std::string fingerprint_;  // of the training samples
+  std::string fingerprint_;                      // of the training samples
+  std::optional<std::string> base_fingerprint_;  // of the frozen weights beside adapters
 
   int signal_ = 0, late_signal_ = 0;  // late: during the last step
   int64_t stop_after_ = INT64_MAX;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <climits>
 
 #include "base/files.h"
 #include "base/log.h"
@@ -56,6 +57,7 @@ TrainingState TrainingRun::state() const {
           .seconds = seconds_,
           .dataset_samples = inputs_.data.train.size(),
           .dataset_fingerprint = fingerprint_,
+          .base_fingerprint = base_fingerprint_,
           .first_loss = first_loss_,
           .last_loss = last_loss_,
           .val_loss = val_loss_,
@@ -73,8 +75,13 @@ SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const 
   request.state = state();
   request.extras = extra_files(recipe_, task_, inputs_);
   request.moments = !is_final;
-  request.base_model = recipe_.checkpoint_dir;
-  request.keep = static_cast<int>(is_final ? 0 : recipe_.keep_last.value_or(0));
+  // As it was typed, if that is a path: PEFT looks nowhere else.
+  std::error_code error;
+  request.base_model = fs::exists(recipe_.checkpoint_dir, error) ? recipe_.checkpoint_dir
+                                                                 : inputs_.model.folder.string();
+  request.config_like = inputs_.model.config_text;
+  constexpr int64_t kAll = INT_MAX;
+  request.keep = static_cast<int>(is_final ? 0 : std::min(recipe_.keep_last.value_or(0), kAll));
   return request;
 }
 
@@ -126,7 +133,9 @@ void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
-  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several ? 2 : 1);
+  // One that goes on has a checkpoint there, which may go when the next has come.
+  const bool first = first_step_ == 0 || !resumes_here();
+  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several && first ? 2 : 1);
   warn_of_space();
   SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
   request.keep = 0;
@@ -147,7 +156,9 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
-  const CheckpointSearch search = newest_checkpoint(recipe_.out_dir);
+  CheckpointSearch search = newest_checkpoint(recipe_.out_dir, length_.steps());
+  // A model alone, which restore() tells of.
+  if (!search.newest) search = newest_checkpoint(recipe_.out_dir);
   for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
   require(search.newest || recipe_.resume == "auto", Fault::file,
           "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
@@ -171,6 +182,11 @@ void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
           "start anew with another --out_dir",
           c.dir.string());
   same("a place in the data of", c.state.samples, length_.samples_in(c.state.step));
+  require(!c.state.base_fingerprint || c.state.base_fingerprint == now.base_fingerprint,
+          Fault::usage,
+          "resume: {} was made beside other weights than {} has now. Resume beside those, or start "
+          "anew with another --out_dir",
+          c.dir.string(), inputs_.model.folder.string());
   const auto changed = new_lines(c.state.recipe, now.recipe);
   if (!changed.empty())
     log::warn("resumed with other settings than before: {}", fmt::join(changed, " · "));
@@ -188,7 +204,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   last_loss_ = s.last_loss;
   val_loss_ = s.val_loss;
   saved_ = c.dir;
-  if (complete()) return;
+  if (finished()) return;
   require(
       fs::exists(c.dir / kOptimizerFile), Fault::usage,
       "resume: {} is a finished run of {} steps and keeps no state of the optimizer; to train it "
@@ -206,7 +222,7 @@ bool TrainingRun::is_left_behind(const fs::path& dir) const {
   if (!is_checkpoint_name(dir.filename().string()) ||
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
-  if (first_step_ == 0) return true;
+  if (first_step_ == 0 || !resumes_here()) return true;
   try {
     return read_state(dir).step > first_step_;
   } catch (const Error&) {  // it stays, for the user to look at
@@ -242,6 +258,19 @@ void TrainingRun::check_sources_stay() const {
             "Give another --out_dir",
             source.string());
   }
+}
+
+bool TrainingRun::finished() const {
+  std::error_code error;
+  return complete() &&
+         (step_ > length_.steps() || fs::exists(fs::path(recipe_.out_dir) / "final", error));
+}
+
+bool TrainingRun::resumes_here() const {
+  if (!resumes_by_name()) return true;
+  std::error_code error;
+  const fs::path from = fs::weakly_canonical(recipe_.resume, error);
+  return from.parent_path() == fs::weakly_canonical(recipe_.out_dir, error);
 }
 
 bool TrainingRun::resumes_by_name() const {

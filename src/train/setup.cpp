@@ -114,7 +114,12 @@ std::shared_ptr<const Tokenizer> tokenizer_of(const fs::path& folder) {
 fs::path tokenizer_folder(const Recipe& r, Task task) {
   if (task != Task::pretrain) {
     require_checkpoint_dir(r);
-    return find_checkpoint_dir(r.checkpoint_dir);
+    const fs::path folder = find_checkpoint_dir(r.checkpoint_dir);
+    require(!is_adapter(folder) || fs::exists(folder / "config.json"), Fault::file,
+            "{}: is an adapter, not a whole model; 'capstan merge_lora' makes one of it, which can "
+            "be fine-tuned",
+            folder.string());
+    return folder;
   }
   if (!r.tokenizer_dir.empty()) return find_checkpoint_dir(r.tokenizer_dir);
   if (!r.initial_checkpoint_dir.empty()) return find_checkpoint_dir(r.initial_checkpoint_dir);
@@ -161,7 +166,17 @@ ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
 NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool known) {
   const bool pretrain = task == Task::pretrain;
   NamedModel m = pretrain ? model_to_pretrain(r, tokenizer) : model_to_tune(r, known);
+  require(task != Task::finetune_lora || r.tie_embeddings.value_or(m.config.tied) == m.config.tied,
+          Fault::usage,
+          "train.tie_embeddings: {} has {}, and an adapter cannot say otherwise; leave it out, or "
+          "use finetune_full",
+          m.name, m.config.tied ? "tied embeddings" : "an output head of its own");
   if (r.tie_embeddings) m.config.tied = *r.tie_embeddings;
+  std::error_code error;
+  if (!m.folder.empty()) m.config_text = read_text(m.folder / "config.json");
+  if (const fs::path file = m.folder / "generation_config.json";
+      !m.folder.empty() && fs::is_regular_file(file, error))
+    m.generation_config = read_text(file);
   if (tokenizer == nullptr) return m;
   require(tokenizer->vocab_size() <= m.config.vocab, Fault::file,
           "the tokenizer has {} tokens, the model room for {}: they do not belong together",
@@ -299,9 +314,15 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
     files.push_back(ExtraFile::text("tokenizer.json", byte_tokenizer_json()));
     files.push_back(ExtraFile::text("tokenizer_config.json", byte_tokenizer_config_json()));
   } else {
-    for (const fs::path& file : tokenizer_files(in.tokenizer_dir))
-      files.push_back(ExtraFile::copy(file.filename().string(), file));
+    const std::string config = config_with_bos(in.tokenizer_dir);
+    for (const fs::path& file : tokenizer_files(in.tokenizer_dir)) {
+      const std::string name = file.filename().string();
+      files.push_back(name == kTokenizerConfig && !config.empty() ? ExtraFile::text(name, config)
+                                                                  : ExtraFile::copy(name, file));
+    }
   }
+  if (task != Task::finetune_lora && !in.model.generation_config.empty())
+    files.push_back(ExtraFile::text("generation_config.json", in.model.generation_config));
   Recipe record = r;
   record.resume = "false";  // how a run was started is no part of what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));

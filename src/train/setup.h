@@ -25,6 +25,8 @@ struct NamedModel {
   ModelConfig config;
   std::filesystem::path folder;  // empty: random weights, or not on the disk
   std::string name;              // for people
+  // The folder's files, which checkpoints of all weights keep what they can of; empty without.
+  std::string config_text = {}, generation_config = {};
 };
 NamedModel model_of(const Recipe& recipe, Task task, const Tokenizer* tokenizer, bool known);
 
