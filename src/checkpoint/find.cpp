@@ -77,11 +77,15 @@ bool passes(const Check& check, const fs::path& dir, std::vector<std::string>& s
 
 }  // namespace
 
-CheckpointSearch newest_checkpoint(const fs::path& out_dir, int64_t enough) {
+CheckpointSearch newest_checkpoint(const fs::path& out_dir) {
   CheckpointSearch search;
+  int64_t damaged = -1;  // its steps
   for (FoundCheckpoint& c : by_step(out_dir, search.skipped)) {
-    if (!has_moments(c) && c.state.step < enough) continue;
-    if (!passes(verify_checkpoint, c.dir, search.skipped)) continue;
+    if (!has_moments(c) && c.state.step == damaged) continue;
+    if (!passes(verify_checkpoint, c.dir, search.skipped)) {
+      damaged = c.state.step;
+      continue;
+    }
     search.newest = std::move(c);
     break;
   }

@@ -156,9 +156,7 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
-  CheckpointSearch search = newest_checkpoint(recipe_.out_dir, length_.steps());
-  // A model alone, which restore() tells of.
-  if (!search.newest) search = newest_checkpoint(recipe_.out_dir);
+  const CheckpointSearch search = newest_checkpoint(recipe_.out_dir);
   for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
   require(search.newest || recipe_.resume == "auto", Fault::file,
           "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",

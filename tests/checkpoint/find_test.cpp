@@ -85,6 +85,21 @@ TEST_F(Checkpoints, ADamagedOneIsToldAndTheNextOlderTaken) {
   EXPECT_EQ(newest(), "none");
 }
 
+// As a run out of time leaves them: the state, and a model for use.
+TEST_F(Checkpoints, AModelBesideADamagedStateIsNothingToGoOnFrom) {
+  save("step-1", 1);
+  save("step-2", 2);
+  CheckpointSaver saver(run_.model.queue, run_.model.params, run_.optimizer, nullptr);
+  SaveRequest request = SmallRun::request(out_ / "final", 2);
+  request.moments = false;
+  saver.save(request);
+  EXPECT_EQ(newest(), "step-2");
+  flip_bit(out_ / "step-2" / "model.safetensors");
+  EXPECT_EQ(newest(), "step-1");
+  fs::remove_all(out_ / "step-2");
+  EXPECT_EQ(newest(), "final") << "the model of a finished run";
+}
+
 TEST_F(Checkpoints, OneThatACrashLeftBetweenTwoRenamesIsFoundAndGetsItsNameBack) {
   save("step-1", 1);
   save("final", 2);

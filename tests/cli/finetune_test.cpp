@@ -213,6 +213,70 @@ TEST_F(Finetune, AnAdapterIsAskedByTheTemplateOfItsModel) {
   EXPECT_NE(run(plain).out, before.out);
 }
 
+// A template in the adapter's own folder, as PEFT leaves it there with the tokenizer.
+TEST_F(Finetune, AnAdapterIsAskedByTheTemplateBesideIt) {
+  Words words = finetune();
+  words[0] = "finetune_lora";
+  ASSERT_EQ(run(words).code, 0);
+  fs::remove(at("out/final/prompt_style.yaml"));
+  fs::remove(at("out/final/MANIFEST.json"));
+  write("out/final/chat_template.jinja", "<|im_start|>");
+  const auto ask = [&](const Words& more) {
+    Words all = {"generate", "out/final", "--prompt=Say 3", "--temperature=0",
+                 "--max_new_tokens=12"};
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome o = run(all);
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  EXPECT_EQ(ask({}), ask({"--prompt_style=chatml"}));
+  EXPECT_EQ(ask({}), ask({"--prompt_style=chat_template"}));
+  EXPECT_NE(ask({}), ask({"--prompt_style=default"}));
+}
+
+// What a template begins with is all that comes before a question, in both commands.
+TEST_F(Finetune, GenerateAsksInATemplateAsChatDoes) {
+  const Outcome one = run({"generate", "tiny/final", "--prompt=Say 3", "--prompt_style=chatml",
+                           "--temperature=0", "--max_new_tokens=8"});
+  const Outcome chat = run_with("Say 3\n\n", {"chat", "tiny/final", "--prompt_style=chatml",
+                                              "--temperature=0", "--max_new_tokens=8"});
+  ASSERT_EQ(one.code, 0) << one.err;
+  const std::string prompt = "Say 3\n\n";
+  ASSERT_TRUE(one.out.starts_with(prompt));
+  const std::string answer = one.out.substr(prompt.size());
+  EXPECT_GT(answer.size(), 1u);
+  EXPECT_NE(chat.out.find(answer), std::string::npos) << answer << "\n---\n" << chat.out;
+}
+
+TEST_F(Finetune, WhatDecidesNothingHereStaysInTheFilesOfTheModel) {
+  const fs::path base = at("checkpoints/tiny/final");
+  auto config = nlohmann::json::parse(slurp(base / "config.json"));
+  config.update({{"pad_token_id", 2},
+                 {"use_cache", false},
+                 {"of_others", {{"a", 1}}},
+                 {"rope_parameters", nullptr}});
+  write("checkpoints/tiny/final/config.json", config.dump());
+  const nlohmann::json generation = {
+      {"temperature", 0.6}, {"do_sample", true}, {"pad_token_id", 2}};
+  write("checkpoints/tiny/final/generation_config.json", generation.dump());
+  fs::remove(base / "MANIFEST.json");
+  ASSERT_EQ(run(finetune()).code, 0);
+  Words lora = finetune({"--out_dir=adapter"});
+  lora[0] = "finetune_lora";
+  ASSERT_EQ(run(lora).code, 0);
+  const Outcome o = run({"merge_lora", "adapter/final", "--out_dir=merged"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_FALSE(fs::exists(at("adapter/final/generation_config.json")));
+  for (const char* folder_made : {"out/final", "merged"}) {
+    const auto now = nlohmann::json::parse(slurp(at(folder_made) / "config.json"));
+    EXPECT_EQ(now["pad_token_id"], 2) << folder_made;
+    EXPECT_EQ(now["use_cache"], false) << folder_made;
+    EXPECT_EQ(now["of_others"]["a"], 1) << folder_made;
+    EXPECT_FALSE(now.contains("rope_parameters")) << folder_made;
+    EXPECT_EQ(nlohmann::json::parse(slurp(at(folder_made) / "generation_config.json")), generation);
+  }
+}
+
 TEST_F(Finetune, ThereMustBeSomethingToLearn) {
   fs::create_directory(at("both"));
   nlohmann::json good, masked;

@@ -83,6 +83,57 @@ TEST_F(Lora, ABaseInFourBitsTakesLessMemory) {
   }
 }
 
+TEST_F(Lora, DoesNotGoOnBesideOtherWeights) {
+  const auto with = [](const char* steps) {
+    return finetune(
+        {"--resume=auto", "--train.save_interval=2", std::string("--train.max_steps=") + steps});
+  };
+  ASSERT_EQ(run(with("4")).code, 0);
+  fs::remove_all(at("out/final"));
+  train_tiny(
+      {"--out_dir=other", "--train.max_seq_length=512", "--data.val_split_fraction=0", "--seed=7"});
+  fs::rename(at("checkpoints/tiny"), at("checkpoints/kept"));
+  fs::create_directories(at("checkpoints/tiny"));
+  fs::copy(at("other/final"), at("checkpoints/tiny/final"), fs::copy_options::recursive);
+  expect_refused(2, with("6"),
+                 {"resume: out/step-000002 was made beside other weights than",
+                  "start anew with another --out_dir"});
+  fs::remove_all(at("checkpoints/tiny"));
+  fs::rename(at("checkpoints/kept"), at("checkpoints/tiny"));
+  EXPECT_EQ(run(with("6")).code, 0);
+}
+
+// PEFT looks for the path alone.
+TEST_F(Lora, TheAdapterNamesTheFolderThatWasFound) {
+  ASSERT_EQ(run(finetune()).code, 0);
+  EXPECT_EQ(nlohmann::json::parse(slurp(at("out/final/adapter_config.json")))
+                .value("base_model_name_or_path", ""),
+            "checkpoints/tiny/final");
+}
+
+TEST_F(Lora, AnAdapterCannotTieEmbeddings) {
+  expect_refused(2, finetune({"--train.tie_embeddings=true"}),
+                 {"train.tie_embeddings: final has an output head of its own", "finetune_full"});
+  EXPECT_EQ(run(finetune({"--train.tie_embeddings=false"})).code, 0);
+}
+
+TEST_F(Lora, AnAdapterIsNoModelToFineTune) {
+  ASSERT_EQ(run(finetune()).code, 0);
+  Words words = finetune({"--out_dir=again"});
+  words[1] = "out/final";
+  expect_refused(4, words, {"out/final: is an adapter", "capstan merge_lora"});
+}
+
+TEST_F(Lora, AnAdapterThatNamesNoBaseAsksForIt) {
+  ASSERT_EQ(run(finetune()).code, 0);
+  auto config = nlohmann::json::parse(slurp(at("out/final/adapter_config.json")));
+  config["base_model_name_or_path"] = nullptr;
+  write("out/final/adapter_config.json", config.dump());
+  fs::remove(at("out/final/MANIFEST.json"));
+  expect_refused(4, {"generate", "out/final"},
+                 {"does not say which model it is an adapter of", "--base_model FOLDER"});
+}
+
 TEST_F(Lora, AnAdapterWithoutItsBaseSaysHowToNameIt) {
   ASSERT_EQ(run(finetune()).code, 0);
   fs::rename(at("checkpoints/tiny"), at("elsewhere"));

@@ -153,6 +153,42 @@ TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
               slurp(at("whole/previous-1/final/model.safetensors")));
 }
 
+// What is in out_dir then is another run's: none of it is replaced, and its metrics are its own.
+TEST_F(Resume, ACheckpointFromElsewherePutsEverythingAside) {
+  const auto with = [&](const Words& more) {
+    Words words = tiny({"--out_dir=x", "--train.save_interval=2"});
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0) << o.err;
+  };
+  with({"--train.max_steps=6"});
+  const std::string first = slurp(at("x/final/model.safetensors"));
+  with({"--train.max_steps=4", "--optimizer.lr=0.05"});
+  const std::string second = slurp(at("x/final/model.safetensors"));
+  with({"--train.max_steps=6", "--resume=x/previous-1/step-00000004"});
+  EXPECT_TRUE(slurp(at("x/final/model.safetensors")) == first);
+  EXPECT_TRUE(slurp(at("x/previous-2/final/model.safetensors")) == second);
+  EXPECT_FALSE(fs::exists(at("x/step-00000002")));
+  std::vector<int64_t> steps;
+  for (const MetricsRow& row : read_metrics(metrics_of("x")))
+    if (row.loss) steps.push_back(row.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{5, 6}));
+}
+
+TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
+  const auto with = [&](const char* steps) {
+    return tiny({"--resume=auto", "--out_dir=out", "--train.save_interval=2",
+                 std::string("--train.max_steps=") + steps});
+  };
+  ASSERT_EQ(run(with("4")).code, 0);
+  fs::remove_all(at("out/final"));
+  const Outcome o = run(with("2"));
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
+              slurp(at("out/step-00000002/model.safetensors")));
+  expect_holds(run(with("2")).err, {"nothing is left to do"});
+}
+
 TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
   const auto with = [&](const char* out, const char* seconds) {
     return tiny({"--resume=auto", std::string("--out_dir=") + out, "--train.max_steps=20",
@@ -162,6 +198,7 @@ TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
   const Outcome first = run(with("parts", "1e-6"));
   EXPECT_EQ(first.code, 0) << first.err;
   expect_holds(first.err, {"train.max_time was over after step 1;"});
+  expect_holds(run(with("parts", "1e-6")).err, {"train.max_time was over after step 1;"});
   const Outcome rest = run(with("parts", "1000"));
   EXPECT_EQ(rest.code, 0) << rest.err;
   expect_holds(rest.err, {"resumed from parts/step-00000001: 1 of 20 steps are done"});

@@ -70,6 +70,29 @@ TEST_F(TokenizerFolder, BosIsUsedByTheNamesThatLitGptKnows) {
   EXPECT_EQ(bos(), 0);
 }
 
+// A copy of it may have another name.
+TEST_F(TokenizerFolder, WhatTheNameSaysOfBosIsWrittenForACopy) {
+  copy("bytes");
+  EXPECT_EQ(config_with_bos(folder_), "") << "the name says nothing";
+  copy("bytes", "Llama-3.2-1B");
+  const std::string config = config_with_bos(folder_);
+  ASSERT_NE(config, "");
+  folder_ = temp_.path() / "model";
+  EXPECT_EQ(bos(), std::nullopt);
+  write_text(folder_ / kTokenizerConfig, config);
+  EXPECT_EQ(bos(), 0);
+}
+
+TEST_F(TokenizerFolder, AFolderBesideItMayNameEos) {
+  copy("bytes", "base");
+  const fs::path base = folder_;
+  copy("bytes", "adapter");
+  for (const fs::path& folder : {base, folder_}) fs::remove(folder / "tokenizer_config.json");
+  write_text(base / "config.json", json({{"eos_token_id", 1}}).dump());
+  EXPECT_NE(refusal(), "");
+  EXPECT_EQ(load_tokenizer(folder_, base)->eos(), 1);
+}
+
 TEST_F(TokenizerFolder, WithoutAConfigNoBosIsUsedAndOtherFilesNameEos) {
   copy("bytes");
   fs::remove(folder_ / "tokenizer_config.json");

@@ -71,6 +71,12 @@ TEST(ParseConfig, Mistral) {
   EXPECT_EQ(parse(with(mistral, "sliding_window", 16)).sliding_window, 16);
   EXPECT_EQ(parse(with(mistral, "sliding_window", nullptr)).sliding_window, 0);
   EXPECT_FALSE(parse(with(mistral, "attention_bias", true)).qkv_bias) << "it has no such key";
+  const char *full = "full_attention", *sliding = "sliding_attention";
+  EXPECT_EQ(parse(with(mistral, "layer_types", {sliding, sliding, sliding})).sliding_window, 4096);
+  EXPECT_EQ(parse(with(mistral, "layer_types", {full, full, full})).sliding_window, 0);
+  EXPECT_NE(refusal(with(mistral, "layer_types", {full, sliding, sliding})).find("in 2 of 3"),
+            std::string::npos)
+      << "transformers takes it for a Ministral";
 }
 
 TEST(ParseConfig, Qwen2AlwaysHasBiasesOfQueryKeyAndValue) {
@@ -133,6 +139,8 @@ TEST(ParseConfig, RopeOfTransformers5) {
   EXPECT_EQ(c.rope_theta, 500000) << "the inner one counts";
   rope.erase("original_max_position_embeddings");
   EXPECT_EQ(parse(with(llama(), "rope_parameters", rope)).rope_scaling.original_positions, 2048);
+  const auto outside = with(llama(), "original_max_position_embeddings", 512);
+  EXPECT_EQ(parse(with(outside, "rope_parameters", rope)).rope_scaling.original_positions, 512);
   rope = {{"rope_type", "default"}, {"rope_theta", 7.0}};
   EXPECT_EQ(parse(with(llama(), "rope_parameters", rope)).rope_scaling, RopeScaling{});
 }
@@ -298,6 +306,20 @@ TEST(ConfigJson, IsReadBackToAnEqualConfig) {
     c.rope_scaling.factor = 4;
     EXPECT_EQ(parse_config(config_json(c), "c"), c) << config_json(c);
   }
+}
+
+TEST(ConfigJson, KeepsKeysThatItDoesNotKnow) {
+  const ModelConfig c = parse(llama());
+  const std::string like =
+      R"({"pad_token_id": 7, "use_cache": false, "hidden_size": 1, "dtype": "float16",
+          "layer_types": ["x"], "rope_parameters": {"rope_theta": 1}, "sliding_window": 3,
+          "transformers_version": "1"})";
+  const auto out = nlohmann::json::parse(config_json(c, like));
+  EXPECT_EQ(out["pad_token_id"], 7);
+  EXPECT_EQ(out["use_cache"], false);
+  EXPECT_EQ(parse_config(config_json(c, like), "c"), c);
+  EXPECT_EQ(out.size(), nlohmann::json::parse(config_json(c)).size() + 1);
+  EXPECT_EQ(config_json(c, "[1]"), config_json(c));
 }
 
 TEST(ConfigJson, RefusesWhatTheArchitectureHasNoKeyFor) {

@@ -223,6 +223,42 @@ TEST_F(RequireFit, FindsTheLargestBatchAndSequence) {
   EXPECT_EQ(largest_micro_batch(options(), {1000}), 0);
 }
 
+// A step of several micro-batches keeps gradients from one to the next.
+TEST_F(RequireFit, TheLargestBatchIsOneOfSeveralWhereTheWholeDoesNotFit) {
+  TrainOptions whole = options();
+  whole.single_micro_batch = true;
+  const int64_t available = Trainer::plan(whole).device.total_bytes - 1;
+  const auto needs = [&](int64_t documents) {
+    TrainOptions o = options();
+    o.single_micro_batch = false;
+    o.limits = {.tokens = documents * 64, .documents = documents, .longest = 64};
+    return Trainer::plan(o).device.total_bytes;
+  };
+  const int64_t batch = largest_micro_batch(whole, {available});
+  EXPECT_LT(batch, whole.limits.documents);
+  EXPECT_TRUE(batch == 0 || needs(batch) <= available);
+  EXPECT_GT(needs(batch + 1), available);
+}
+
+TEST_F(RequireFit, TheLongestSampleHasRoomForWhatIsGeneratedAfterIt) {
+  constexpr int64_t kGenerated = 40;
+  const auto needs = [&](int64_t longest) {
+    TrainOptions o = options();
+    o.limits = {.tokens = o.limits.documents * longest,
+                .documents = o.limits.documents,
+                .longest = longest};
+    o.sample_positions = std::min(o.model.max_positions, longest + kGenerated);
+    return Trainer::plan(o).device.total_bytes;
+  };
+  TrainOptions o = options();
+  o.sample_positions = std::min(o.model.max_positions, o.limits.longest + kGenerated);
+  for (const int64_t longest : {5, 17, 60}) {
+    const int64_t found = largest_sequence(o, {needs(longest)}, kGenerated);
+    EXPECT_GE(found, longest);
+    EXPECT_LE(needs(found), needs(longest));
+  }
+}
+
 TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
   TrainOptions o = options();
   o.model.hidden = o.model.intermediate = 65536;
