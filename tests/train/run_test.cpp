@@ -94,6 +94,26 @@ TEST(TrainingRun, SetsThePredictedStepBesideTheMeasuredOneWhereTheMachineWasMeas
   }
 }
 
+// What validations compute is none of a step's work, as their time is none of its time.
+TEST(TrainingRunReport, ArithmeticIsThatOfTheSteps) {
+  const Quiet quiet;
+  const TempFolder folder;
+  double flops[2] = {};
+  for (const bool often : {false, true}) {
+    Recipe r = short_recipe(folder);
+    r.out_dir = folder / (often ? "often" : "never");
+    r.eval_interval = often ? 1 : 1000;
+    TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
+    run.initialize();
+    run.rehearse();
+    run.train();
+    run.finish();
+    flops[often] = run.summary().flops;
+  }
+  EXPECT_GT(flops[0], 0);
+  EXPECT_NEAR(flops[1], flops[0], 0.1 * flops[0]);
+}
+
 // The weights' bytes and the losses of a run; `stops` are steps after which it is begun anew from
 // its newest checkpoint.
 struct Trace {
