@@ -234,25 +234,31 @@ TEST_F(Finetune, AnAdapterIsAskedByTheTemplateBesideIt) {
   EXPECT_NE(ask({}), ask({"--prompt_style=default"}));
 }
 
-// What a template begins with is all that comes before a question, in both commands.
-TEST_F(Finetune, GenerateAsksInATemplateAsChatDoes) {
+// What a template begins with it says itself: a tokenizer that puts a token before each text puts
+// none before it. The texts fill the model's positions, so one token more would show.
+TEST_F(Finetune, NothingComesBeforeATemplatesText) {
+  const auto config = [](bool begins) {
+    return fmt::format(R"({{"add_bos_token": {}, "bos_token": "<s>", "eos_token": "</s>"}})",
+                       begins);
+  };
   const fs::path tokens = fs::path(CAPSTAN_SOURCE_DIR) / "tests/golden_tokens/bytes";
   write("tokens/tokenizer.json", slurp(tokens / "tokenizer.json"));
-  write("tokens/tokenizer_config.json",
-        R"({"add_bos_token": true, "bos_token": "<s>", "eos_token": "</s>"})");
-  const Outcome made_one = run(tiny({"--tokenizer_dir=tokens", "--out_dir=begins"}));
-  if (made_one.err.find("ICU") != std::string::npos) GTEST_SKIP() << "built without ICU";
-  ASSERT_EQ(made_one.code, 0) << made_one.err;
-  const Outcome one = run({"generate", "begins/final", "--prompt=Say 3", "--prompt_style=chatml",
-                           "--temperature=0", "--max_new_tokens=8"});
-  const Outcome chat = run_with("Say 3\n\n", {"chat", "begins/final", "--prompt_style=chatml",
-                                              "--temperature=0", "--max_new_tokens=8"});
-  ASSERT_EQ(one.code, 0) << one.err;
-  const std::string prompt = "Say 3\n\n";
-  ASSERT_TRUE(one.out.starts_with(prompt));
-  const std::string answer = one.out.substr(prompt.size());
-  EXPECT_GT(answer.size(), 1u);
-  EXPECT_NE(chat.out.find(answer), std::string::npos) << answer << "\n---\n" << chat.out;
+  write("tokens/tokenizer_config.json", config(true));
+  const Outcome trained = run(tiny({"--tokenizer_dir=tokens", "--out_dir=begins",
+                                    "--train.max_steps=20", "--optimizer.lr=0.03"}));
+  if (trained.err.find("ICU") != std::string::npos) GTEST_SKIP() << "built without ICU";
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  const auto ask = [&](const char* style) {
+    const Outcome o = run({"generate", "begins/final", "--prompt=Say 3", "--temperature=0",
+                           "--max_new_tokens=60", std::string("--prompt_style=") + style});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  const std::string chat = ask("chatml"), plain = ask("default");
+  write("begins/final/tokenizer_config.json", config(false));
+  fs::remove(at("begins/final/MANIFEST.json"));
+  EXPECT_EQ(ask("chatml"), chat);
+  EXPECT_NE(ask("default"), plain);
 }
 
 TEST_F(Finetune, WhatDecidesNothingHereStaysInTheFilesOfTheModel) {
