@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/log.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/stored_parts.h"
@@ -114,10 +115,36 @@ void check_weights(const Parameters& params, Rows rows, const ModelFolder& folde
        dir.string(), config.architecture, config.vocab, config.layers, problems);
 }
 
+namespace {
+
+// A head in the files of a model whose config ties it to the embedding is a copy, as a rule. Looks
+// at the beginning alone: another head differs there.
+void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
+                          const fs::path& dir) {
+  const auto head = folder.tensors().find("lm_head.weight");
+  if (!params.spec().config.tied || head == folder.tensors().end()) return;
+  const auto embedding = folder.tensors().find(row(params, params.spec().embedding).parts[0].name);
+  constexpr int64_t kValues = 4096;
+  std::vector<std::byte> rooms[2];
+  const auto start_of = [&](const TensorEntry& entry, std::vector<std::byte>& room) {
+    const auto bytes =
+        entry.file->read(*entry.tensor, 0, std::min(kValues, entry.tensor->numel()), room);
+    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  };
+  if (start_of(head->second, rooms[0]) == start_of(embedding->second, rooms[1])) return;
+  log::warn(
+      "{}: config.json ties the output head to the embedding, but there is an lm_head.weight that "
+      "differs from it: it is not used. If it should be, set tie_word_embeddings to false there",
+      dir.string());
+}
+
+}  // namespace
+
 void load_parameters(Queue& q, Parameters& params, const fs::path& dir) {
   const ModelFolder folder(dir);
   check_weights(params, Rows::base, folder, dir);
   if (q.device() == Device::sim) return;
+  warn_of_another_head(params, folder, dir);
   std::vector<TensorToRead> plain;
   for (const TensorToRead& t : stored_parts(params, Rows::base))
     if (t.to.raw() != nullptr) plain.push_back(t);

@@ -29,7 +29,7 @@ struct Options {
 };
 
 // What is planned: the run itself where all that it reads is on the disk, else the largest batch
-// that the recipe allows.
+// that the recipe allows. What is wrong with data that are there is told as the run would.
 struct Planned {
   TrainOptions options;
   std::string model;
@@ -44,6 +44,12 @@ struct Time {
   StepEstimate step;
   std::optional<double> run_seconds;  // of all steps, where their number is known
 };
+
+bool data_are_here(const Recipe& recipe) {
+  std::error_code error;
+  const std::string& path = recipe.data == "TextFiles" ? recipe.train_data_path : recipe.json_path;
+  return !path.empty() && fs::exists(path, error);
+}
 
 Planned plan_for(const Recipe& recipe, Task task) {
   Planned p;
@@ -62,6 +68,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
+      if (data_are_here(recipe)) throw;  // the run would say the same
       p.inputs.reset();
       missing = e.what();
       missing.resize(std::min(missing.find('\n'), missing.size()));

@@ -386,6 +386,7 @@ void TrainingRun::finish() {
   }
   if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
       inputs_.data.validation.size() > 0) {
+    write_report();  // a validation may end with the process
     const auto start = Clock::now();
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const int64_t some = recipe_.eval_max_iters;
@@ -402,6 +403,10 @@ void TrainingRun::finish() {
                        .val_loss = loss});
     }
   }
+  write_report();
+}
+
+void TrainingRun::write_report() const {
   const RunSummary s = summary();
   const auto rows = metrics_->rows();
   write_text(fs::path(recipe_.out_dir) / "loss.svg",

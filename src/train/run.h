@@ -105,6 +105,7 @@ class TrainingRun {
   void evaluate_and_show(Progress& progress);
   std::string sample_text();
 
+  void write_report() const;
   std::filesystem::path step_folder() const;
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
   void save(const std::filesystem::path& dir, bool is_final);

@@ -55,6 +55,7 @@ TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
   expect_refused(2, finetune({"--train.max_steps=1", "--optimizer.lr=2e19"}),
                  {"step 1: the loss on held-out data is ", "the training diverged"});
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
+  EXPECT_TRUE(fs::exists(at("out/report.html")));
 }
 
 TEST_F(Finetune, TheStateBeforeALossThatIsNotFiniteIsSaved) {

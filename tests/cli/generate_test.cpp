@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "program.h"
 
@@ -49,6 +50,18 @@ TEST_F(Cli, GenerateStopsAtTheModelsLastPosition) {
   EXPECT_LE(o.out.size(), 3u + 60 + 1);
   expect_refused(2, {"generate", made, "--prompt", std::string(70, 'a')},
                  {"--prompt: 71 tokens", "64 positions"});
+}
+
+TEST_F(Cli, AHeadThatIsNotUsedIsToldOf) {
+  train_tiny();
+  EXPECT_EQ(run({"generate", made, "--max_new_tokens=1"}).err.find("lm_head"), std::string::npos);
+  auto config = nlohmann::json::parse(slurp(at(made) / "config.json"));
+  config["tie_word_embeddings"] = true;
+  write(made + "/config.json", config.dump());
+  fs::remove(at(made) / "MANIFEST.json");
+  const Outcome o = run({"generate", made, "--max_new_tokens=1"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"there is an lm_head.weight that differs", "tie_word_embeddings"});
 }
 
 TEST_F(Cli, GenerateRefusesBadValues) {

@@ -231,6 +231,19 @@ TEST_F(Plan, RecomputesNoMoreThanItMust) {
   EXPECT_EQ(planned("auto", (needs("block:9") >> 20) + 1)["activations"], "block:9");
 }
 
+TEST_F(Plan, RefusesTheDataThatARunRefuses) {
+  train_tiny();
+  write("one.json", R"([{"instruction": "a", "output": "b"}])");
+  const Words run_of_it = {"finetune_full", made, "--data.json_path=one.json",
+                           "--data.val_split_fraction=0.5"};
+  Words plan_of_it = run_of_it;
+  plan_of_it.insert(plan_of_it.begin(), "plan");
+  expect_refused(4, run_of_it, {"cannot hold out"});
+  expect_refused(4, plan_of_it, {"cannot hold out"});
+  plan_of_it[3] = "--data.json_path=none.json";
+  EXPECT_EQ(run(plan_of_it).code, 0) << "planned without them";
+}
+
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
                  {"no model 'Qwen2.5-8B' is known", "Qwen2.5-7B"});
