@@ -331,10 +331,10 @@ void TrainingRun::train() {
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
   // One that resumes the newest has nothing behind it but what is damaged.
-  if (task_ != Task::demo && (first_step_ == 0 || resumes_by_name())) move_earlier_run();
-  metrics_ = first_step_ > 0 && resumes_here()
-                 ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
-                 : MetricsLog(logger, recipe_.out_dir);
+  remove_leftovers(recipe_.out_dir);
+  if (task_ != Task::demo && (!resumed_ || resumes_by_name())) move_earlier_run();
+  metrics_ = resumed_ && resumes_here() ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
+                                        : MetricsLog(logger, recipe_.out_dir);
   const double earlier = seconds_;
   queue_.reset_totals();
   Progress progress(length_.limited() ? length_.steps() : 0, 0, step_);

@@ -139,6 +139,7 @@ class TrainingRun {
   int64_t stop_after_ = INT64_MAX;
   bool out_of_time_ = false;
   int64_t step_ = 0, first_step_ = 0;  // first_step_: where this process began
+  bool resumed_ = false;               // from a checkpoint, perhaps of step 0
   int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
   double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps

@@ -117,7 +117,7 @@ void TrainingRun::warn_of_space() const {
   if (recipe_.keep_last) {
     int64_t there = 0;  // some of which go as others come
     for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
-      there += first_step_ > 0 && is_checkpoint_name(entry.path().filename().string());
+      there += resumed_ && is_checkpoint_name(entry.path().filename().string());
     more = std::min(more, std::max<int64_t>(0, *recipe_.keep_last - there));
   }
   const double bytes = static_cast<double>(saver_->bytes()) * static_cast<double>(more + 1);
@@ -134,7 +134,7 @@ void TrainingRun::rehearse_save() {
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
   // One that goes on has a checkpoint there, which may go when the next has come.
-  const bool first = first_step_ == 0 || !resumes_here();
+  const bool first = !resumed_ || !resumes_here();
   check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several && first ? 2 : 1);
   warn_of_space();
   SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
@@ -193,6 +193,7 @@ void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
 void TrainingRun::restore(const FoundCheckpoint& c) {
   check_same_run(c);
   const TrainingState& s = c.state;
+  resumed_ = true;
   step_ = first_step_ = s.step;
   tokens_ = s.tokens;
   padding_ = s.padding;
@@ -220,7 +221,7 @@ bool TrainingRun::is_left_behind(const fs::path& dir) const {
   if (!is_checkpoint_name(dir.filename().string()) ||
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
-  if (first_step_ == 0 || !resumes_here()) return true;
+  if (!resumed_ || !resumes_here()) return true;
   try {
     return read_state(dir).step > first_step_;
   } catch (const Error&) {  // it stays, for the user to look at

@@ -182,8 +182,10 @@ TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   };
   ASSERT_EQ(run(with("4")).code, 0);
   fs::remove_all(at("out/final"));
+  write("out/.step-00000003.capstan-part/half", "of a file, when it was killed");
   const Outcome o = run(with("2"));
   ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_FALSE(fs::exists(at("out/.step-00000003.capstan-part")));
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
               slurp(at("out/step-00000002/model.safetensors")));
   expect_holds(run(with("2")).err, {"nothing is left to do"});
