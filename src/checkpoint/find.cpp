@@ -77,11 +77,11 @@ bool passes(const Check& check, const fs::path& dir, std::vector<std::string>& s
 
 }  // namespace
 
-CheckpointSearch newest_checkpoint(const fs::path& out_dir) {
+CheckpointSearch newest_checkpoint(const fs::path& out_dir, int64_t enough) {
   CheckpointSearch search;
   int64_t damaged = -1;  // its steps
   for (FoundCheckpoint& c : by_step(out_dir, search.skipped)) {
-    if (!has_moments(c) && c.state.step == damaged) continue;
+    if (!has_moments(c) && c.state.step == damaged && damaged < enough) continue;
     if (!passes(verify_checkpoint, c.dir, search.skipped)) {
       damaged = c.state.step;
       continue;

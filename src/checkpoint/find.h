@@ -22,10 +22,12 @@ struct CheckpointSearch {
 };
 
 // The checkpoint with the most steps, by its state, that verify_checkpoint accepts; of two with as
-// many the one with moments, and where that is damaged none of the two: a model alone is nothing to
-// go on from. Newer ones that it does not accept, or whose state cannot be read, are told in
-// `skipped`. A missing out_dir has no checkpoints. Reads the whole of the newest; changes nothing.
-CheckpointSearch newest_checkpoint(const std::filesystem::path& out_dir);
+// many the one with moments, and where that is damaged none of the two, unless they have `enough`
+// steps: a model alone is nothing to go on from. Newer ones that it does not accept, or whose state
+// cannot be read, are told in `skipped`. A missing out_dir has no checkpoints. Reads the whole of
+// the newest; changes nothing.
+CheckpointSearch newest_checkpoint(const std::filesystem::path& out_dir,
+                                   int64_t enough = INT64_MAX);
 
 // Deletes the oldest step-* checkpoints beyond the `count` newest complete ones (by state and
 // sizes), but never the newest with moments that verify_checkpoint accepts, nor `own`, which was

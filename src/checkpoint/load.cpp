@@ -122,8 +122,10 @@ namespace {
 void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
                           const fs::path& dir) {
   const auto head = folder.tensors().find("lm_head.weight");
-  if (!params.spec().config.tied || head == folder.tensors().end()) return;
+  if (!params.spec().config.tied || head == folder.tensors().end() || !read_config(dir).tied)
+    return;
   const auto embedding = folder.tensors().find(row(params, params.spec().embedding).parts[0].name);
+  if (head->second.tensor->type.dtype != embedding->second.tensor->type.dtype) return;
   constexpr int64_t kValues = 4096;
   std::vector<std::byte> rooms[2];
   const auto start_of = [&](const TensorEntry& entry, std::vector<std::byte>& room) {

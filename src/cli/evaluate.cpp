@@ -59,10 +59,10 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.max_seq_length = max_seq_length_of(r, files.config);
   warn_of_positions(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);
-  options.chat_template = chat_template_of(in.tokenizer_dir);
+  options.chat_template = chat_template_of(files.prompting());
+  if (!options.chat_template) options.chat_template = chat_template_of(in.tokenizer_dir);
   // Asked as it was trained to be.
-  RecordedPrompting recorded = read_prompt_style(files.folder);
-  if (!recorded && files.adapter) recorded = read_prompt_style(files.base);
+  const RecordedPrompting recorded = read_prompt_style(files.prompting());
   if (options.style.empty()) {
     if (recorded.style != nullptr && !recorded.style->name.empty())
       options.style = recorded.style->name;

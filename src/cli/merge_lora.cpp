@@ -86,11 +86,10 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
   // What generates is the model's as before: how it is sampled, what pads.
   if (fs::exists(files.base / "generation_config.json"))
     copy(files.base / "generation_config.json");
-  for (const char* name : {"prompt_style.yaml", "hyperparameters.yaml"})
-    if (fs::exists(files.folder / name)) copy(files.folder / name);
-  // An adapter that does not say how to ask is asked as its base is.
-  const fs::path style = files.base / "prompt_style.yaml";
-  if (!sums.contains("prompt_style.yaml") && fs::exists(style)) copy(style);
+  if (const fs::path file = files.folder / "hyperparameters.yaml"; fs::exists(file)) copy(file);
+  // As the adapter is asked: perhaps as its base, or by a template of its own.
+  for (const char* name : {"prompt_style.yaml", "chat_template.jinja"})
+    if (const fs::path file = files.prompting() / name; fs::exists(file)) copy(file);
   write_manifest(folder, sums);
   return sums;
 }

@@ -51,6 +51,14 @@ bool data_are_here(const Recipe& recipe) {
   return !path.empty() && fs::exists(path, error);
 }
 
+bool tokenizer_is_here(const Recipe& recipe, const NamedModel& model) {
+  const fs::path folder =
+      recipe.tokenizer_dir.empty() ? model.folder : fs::path(recipe.tokenizer_dir);
+  std::error_code error;
+  return folder.empty() || fs::exists(folder / "tokenizer.json", error) ||
+         fs::exists(folder / "tokenizer.model", error);
+}
+
 Planned plan_for(const Recipe& recipe, Task task) {
   Planned p;
   const NamedModel model = model_of(recipe, task, nullptr, true);
@@ -68,7 +76,8 @@ Planned plan_for(const Recipe& recipe, Task task) {
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
-      if (data_are_here(recipe)) throw;  // the run would say the same
+      // The run would say the same, unless it is that there is no tokenizer.
+      if (data_are_here(recipe) && tokenizer_is_here(recipe, model)) throw;
       p.inputs.reset();
       missing = e.what();
       missing.resize(std::min(missing.find('\n'), missing.size()));

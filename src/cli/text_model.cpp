@@ -41,8 +41,7 @@ TextModel::TextModel(ModelFiles files, const std::string& style)
   // An adapter is asked as it was trained to be, or as the template beside it says, else as its
   // base is.
   const RecordedPrompting recorded = read_prompt_style(files_.folder);
-  const bool own = !files_.adapter || recorded || chat_template_of(files_.folder);
-  const std::filesystem::path& folder = own ? files_.folder : files_.base;
+  const std::filesystem::path folder = files_.prompting();
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
   // The model's own template is where its tokenizer is.

@@ -84,9 +84,10 @@ bool name_says_bos(const fs::path& folder) {
          (name.starts_with("SmolLM2") && name.ends_with("Instruct"));
 }
 
-bool uses_bos(const fs::path& folder, const std::optional<std::string>& template_start) {
+bool uses_bos(const fs::path& folder, const fs::path& beside,
+              const std::optional<std::string>& template_start) {
   const SideFile config(folder, "tokenizer_config.json");
-  if (!config.exists()) return false;
+  if (!config.exists()) return !beside.empty() && uses_bos(beside, {}, template_start);
   if (name_says_bos(folder)) return true;
   if (const json add = config.get("add_bos_token"); !add.is_null()) {
     require(add.is_boolean(), Fault::file, "{}: add_bos_token: expected true or false, found {}",
@@ -125,7 +126,7 @@ std::unique_ptr<Tokenizer> load_json(const fs::path& folder, const fs::path& bes
   const json file = parse_json(text, where);
   if (is_byte_tokenizer(file)) return std::make_unique<ByteTokenizer>();
   auto tokenizer = std::make_unique<JsonTokenizer>(file, text, where);
-  const bool use_bos = uses_bos(folder, tokenizer->template_start());
+  const bool use_bos = uses_bos(folder, beside, tokenizer->template_start());
   return with_ends(std::move(tokenizer), folder, beside, use_bos, {}, {});
 }
 
@@ -134,7 +135,7 @@ std::unique_ptr<Tokenizer> load_model(const fs::path& folder, const fs::path& be
   const std::string file = read_text(path, kMaxBytes);
   auto tokenizer = std::make_unique<SentencePieceTokenizer>(file, path.string());
   const auto bos = tokenizer->bos_in_file(), eos = tokenizer->eos_in_file();
-  return with_ends(std::move(tokenizer), folder, beside, uses_bos(folder, {}), bos, eos);
+  return with_ends(std::move(tokenizer), folder, beside, uses_bos(folder, beside, {}), bos, eos);
 }
 
 }  // namespace

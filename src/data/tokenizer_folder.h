@@ -24,7 +24,7 @@ namespace capstan {
 // These are LitGPT's rules but for the last, which spares Llama 3 its folder's name.
 //
 // Throws Fault::file for missing or bad files, and where eos, or a bos that is used, is not known.
-// `beside`: a folder that names them where this one does not, as that of an adapter's base.
+// `beside`: a folder that says all this where this one does not, as that of an adapter's base.
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& folder,
                                           const std::filesystem::path& beside = {});
 

@@ -172,7 +172,8 @@ std::vector<std::string> known_architectures() {
 
 namespace {
 
-// Keys that parse_config reads, and that a config may say in other words or need not say.
+// Keys that parse_config reads, and that a config may say in other words or need not say; and
+// auto_map, which names files that do not go along.
 constexpr std::array<std::string_view, 13> kUnderstood = {"dtype",
                                                           "rope_parameters",
                                                           "layer_types",
@@ -184,7 +185,7 @@ constexpr std::array<std::string_view, 13> kUnderstood = {"dtype",
                                                           "partial_rotary_factor",
                                                           "original_max_position_embeddings",
                                                           "quantization_config",
-                                                          "transformers_version",
+                                                          "auto_map",
                                                           "_name_or_path"};
 
 void keep_other_keys(json& out, std::string_view like) {

@@ -331,14 +331,20 @@ void require_fit(const Fit& fit) {
 }
 
 int64_t largest_micro_batch(const TrainOptions& options, const Room& available) {
-  return largest(65536, [&](int64_t n) {
+  constexpr int64_t kMost = 65536;
+  const int64_t planned = options.limits.documents;
+  const auto fits_with = [&](int64_t n) {
     TrainOptions o = options;
     // Fewer than the whole batch: gradients stay from one to the next.
-    o.single_micro_batch = o.single_micro_batch && n >= o.limits.documents;
+    o.single_micro_batch = o.single_micro_batch && n >= planned;
     o.limits.documents = n;
     o.limits.tokens = n * o.limits.longest;
     return fits(o, available);
-  });
+  };
+  // So all of it may fit where less does not.
+  if (options.single_micro_batch && planned <= kMost && fits_with(planned))
+    return planned + largest(kMost - planned, [&](int64_t n) { return fits_with(planned + n); });
+  return largest(options.single_micro_batch ? std::min(kMost, planned - 1) : kMost, fits_with);
 }
 
 int64_t largest_sequence(const TrainOptions& options, const Room& available,

@@ -4,6 +4,8 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "data/chat_template.h"
+#include "data/prompt_style.h"
 #include "recipe/recipe_input.h"
 
 namespace capstan {
@@ -70,6 +72,10 @@ fs::path ModelFiles::tokenizer() const {
   for (const char* file : {"tokenizer.json", "tokenizer.model"})
     if (fs::exists(folder / file)) return folder;
   return base;
+}
+
+fs::path ModelFiles::prompting() const {
+  return !adapter || read_prompt_style(folder) || chat_template_of(folder) ? folder : base;
 }
 
 ModelFiles find_model(const std::string& name, const std::string& base,

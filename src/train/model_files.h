@@ -26,6 +26,9 @@ struct ModelFiles {
 
   // The folder with the tokenizer: the adapter's own, else the base's.
   std::filesystem::path tokenizer() const;
+  // The folder that says how the model is asked: the adapter's own, where it has a prompt style or
+  // a template that is known, else the base's.
+  std::filesystem::path prompting() const;
 };
 
 // Throws Fault::file where there is no such folder, or an adapter's base is neither at its path,

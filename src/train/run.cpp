@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/model_folder.h"
 #include "report/curve.h"
 #include "report/page.h"
 #include "train/fit.h"
@@ -88,28 +90,20 @@ RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
   return std::move(fit.plan);
 }
 
-// By the size of each file of weights and some of its bytes, which differ where all values do.
+// By the names and shapes of the tensors and some values of each, whatever files they lie in.
 std::optional<std::string> base_fingerprint_of(const TrainOptions& options,
                                                const fs::path& folder) {
   if (!options.lora || folder.empty()) return std::nullopt;
-  std::vector<fs::path> files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const fs::path extension = entry.path().extension();
-    if (extension == ".safetensors" || extension == ".bin" || extension == ".pth")
-      files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
+  const ModelFolder model(folder);
   Sha256 sum;
-  for (const fs::path& path : files) {
-    const MappedFile file(path);
-    const auto bytes = file.bytes();
-    sum.update(fmt::format("{} {}\n", path.filename().string(), bytes.size()));
-    constexpr size_t kPieces = 64, kLength = 256;
-    for (size_t i = 0; i < kPieces; ++i) {
-      const size_t at = bytes.size() / kPieces * i;
-      sum.update(bytes.subspan(at, std::min(kLength, bytes.size() - at)));
-    }
+  std::vector<std::byte> room;
+  for (const auto& [name, entry] : model.tensors()) {
+    if (name.ends_with("rotary_emb.inv_freq")) continue;  // some files have it, and none need it
+    const StoredTensor& t = *entry.tensor;
+    sum.update(fmt::format("{} {} {}\n", name, t.type.size, fmt::join(t.shape, "x")));
+    const int64_t n = std::min<int64_t>(64, t.numel());
+    for (const int64_t first : {int64_t{0}, (t.numel() - n) / 2, t.numel() - n})
+      sum.update(entry.file->read(t, first, n, room));
   }
   return sum.hex();
 }
@@ -330,9 +324,8 @@ void TrainingRun::train() {
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
-  // One that resumes the newest has nothing behind it but what is damaged.
   remove_leftovers(recipe_.out_dir);
-  if (task_ != Task::demo && (!resumed_ || resumes_by_name())) move_earlier_run();
+  if (task_ != Task::demo) move_earlier_run();
   metrics_ = resumed_ && resumes_here() ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
                                         : MetricsLog(logger, recipe_.out_dir);
   const double earlier = seconds_;

@@ -58,7 +58,8 @@ class TrainingRun {
   void rehearse();
 
   // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
-  // out_dir to out_dir/previous-N; one that resumes a checkpoint by its name moves later ones. Out
+  // out_dir to out_dir/previous-N; one that resumes a checkpoint by its name moves later ones, or
+  // all if that is not in out_dir, and any other a later final model. Out
   // of train.max_time its state is saved, too. With progress, validations, checkpoints. Signals
   // (StopSignals) end it after the step that is running, and its state is saved; interrupted() has
   // the signal then. Throws Fault::usage if a validation is not finite.

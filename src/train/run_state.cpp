@@ -133,9 +133,10 @@ void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
-  // One that goes on has a checkpoint there, which may go when the next has come.
-  const bool first = !resumed_ || !resumes_here();
-  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(), several && first ? 2 : 1);
+  // One that goes on may have a checkpoint there that goes when the next has come.
+  const bool replaces = resumed_ && resumes_here() && recipe_.keep_last;
+  check_can_save(fs::path(recipe_.out_dir) / "final", saver_->bytes(),
+                 several && !replaces ? 2 : 1);
   warn_of_space();
   SaveRequest request = save_request(fs::path(recipe_.out_dir) / ".rehearsal", false);
   request.keep = 0;
@@ -156,7 +157,7 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
-  const CheckpointSearch search = newest_checkpoint(recipe_.out_dir);
+  const CheckpointSearch search = newest_checkpoint(recipe_.out_dir, length_.steps());
   for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
   require(search.newest || recipe_.resume == "auto", Fault::file,
           "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
@@ -222,6 +223,9 @@ bool TrainingRun::is_left_behind(const fs::path& dir) const {
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
   if (!resumed_ || !resumes_here()) return true;
+  // What the newest was found behind is damaged, and stays to be looked at; but for a model alone,
+  // which this run's would replace.
+  if (!resumes_by_name() && dir.filename() != "final") return false;
   try {
     return read_state(dir).step > first_step_;
   } catch (const Error&) {  // it stays, for the user to look at
@@ -260,16 +264,21 @@ void TrainingRun::check_sources_stay() const {
 }
 
 bool TrainingRun::finished() const {
-  std::error_code error;
-  return complete() &&
-         (step_ > length_.steps() || fs::exists(fs::path(recipe_.out_dir) / "final", error));
+  if (!complete() || step_ > length_.steps()) return complete();
+  try {
+    return resumes_here() && read_state(fs::path(recipe_.out_dir) / "final").step == step_;
+  } catch (const Error&) {  // it is not there, or damaged
+    return false;
+  }
 }
 
 bool TrainingRun::resumes_here() const {
   if (!resumes_by_name()) return true;
+  fs::path from = recipe_.resume;
+  if (!from.has_filename()) from = from.parent_path();  // "folder/"
   std::error_code error;
-  const fs::path from = fs::weakly_canonical(recipe_.resume, error);
-  return from.parent_path() == fs::weakly_canonical(recipe_.out_dir, error);
+  return fs::weakly_canonical(fs::absolute(from).parent_path(), error) ==
+         fs::weakly_canonical(recipe_.out_dir, error);
 }
 
 bool TrainingRun::resumes_by_name() const {

@@ -233,6 +233,16 @@ TEST_F(Finetune, AnAdapterIsAskedByTheTemplateBesideIt) {
   EXPECT_EQ(ask({}), ask({"--prompt_style=chatml"}));
   EXPECT_EQ(ask({}), ask({"--prompt_style=chat_template"}));
   EXPECT_NE(ask({}), ask({"--prompt_style=default"}));
+  // What the base records is not the adapter's way, before the two are one and afterwards.
+  write("checkpoints/tiny/final/prompt_style.yaml", "class_path: litgpt.prompts.Alpaca\n");
+  fs::remove(at("checkpoints/tiny/final/MANIFEST.json"));
+  EXPECT_EQ(ask({}), ask({"--prompt_style=chatml"}));
+  const std::string answer = ask({});
+  ASSERT_EQ(run({"merge_lora", "out/final", "--out_dir=merged"}).code, 0);
+  EXPECT_FALSE(fs::exists(at("merged/prompt_style.yaml")));
+  const Outcome merged =
+      run({"generate", "merged", "--prompt=Say 3", "--temperature=0", "--max_new_tokens=12"});
+  EXPECT_EQ(merged.out, answer) << merged.err;
 }
 
 // What a template begins with it says itself: a tokenizer that puts a token before each text puts

@@ -242,6 +242,10 @@ TEST_F(Plan, RefusesTheDataThatARunRefuses) {
   expect_refused(4, plan_of_it, {"cannot hold out"});
   plan_of_it[3] = "--data.json_path=none.json";
   EXPECT_EQ(run(plan_of_it).code, 0) << "planned without them";
+  plan_of_it[3] = "--data.json_path=one.json";
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "MANIFEST.json"})
+    fs::remove(at(made) / name);
+  EXPECT_EQ(run(plan_of_it).code, 0) << "a config.json alone is enough for a plan";
 }
 
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {

@@ -175,6 +175,43 @@ TEST_F(Resume, ACheckpointFromElsewherePutsEverythingAside) {
   EXPECT_EQ(steps, (std::vector<int64_t>{5, 6}));
 }
 
+// A state that is damaged, and beside it the model of as many steps.
+TEST_F(Resume, AFinalModelIsNeverReplacedByARunThatBeganBeforeIt) {
+  const auto with = [&](const char* steps) {
+    return run(tiny({"--resume=auto", "--out_dir=out", "--train.save_interval=2",
+                     std::string("--train.max_steps=") + steps}));
+  };
+  ASSERT_EQ(with("4").code, 0);
+  const std::string model = slurp(at("out/final/model.safetensors"));
+  fs::copy(at("out/step-00000002"), at("out/step-00000004"), fs::copy_options::recursive);
+  auto state = slurp(at("out/step-00000004/training_state/state.json"));
+  state.replace(state.find("\"step\": 2"), 9, "\"step\": 4");
+  write("out/step-00000004/training_state/state.json", state);
+  expect_holds(with("4").err, {"nothing is left to do"});
+  const Outcome longer = with("6");
+  ASSERT_EQ(longer.code, 0) << longer.err;
+  expect_holds(longer.err, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  EXPECT_TRUE(slurp(at("out/previous-1/final/model.safetensors")) == model);
+  EXPECT_TRUE(fs::exists(at("out/step-00000004"))) << "written anew";
+}
+
+TEST_F(Resume, TheFinalModelOfFewerStepsIsNotThisRuns) {
+  const auto with = [&](const char* steps, const char* interval) {
+    return run(
+        tiny({"--resume=auto", "--out_dir=out", std::string("--train.save_interval=") + interval,
+              std::string("--train.max_steps=") + steps}));
+  };
+  ASSERT_EQ(with("3", "2").code, 0);
+  fs::rename(at("out/final"), at("final-3"));
+  ASSERT_EQ(with("5", "2").code, 0);
+  fs::remove_all(at("out/final"));
+  fs::rename(at("final-3"), at("out/final"));
+  const Outcome o = with("4", "2");
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
+              slurp(at("out/step-00000004/model.safetensors")));
+}
+
 TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   const auto with = [&](const char* steps) {
     return tiny({"--resume=auto", "--out_dir=out", "--train.save_interval=2",

@@ -313,7 +313,7 @@ TEST(ConfigJson, KeepsKeysThatItDoesNotKnow) {
   const std::string like =
       R"({"pad_token_id": 7, "use_cache": false, "hidden_size": 1, "dtype": "float16",
           "layer_types": ["x"], "rope_parameters": {"rope_theta": 1}, "sliding_window": 3,
-          "transformers_version": "1"})";
+          "auto_map": {"AutoModel": "x.Y"}})";
   const auto out = nlohmann::json::parse(config_json(c, like));
   EXPECT_EQ(out["pad_token_id"], 7);
   EXPECT_EQ(out["use_cache"], false);

@@ -227,6 +227,7 @@ TEST_F(RequireFit, FindsTheLargestBatchAndSequence) {
 TEST_F(RequireFit, TheLargestBatchIsOneOfSeveralWhereTheWholeDoesNotFit) {
   TrainOptions whole = options();
   whole.single_micro_batch = true;
+  whole.limits.tokens = whole.limits.documents * whole.limits.longest;
   const int64_t available = Trainer::plan(whole).device.total_bytes - 1;
   const auto needs = [&](int64_t documents) {
     TrainOptions o = options();
@@ -238,6 +239,8 @@ TEST_F(RequireFit, TheLargestBatchIsOneOfSeveralWhereTheWholeDoesNotFit) {
   EXPECT_LT(batch, whole.limits.documents);
   EXPECT_TRUE(batch == 0 || needs(batch) <= available);
   EXPECT_GT(needs(batch + 1), available);
+  EXPECT_GE(largest_micro_batch(whole, {available + 1}), whole.limits.documents)
+      << "all at once needs no gradients between micro-batches";
 }
 
 TEST_F(RequireFit, TheLongestSampleHasRoomForWhatIsGeneratedAfterIt) {
