@@ -122,7 +122,9 @@ namespace {
 void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
                           const fs::path& dir) {
   const auto head = folder.tensors().find("lm_head.weight");
-  if (!params.spec().config.tied || head == folder.tensors().end() || !read_config(dir).tied)
+  std::error_code error;
+  if (!params.spec().config.tied || head == folder.tensors().end() ||
+      !fs::exists(dir / "config.json", error) || !read_config(dir).tied)
     return;
   const auto embedding = folder.tensors().find(row(params, params.spec().embedding).parts[0].name);
   if (head->second.tensor->type.dtype != embedding->second.tensor->type.dtype) return;
