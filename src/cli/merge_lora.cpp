@@ -7,6 +7,7 @@
 #include "checkpoint/convert_model.h"
 #include "checkpoint/manifest.h"
 #include "cli/text_model.h"
+#include "data/chat_template.h"
 #include "data/tokenizer_folder.h"
 #include "train/certificate.h"
 #include "train/fit.h"
@@ -81,15 +82,22 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
     sums[name] = write_copy(from, folder / name);
   };
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
-  if (const std::string config = config_with_bos(files.tokenizer()); !config.empty())
-    sums[std::string(kTokenizerConfig)] = write_text(folder / kTokenizerConfig, config);
+  // What the adapter's folder does not say of its tokenizer the base's does.
+  const std::string config_name(kTokenizerConfig);
+  const fs::path says = sums.contains(config_name) ? files.tokenizer() : files.base;
+  for (const std::string& name : {config_name, std::string("special_tokens_map.json")})
+    if (!sums.contains(name) && fs::exists(says / name)) copy(says / name);
+  if (const std::string config = config_with_bos(says); !config.empty())
+    sums[config_name] = write_text(folder / config_name, config);
   // What generates is the model's as before: how it is sampled, what pads.
   if (fs::exists(files.base / "generation_config.json"))
     copy(files.base / "generation_config.json");
   if (const fs::path file = files.folder / "hyperparameters.yaml"; fs::exists(file)) copy(file);
   // As the adapter is asked: perhaps as its base, or by a template of its own.
-  for (const char* name : {"prompt_style.yaml", "chat_template.jinja"})
-    if (const fs::path file = files.prompting() / name; fs::exists(file)) copy(file);
+  if (const fs::path file = files.prompting() / "prompt_style.yaml"; fs::exists(file)) copy(file);
+  if (chat_template_of(files.prompting()))
+    sums["chat_template.jinja"] =
+        write_text(folder / "chat_template.jinja", chat_template_text(files.prompting()));
   write_manifest(folder, sums);
   return sums;
 }

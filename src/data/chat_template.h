@@ -49,6 +49,8 @@ std::optional<ChatTemplate> detect_chat_template(std::string_view jinja, std::st
 // or a list with one named "default"). Nothing where there is no template or an unknown one. Throws
 // Fault::file where a file cannot be read or is not JSON.
 std::optional<ChatTemplate> chat_template_of(const std::filesystem::path& folder);
+// The text of that template, known or not; empty where there is none.
+std::string chat_template_text(const std::filesystem::path& folder);
 
 // The pieces of a whole conversation; with `add_generation_prompt`, what begins an answer follows.
 // As text, it is what transformers' apply_chat_template makes, with the date that Llama 3.1 wrote

@@ -151,7 +151,20 @@ std::string token_name(const json& config, const char* key) {
   return "";
 }
 
-std::string template_text(const json& config) {
+json tokenizer_config(const fs::path& folder) {
+  const fs::path path = folder / "tokenizer_config.json";
+  std::error_code error;
+  if (!fs::exists(path, error)) return json::object();
+  json config = parse_json(read_text(path), path.string());
+  require(config.is_object(), Fault::file, "{}: expected an object, found {}", path.string(),
+          shown(config));
+  return config;
+}
+
+std::string template_text(const fs::path& folder, const json& config) {
+  const fs::path own = folder / "chat_template.jinja";
+  std::error_code error;
+  if (fs::exists(own, error)) return read_text(own);
   const auto found = config.find("chat_template");
   if (found == config.end()) return "";
   if (found->is_string()) return found->get<std::string>();
@@ -193,17 +206,13 @@ std::optional<ChatTemplate> detect_chat_template(std::string_view jinja, std::st
 }
 
 std::optional<ChatTemplate> chat_template_of(const fs::path& folder) {
-  const fs::path config_path = folder / "tokenizer_config.json",
-                 own = folder / "chat_template.jinja";
-  std::error_code error;
-  json config = json::object();
-  if (fs::exists(config_path, error))
-    config = parse_json(read_text(config_path), config_path.string());
-  require(config.is_object(), Fault::file, "{}: expected an object, found {}", config_path.string(),
-          shown(config));
-  const std::string jinja = fs::exists(own, error) ? read_text(own) : template_text(config);
-  return detect_chat_template(jinja, token_name(config, "bos_token"),
+  const json config = tokenizer_config(folder);
+  return detect_chat_template(template_text(folder, config), token_name(config, "bos_token"),
                               token_name(config, "eos_token"));
+}
+
+std::string chat_template_text(const fs::path& folder) {
+  return template_text(folder, tokenizer_config(folder));
 }
 
 }  // namespace capstan

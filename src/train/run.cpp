@@ -98,7 +98,9 @@ std::optional<std::string> base_fingerprint_of(const TrainOptions& options,
   Sha256 sum;
   std::vector<std::byte> room;
   for (const auto& [name, entry] : model.tensors()) {
-    if (name.ends_with("rotary_emb.inv_freq")) continue;  // some files have it, and none need it
+    // Some files have these, and none need them.
+    const bool is_copy = options.model.tied && name == "lm_head.weight";
+    if (is_copy || name.ends_with("rotary_emb.inv_freq")) continue;
     const StoredTensor& t = *entry.tensor;
     sum.update(fmt::format("{} {} {}\n", name, t.type.size, fmt::join(t.shape, "x")));
     const int64_t n = std::min<int64_t>(64, t.numel());

@@ -228,8 +228,8 @@ bool TrainingRun::is_left_behind(const fs::path& dir) const {
   if (!resumes_by_name() && dir.filename() != "final") return false;
   try {
     return read_state(dir).step > first_step_;
-  } catch (const Error&) {  // it stays, for the user to look at
-    return false;
+  } catch (const Error&) {  // whatever it is, this run's must not take its place
+    return true;
   }
 }
 
@@ -265,8 +265,11 @@ void TrainingRun::check_sources_stay() const {
 
 bool TrainingRun::finished() const {
   if (!complete() || step_ > length_.steps()) return complete();
+  const fs::path model = fs::path(recipe_.out_dir) / "final";
   try {
-    return resumes_here() && read_state(fs::path(recipe_.out_dir) / "final").step == step_;
+    if (!resumes_here() || read_state(model).step != step_) return false;
+    verify_checkpoint(model);
+    return true;
   } catch (const Error&) {  // it is not there, or damaged
     return false;
   }
@@ -274,11 +277,13 @@ bool TrainingRun::finished() const {
 
 bool TrainingRun::resumes_here() const {
   if (!resumes_by_name()) return true;
-  fs::path from = recipe_.resume;
-  if (!from.has_filename()) from = from.parent_path();  // "folder/"
+  fs::path from = fs::absolute(recipe_.resume).lexically_normal();
+  if (!from.has_filename()) from = from.parent_path();  // "folder/", and "."
+  // By its name, or by what that links to.
   std::error_code error;
-  return fs::weakly_canonical(fs::absolute(from).parent_path(), error) ==
-         fs::weakly_canonical(recipe_.out_dir, error);
+  const fs::path out = fs::weakly_canonical(recipe_.out_dir, error);
+  return fs::weakly_canonical(from.parent_path(), error) == out ||
+         fs::weakly_canonical(from, error).parent_path() == out;
 }
 
 bool TrainingRun::resumes_by_name() const {

@@ -195,6 +195,48 @@ TEST_F(Resume, AFinalModelIsNeverReplacedByARunThatBeganBeforeIt) {
   EXPECT_TRUE(fs::exists(at("out/step-00000004"))) << "written anew";
 }
 
+TEST_F(Resume, AFolderThatCannotBeReadIsPutAside) {
+  const auto with = [&](const char* resume, const char* steps) {
+    return run(tiny({std::string("--resume=") + resume, "--out_dir=out", "--train.save_interval=2",
+                     std::string("--train.max_steps=") + steps}));
+  };
+  ASSERT_EQ(with("false", "4").code, 0);
+  write("out/final/model.safetensors", "the user's own");
+  fs::remove_all(at("out/final/training_state"));
+  const Outcome o = with("auto", "6");
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  EXPECT_EQ(slurp(at("out/previous-1/final/model.safetensors")), "the user's own");
+}
+
+TEST_F(Resume, ADamagedFinalModelIsMadeAgain) {
+  const auto with = [&](const char* steps) {
+    return run(tiny({"--resume=auto", "--out_dir=out", "--train.save_interval=2",
+                     std::string("--train.max_steps=") + steps}));
+  };
+  ASSERT_EQ(with("4").code, 0);
+  fs::remove_all(at("out/final"));
+  ASSERT_EQ(with("2").code, 0);
+  std::string bytes = slurp(at("out/final/model.safetensors"));
+  bytes[bytes.size() / 2] ^= 4;
+  write("out/final/model.safetensors", bytes);
+  ASSERT_EQ(with("2").code, 0);
+  EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
+              slurp(at("out/step-00000002/model.safetensors")));
+}
+
+TEST_F(Resume, AFolderIsTheRunsOwnByAnyOfItsNames) {
+  ASSERT_EQ(run(tiny({"--out_dir=out", "--train.save_interval=2", "--train.max_steps=6"})).code, 0);
+  fs::create_directory_symlink("out/step-00000004", at("latest"));
+  for (const char* name : {"latest", "out/step-00000004/.", "out/../out/step-00000004/"}) {
+    const Outcome o = run(tiny({std::string("--resume=") + name, "--out_dir=out",
+                                "--train.save_interval=2", "--train.max_steps=6"}));
+    ASSERT_EQ(o.code, 0) << name << o.err;
+    EXPECT_TRUE(fs::exists(at("out/step-00000002"))) << name;
+    EXPECT_TRUE(fs::exists(at("out/step-00000004"))) << name;
+  }
+}
+
 TEST_F(Resume, TheFinalModelOfFewerStepsIsNotThisRuns) {
   const auto with = [&](const char* steps, const char* interval) {
     return run(
