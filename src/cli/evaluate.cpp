@@ -59,8 +59,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.max_seq_length = max_seq_length_of(r, files.config);
   warn_of_positions(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);
-  options.chat_template = chat_template_of(files.prompting());
-  if (!options.chat_template) options.chat_template = chat_template_of(in.tokenizer_dir);
+  options.chat_template = files.chat_template();
   // Asked as it was trained to be.
   const RecordedPrompting recorded = read_prompt_style(files.prompting());
   if (options.style.empty()) {

@@ -44,12 +44,9 @@ TextModel::TextModel(ModelFiles files, const std::string& style)
   const std::filesystem::path folder = files_.prompting();
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
-  // The model's own template is there, or where its tokenizer is.
-  if (style.empty() && recorded.own_template) {
-    auto chat = chat_template_of(folder);
-    if (!chat) chat = chat_template_of(files_.tokenizer());
-    if (chat) prompting_ = {nullptr, std::move(chat)};
-  }
+  // The model's own template is there, or where its tokenizer is, or with the base.
+  if (style.empty() && recorded.own_template)
+    if (auto chat = files_.chat_template()) prompting_ = {nullptr, std::move(chat)};
 }
 
 bool TextModel::is_plain() const {

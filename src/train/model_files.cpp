@@ -4,7 +4,6 @@
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "data/chat_template.h"
 #include "data/prompt_style.h"
 #include "recipe/recipe_input.h"
 
@@ -76,6 +75,12 @@ fs::path ModelFiles::tokenizer() const {
 
 fs::path ModelFiles::prompting() const {
   return !adapter || read_prompt_style(folder) || chat_template_of(folder) ? folder : base;
+}
+
+std::optional<ChatTemplate> ModelFiles::chat_template() const {
+  for (const fs::path& from : {prompting(), tokenizer(), base})
+    if (auto found = chat_template_of(from)) return found;
+  return std::nullopt;
 }
 
 ModelFiles find_model(const std::string& name, const std::string& base,

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "checkpoint/adapter.h"
+#include "data/chat_template.h"
 #include "model/config.h"
 
 namespace capstan {
@@ -29,6 +30,9 @@ struct ModelFiles {
   // The folder that says how the model is asked: the adapter's own, where it has a prompt style or
   // a template that is known, else the base's.
   std::filesystem::path prompting() const;
+  // The model's own template, where one is known: of that folder, else the tokenizer's, else the
+  // base's.
+  std::optional<ChatTemplate> chat_template() const;
 };
 
 // Throws Fault::file where there is no such folder, or an adapter's base is neither at its path,

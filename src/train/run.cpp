@@ -1,7 +1,6 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,14 +8,13 @@
 #include <csignal>
 #include <numeric>
 
-#include "base/checksum.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "checkpoint/model_folder.h"
 #include "report/curve.h"
 #include "report/page.h"
+#include "train/fingerprint.h"
 #include "train/fit.h"
 #include "train/peak.h"
 #include "train/predict.h"
@@ -90,37 +88,6 @@ RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
   return std::move(fit.plan);
 }
 
-// By the names and shapes of the tensors and some values of each, whatever files they lie in.
-std::optional<std::string> base_fingerprint_of(const TrainOptions& options,
-                                               const fs::path& folder) {
-  if (!options.lora || folder.empty()) return std::nullopt;
-  const ModelFolder model(folder);
-  Sha256 sum;
-  std::vector<std::byte> room;
-  for (const auto& [name, entry] : model.tensors()) {
-    // Some files have these, and none need them.
-    const bool is_copy = options.model.tied && name == "lm_head.weight";
-    if (is_copy || name.ends_with("rotary_emb.inv_freq")) continue;
-    const StoredTensor& t = *entry.tensor;
-    sum.update(fmt::format("{} {} {}\n", name, t.type.size, fmt::join(t.shape, "x")));
-    const int64_t n = std::min<int64_t>(64, t.numel());
-    for (const int64_t first : {int64_t{0}, (t.numel() - n) / 2, t.numel() - n})
-      sum.update(entry.file->read(t, first, n, room));
-  }
-  return sum.hex();
-}
-
-std::string fingerprint_of(const Dataset& dataset, int64_t max_seq_length) {
-  Sha256 sum;
-  sum.update(fmt::format("{} samples, {} {}\n", dataset.size(),
-                         dataset.cut() == Cut::tokens ? "tokens" : "inputs", max_seq_length));
-  for (int64_t i = 0; i < dataset.size(); ++i) {
-    sum.update(std::as_bytes(dataset.tokens_of(i)));
-    sum.update(std::as_bytes(dataset.target_spans_of(i)));
-  }
-  return sum.hex();
-}
-
 }  // namespace
 
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs) {
@@ -143,8 +110,10 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
       trainer_(std::make_unique<Trainer>(queue_, options_)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot())),
-      fingerprint_(fingerprint_of(inputs_.data.train, inputs_.max_seq_length)),
-      base_fingerprint_(base_fingerprint_of(options_, inputs_.model.folder)) {
+      fingerprint_(data_fingerprint(inputs_.data.train, inputs_.max_seq_length)),
+      base_fingerprint_(options_.lora
+                            ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
+                            : std::nullopt) {
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(

@@ -257,7 +257,9 @@ TEST_F(Finetune, NothingComesBeforeATemplatesText) {
   write("tokens/tokenizer_config.json", config(true));
   const Outcome trained = run(tiny({"--tokenizer_dir=tokens", "--out_dir=begins",
                                     "--train.max_steps=20", "--optimizer.lr=0.03"}));
-  if (trained.err.find("ICU") != std::string::npos) GTEST_SKIP() << "built without ICU";
+  if (trained.code == 4 &&
+      trained.err.find("needs ICU, and this program was built without it") != std::string::npos)
+    GTEST_SKIP() << "built without ICU";
   ASSERT_EQ(trained.code, 0) << trained.err;
   const auto ask = [&](const char* style) {
     const Outcome o = run({"generate", "begins/final", "--prompt=Say 3", "--temperature=0",
