@@ -5,7 +5,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "train/machine_bench.h"
 
 namespace capstan::cli {
@@ -47,7 +47,7 @@ void print_json(const BenchResult& result, const fs::path& file) {
       {"peak", known_peak(result.calibration.name) ? "maker" : "measured"},
       {"rows", rows},
       {"calibration", nlohmann::ordered_json::parse(calibration_json(result.calibration))}};
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  cli::print_json(out);
 }
 
 // How the known steps compare with the sum of their ops: what predictions are corrected by.
@@ -68,19 +68,19 @@ void print_steps(const Calibration& c) {
 }  // namespace
 
 int bench(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Measures this machine: matrix products, memory, attention, the ops between, and a training "
       "step. What it finds is kept as a calibration, with which 'capstan plan' predicts the time "
       "of a run. Takes up to a minute.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;
-  add_accelerator(app, accelerator);
-  app.add_option("--out", out,
-                 "the calibration's file; else one of the user's cache, where plan looks for it");
-  app.add_flag("--quick", quick, "a quarter of the time, and less exact");
-  app.add_flag("--json", json, "print JSON");
-  if (!parse(app, arguments)) return 0;
+  add_accelerator(line, accelerator);
+  line.option("--out", out,
+              "the calibration's file; else one of the user's cache, where plan looks for it");
+  line.flag("--quick", quick, "a quarter of the time, and less exact");
+  line.flag("--json", json, "print JSON");
+  if (!line.parse(arguments)) return 0;
   const Device device = parse_accelerator(accelerator);
   require_present(device);
   const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);

@@ -6,7 +6,7 @@
 #include <iostream>
 
 #include "base/log.h"
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "cli/text_model.h"
 #include "train/setup.h"
 
@@ -116,22 +116,19 @@ void talk(TextModel& text, Options& o) {
 }  // namespace
 
 int chat(const Arguments& arguments) {
-  CLI::App app("Talks with a model, which remembers what was said; an empty line ends it.",
-               "capstan chat");
+  CommandLine line("Talks with a model, which remembers what was said; an empty line ends it.",
+                   "capstan chat");
   Options o;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
-  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  app.add_option("--prompt_style", o.prompt_style,
-                 "how the model is asked; else as the folder says");
-  app.add_option("--system", o.system, "what the model is told beforehand");
-  app.add_option("--context", o.context, "tokens that are remembered at most")
-      ->capture_default_str()
-      ->check(number(2));
-  add_sampling(app, o.generate);
-  add_precision(app, o.precision);
-  add_quantize(app, o.quantize);
-  add_accelerator(app, o.accelerator);
-  if (!parse(app, arguments)) return 0;
+  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
+  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
+  line.option("--prompt_style", o.prompt_style, "how the model is asked; else as the folder says");
+  line.option("--system", o.system, "what the model is told beforehand");
+  line.option("--context", o.context, "tokens that are remembered at most", {2});
+  add_sampling(line, o.generate);
+  add_precision(line, o.precision);
+  add_quantize(line, o.quantize);
+  add_accelerator(line, o.accelerator);
+  if (!line.parse(arguments)) return 0;
   TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const int64_t positions = std::min(o.context, text.config().max_positions);
   o.generate.max_new_tokens =

@@ -3,24 +3,21 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/convert_model.h"
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "data/tokenizer_folder.h"
 #include "train/setup.h"
 
 namespace capstan::cli {
 
 int convert(const Arguments& arguments) {
-  CLI::App app("Writes a model as safetensors: in another type, in one file or in shards.",
-               "capstan convert");
+  CommandLine line("Writes a model as safetensors: in another type, in one file or in shards.",
+                   "capstan convert");
   std::string from, to, dtype = "keep", shard = "5GB";
-  app.add_option("from", from, "folder of the model: safetensors or pickled")->required();
-  app.add_option("to", to, "folder to write")->required();
-  app.add_option("--dtype", dtype, "type of the weights")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"keep", "f32", "bf16", "f16"}));
-  app.add_option("--max_shard_size", shard, "size of a file at most, as 5GB; or none")
-      ->capture_default_str();
-  if (!parse(app, arguments)) return 0;
+  line.required("from", from, "folder of the model: safetensors or pickled");
+  line.required("to", to, "folder to write");
+  line.choice("--dtype", dtype, {"keep", "f32", "bf16", "f16"}, "type of the weights");
+  line.option("--max_shard_size", shard, "size of a file at most, as 5GB; or none");
+  if (!line.parse(arguments)) return 0;
   ConvertOptions options;
   if (dtype == "f32") options.dtype = DType::f32;
   if (dtype == "bf16") options.dtype = DType::bf16;

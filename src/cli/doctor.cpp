@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "cli/version.h"
 #include "train/doctor.h"
 
@@ -27,24 +27,23 @@ void print_json(const std::vector<Finding>& findings, int64_t problems) {
                     {"advice", f.advice}});
   const nlohmann::ordered_json out = {{"problems", problems}, {"findings", list}};
   // A folder's name need not be UTF-8.
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  cli::print_json(out);
 }
 
 }  // namespace
 
 int doctor(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Says what this machine can do for a run and what is wrong with it, one line for each "
       "finding: ok, note or problem, and what to do. Exit code 0: no problem; 1: some.",
       "capstan doctor");
   std::string out_dir = "out";
   bool json = false;
-  app.add_option("--out_dir", out_dir,
-                 "where a run would write: 64 MiB are written there, or in the nearest folder "
-                 "above that exists, and removed")
-      ->capture_default_str();
-  app.add_flag("--json", json, "print JSON");
-  if (!parse(app, arguments)) return 0;
+  line.option("--out_dir", out_dir,
+              "where a run would write: 64 MiB are written there, or in the nearest folder "
+              "above that exists, and removed");
+  line.flag("--json", json, "print JSON");
+  if (!line.parse(arguments)) return 0;
   MachineFacts facts = look_at_machine(out_dir);
   facts.program.version = CAPSTAN_VERSION;
   facts.program.commit = CAPSTAN_COMMIT;

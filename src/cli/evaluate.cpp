@@ -112,7 +112,7 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
         {"loss", e.mean()},         {"perplexity", std::exp(e.mean())},
         {"tokens", e.targets},      {"samples", in.data.train.size()},
         {"truncated", c.truncated}, {"seconds", seconds}};
-    fmt::print("{}\n", out.dump(2));
+    print_json(out);
     return;
   }
   fmt::print("loss {:.6f}, perplexity {:.4f}, over {} tokens of {} samples\n", e.mean(),
@@ -124,37 +124,28 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
 }  // namespace
 
 int evaluate(const Arguments& arguments) {
-  CLI::App app("Loss and perplexity of a model on data, every token counted once.",
-               "capstan evaluate");
+  CommandLine line("Loss and perplexity of a model on data, every token counted once.",
+                   "capstan evaluate");
   Options o;
   Recipe& r = o.recipe;
   r.micro_batch_size = 8;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
-  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  app.add_option("--data", o.data, "a .txt, .md, .json or .jsonl file, or a folder of .txt");
-  app.add_option("--data.json_path", r.json_path,
-                 "records: .json, .jsonl, or a folder, of whose train and val val is counted");
-  app.add_option("--data.train_data_path", r.train_data_path, "text: a file or a folder of .txt");
-  const auto mask = [&r](const CLI::results_t& values) {
-    const std::string value = values.empty() || values.back() == "{}" ? "" : values.back();
-    r.mask_prompt = value != "false";
-    return value.empty() || value == "true" || value == "false";
-  };
-  app.add_option("--data.mask_prompt", mask, "count the responses alone")
-      ->expected(0, 1)
-      ->type_name("[true|false]");
-  app.add_option("--data.prompt_style", r.prompt_style, "else as the folder says");
-  app.add_option("--train.max_seq_length,--max_seq_length", o.max_seq_length,
-                 "tokens of a sample at most; else what the model can")
-      ->check(number(1));
-  app.add_option("--batch_size,--train.micro_batch_size", r.micro_batch_size, "samples per pass")
-      ->capture_default_str()
-      ->check(number(1));
-  add_precision(app, o.precision);
-  add_quantize(app, o.quantize);
-  add_accelerator(app, o.accelerator);
-  app.add_flag("--json", o.json, "print JSON");
-  if (!parse(app, arguments)) return 0;
+  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
+  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
+  line.option("--data", o.data, "a .txt, .md, .json or .jsonl file, or a folder of .txt");
+  line.option("--data.json_path", r.json_path,
+              "records: .json, .jsonl, or a folder, of whose train and val val is counted");
+  line.option("--data.train_data_path", r.train_data_path, "text: a file or a folder of .txt");
+  line.truth("--data.mask_prompt", r.mask_prompt, "count the responses alone");
+  line.option("--data.prompt_style", r.prompt_style, "else as the folder says");
+  line.option("--train.max_seq_length,--max_seq_length", o.max_seq_length,
+              "tokens of a sample at most; else what the model can",
+              {.least = 1, .shows_default = false});
+  line.option("--batch_size,--train.micro_batch_size", r.micro_batch_size, "samples per pass", {1});
+  add_precision(line, o.precision);
+  add_quantize(line, o.quantize);
+  add_accelerator(line, o.accelerator);
+  line.flag("--json", o.json, "print JSON");
+  if (!line.parse(arguments)) return 0;
   name_data(o);
   const ModelFiles files = find_model(o.folder, o.base, o.quantize);
   const RunInputs in = inputs_of(o, files);

@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "cli/text_model.h"
 #include "train/setup.h"
 
@@ -55,23 +55,21 @@ void run(Options o) {
 }  // namespace
 
 int generate(const Arguments& arguments) {
-  CLI::App app("Answers or continues a prompt; text on stdout, timings on stderr.",
-               "capstan generate");
+  CommandLine line("Answers or continues a prompt; text on stdout, timings on stderr.",
+                   "capstan generate");
   Options o;
-  app.add_option("checkpoint_dir", o.folder, "folder of the model, or of an adapter")->required();
-  app.add_option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  app.add_option("--prompt", o.prompt, "what to answer or continue")->capture_default_str();
-  app.add_option("--prompt_style", o.prompt_style,
-                 "how the model is asked; else as the folder says: prompt_style.yaml, its chat "
-                 "template, its name");
-  app.add_option("--num_samples", o.num_samples, "answers")
-      ->capture_default_str()
-      ->check(number(1));
-  add_sampling(app, o.generate);
-  add_precision(app, o.precision);
-  add_quantize(app, o.quantize);
-  add_accelerator(app, o.accelerator);
-  if (!parse(app, arguments)) return 0;
+  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
+  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
+  line.option("--prompt", o.prompt, "what to answer or continue");
+  line.option("--prompt_style", o.prompt_style,
+              "how the model is asked; else as the folder says: prompt_style.yaml, its chat "
+              "template, its name");
+  line.option("--num_samples", o.num_samples, "answers", {1});
+  add_sampling(line, o.generate);
+  add_precision(line, o.precision);
+  add_quantize(line, o.quantize);
+  add_accelerator(line, o.accelerator);
+  if (!line.parse(arguments)) return 0;
   run(o);
   return 0;
 }

@@ -183,23 +183,20 @@ void merge(const Options& o, const ModelFiles& files) {
 }  // namespace
 
 int merge_lora(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Folds an adapter into its model, and proves that the result answers as the two did.",
       "capstan merge_lora");
   Options o;
-  app.add_option("checkpoint_dir", o.name, "folder of the adapter")->required();
-  app.add_option("--base_model", o.base, "folder of its model; else as the adapter says");
-  app.add_option("--out_dir", o.out, "folder to write; else the adapter's own with -merged");
-  add_quantize(app, o.quantize);
-  app.add_option("--accelerator", o.accelerator,
-                 "what merges and compares, both in f32; auto is a GPU where the model fits on it "
-                 "in f32, else the CPU")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"auto", "cpu", "cuda", "gpu"}));
-  app.add_option("--prompt", o.prompts, "to compare on, besides random ones; may be given again")
-      ->allow_extra_args(false);
-  app.add_option("--prompts", o.prompts_file, "a file of such prompts, one per line");
-  if (!parse(app, arguments)) return 0;
+  line.required("checkpoint_dir", o.name, "folder of the adapter");
+  line.option("--base_model", o.base, "folder of its model; else as the adapter says");
+  line.option("--out_dir", o.out, "folder to write; else the adapter's own with -merged");
+  add_quantize(line, o.quantize);
+  add_accelerator(line, o.accelerator,
+                  "what merges and compares, both in f32; auto is a GPU where the model fits on it "
+                  "in f32, else the CPU");
+  line.list("--prompt", o.prompts, "to compare on, besides random ones; may be given again");
+  line.option("--prompts", o.prompts_file, "a file of such prompts, one per line");
+  if (!line.parse(arguments)) return 0;
   if (const fs::path folder = find_checkpoint_dir(o.name); !is_adapter(folder)) {
     log::info("{} is a whole model: nothing is left to merge", folder.string());
     return 0;

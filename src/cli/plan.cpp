@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
 #include "report/summary.h"
@@ -174,8 +174,7 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
     out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
   if (time) out["time"] = time_json(*time);
-  // Names of files need not be UTF-8.
-  fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+  cli::print_json(out);
 }
 
 // "0.22 s": three digits, and minutes from a hundred seconds on.
@@ -293,35 +292,29 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
 }  // namespace
 
 int plan(const Arguments& arguments) {
-  CLI::App app(
+  CommandLine line(
       "Says what a run needs before it starts: the recipe run on a simulated device. "
       "Exit code 0: it fits; 3: it does not. RECIPE may be a model's folder, or the name of a "
       "known "
       "model (Llama-3.2-1B). Any key of the recipe can follow.",
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
-  app.allow_extras();
   Options o;
-  app.add_option("--memory", o.memory, "all that the device has, as 80GiB; else what is free here");
-  app.add_option("--host-memory", o.host_memory,
-                 "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
-                 "--memory, as much as it takes");
-  app.add_option("--calibration", o.calibration,
-                 "what 'capstan bench' wrote, here or on the machine that is planned for; else "
-                 "that of this machine, where it was measured");
-  app.add_option("--command", o.command,
-                 "what the recipe is for; else LoRA's keys or a checkpoint_dir tell")
-      ->check(CLI::IsMember({"pretrain", "finetune_full", "finetune", "finetune_lora"}));
-  app.add_flag("--json", o.json, "print JSON");
-  try {
-    app.parse(Arguments(arguments.rbegin(), arguments.rend()));
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return 0;
-  } catch (const CLI::ParseError& e) {
-    fail(Fault::usage, "{}; 'capstan plan --help' tells the options", e.what());
-  }
+  line.option("--memory", o.memory, "all that the device has, as 80GiB; else what is free here");
+  line.option("--host-memory", o.host_memory,
+              "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
+              "--memory, as much as it takes");
+  line.option("--calibration", o.calibration,
+              "what 'capstan bench' wrote, here or on the machine that is planned for; else "
+              "that of this machine, where it was measured");
+  line.choice("--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
+              "what the recipe is for; else LoRA's keys or a checkpoint_dir tell");
+  line.flag("--json", o.json, "print JSON");
+  const CommandLine::Known known = line.parse_known(arguments);
+  if (known.help) return 0;
+  require(known.error.empty(), Fault::usage, "{}; 'capstan plan --help' lists the options",
+          known.error);
   std::optional<Task> given = command_named(o.command);
-  const Arguments rest = with_keys(app.remaining(), given);
+  const Arguments rest = with_keys(known.rest, given);
   const Task task = given ? *given : task_of(rest);
   const auto recipe = recipe_from(rest, task, "", defaults_of(task));
   if (!recipe) return 0;

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "cli/command_line.h"
 
 namespace capstan::cli {
 namespace {
@@ -64,41 +64,26 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
                                 ? "checkpoint_dir"
                             : task == Task::pretrain ? "model_name"
                                                      : nullptr;
-  CLI::App app(std::string(summary),
-               fmt::format("capstan {}{}", name_of(task),
-                           first == nullptr ? "" : fmt::format(" [{}]", first)));
-  app.allow_extras();
-  app.get_formatter()->column_width(36);
+  CommandLine line(std::string(summary),
+                   fmt::format("capstan {}{}", name_of(task),
+                               first == nullptr ? "" : fmt::format(" [{}]", first)));
   Parsed parsed;
-  app.add_option("--config", parsed.files,
-                 "recipe: a YAML file; of several, the last that has a key counts")
-      ->group("run")
-      ->allow_extra_args(false);
-  app.add_flag("--print_config", parsed.print_config,
-               "print the recipe, with where each value "
-               "came from, and end")
-      ->group("run");
+  line.list("--config", parsed.files,
+            "recipe: a YAML file; of several, the last that has a key counts", "run");
+  line.flag("--print_config", parsed.print_config,
+            "print the recipe, with where each value came from, and end", "run");
   for (const Option& o : options()) {
     if (!o.used_by(task)) continue;
-    const auto note = [&parsed, key = std::string(o.key)](const CLI::results_t& values) {
-      parsed.pairs.emplace_back(key, values.empty() ? "" : values.back());
-      return true;
+    const std::string key(o.key);
+    const auto note = [&parsed, key](const std::string& value) {
+      parsed.pairs.emplace_back(key, value);
     };
-    app.add_option("--" + std::string(o.key), note, help_of(o, defaults))
-        ->group(group_of(o.key))
-        ->type_name("")
-        ->expected(0, 1)
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    line.key("--" + key, note, help_of(o, defaults), group_of(key));
   }
-  try {
-    app.parse(Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes them from the back
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return std::nullopt;
-  } catch (const CLI::ParseError& e) {
-    input.add_error(e.what());
-  }
-  take_rest(app.remaining(), first, parsed.pairs, input);
+  const CommandLine::Known known = line.parse_known(arguments);
+  if (known.help) return std::nullopt;
+  if (!known.error.empty()) input.add_error(known.error);
+  take_rest(known.rest, first, parsed.pairs, input);
   return parsed;
 }
 

@@ -27,10 +27,10 @@ ModelPrompting named_prompting(const std::string& style, const std::filesystem::
 
 }  // namespace
 
-void add_quantize(CLI::App& app, std::string& quantize) {
-  app.add_option("--quantize", quantize,
-                 "how the model's linear maps are held: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, "
-                 "bnb.fp4-dq, bnb.int8; else an adapter's as in its training");
+void add_quantize(CommandLine& line, std::string& quantize) {
+  line.option("--quantize", quantize,
+              "how the model's linear maps are held: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, "
+              "bnb.fp4-dq, bnb.int8; else an adapter's as in its training");
 }
 
 TextModel::TextModel(ModelFiles files, const std::string& style)

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/app.h"
+#include "cli/command_line.h"
 #include "data/data_source.h"
 #include "data/tokenizer.h"
 #include "train/inference.h"
@@ -14,7 +14,7 @@
 namespace capstan::cli {
 
 // --quantize, for find_model.
-void add_quantize(CLI::App& app, std::string& quantize);
+void add_quantize(CommandLine& line, std::string& quantize);
 
 // A checkpoint folder to talk to: model, tokenizer, and how the model expects to be asked.
 class TextModel {

@@ -1,0 +1,160 @@
+#include "cli/command_line.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/error.h"
+#include "recipe/recipe.h"
+
+namespace capstan::cli {
+namespace {
+
+CLI::Validator within(Range range) {
+  return {[range](const std::string& text) -> std::string {
+            char* end = nullptr;
+            const double value = std::strtod(text.c_str(), &end);
+            if (!text.empty() && *end == 0 && std::isfinite(value) && value >= range.least &&
+                value <= range.most)
+              return "";
+            const std::string expected = std::isfinite(range.most)
+                                             ? fmt::format("from {} to {}", range.least, range.most)
+                                             : fmt::format("of {} or more", range.least);
+            return fmt::format("expected a number {}, found '{}'", expected, text);
+          },
+          ""};
+}
+
+template <class Number>
+void add_number(CLI::App& app, const char* name, Number& value, const char* help, Range range) {
+  CLI::Option* const option = app.add_option(name, value, help)->check(within(range));
+  if (range.shows_default) option->capture_default_str();
+}
+
+}  // namespace
+
+CommandLine::CommandLine(std::string summary, std::string usage)
+    : app_(std::make_unique<CLI::App>(std::move(summary), std::move(usage))) {
+  app_->allow_extras();
+}
+CommandLine::~CommandLine() = default;
+
+void CommandLine::required(const char* name, std::string& value, const char* help) {
+  app_->add_option(name, value, help)->required();
+}
+void CommandLine::option(const char* name, std::string& value, const char* help) {
+  app_->add_option(name, value, help)->capture_default_str();
+}
+void CommandLine::option(const char* name, int64_t& value, const char* help, Range range) {
+  add_number(*app_, name, value, help, range);
+}
+void CommandLine::option(const char* name, uint64_t& value, const char* help, Range range) {
+  add_number(*app_, name, value, help, range);
+}
+void CommandLine::option(const char* name, double& value, const char* help, Range range) {
+  add_number(*app_, name, value, help, range);
+}
+void CommandLine::choice(const char* name, std::string& value,
+                         std::initializer_list<const char*> choices, const char* help) {
+  app_->add_option(name, value, help)
+      ->capture_default_str()
+      ->check(CLI::IsMember(std::vector<std::string>(choices.begin(), choices.end())));
+}
+void CommandLine::list(const char* name, std::vector<std::string>& values, const char* help,
+                       const char* group) {
+  CLI::Option* const option = app_->add_option(name, values, help)->allow_extra_args(false);
+  if (group != nullptr) option->group(group);
+}
+void CommandLine::flag(const char* name, bool& value, const char* help, const char* group) {
+  CLI::Option* const option = app_->add_flag(name, value, help);
+  if (group != nullptr) option->group(group);
+}
+
+void CommandLine::truth(const char* name, bool& value, const char* help) {
+  const auto set = [&value](const CLI::results_t& words) {
+    const std::string word = words.empty() || words.back() == "{}" ? "" : words.back();
+    value = word != "false";
+    return word.empty() || word == "true" || word == "false";
+  };
+  app_->add_option(name, set, help)->expected(0, 1)->type_name("[true|false]");
+}
+
+void CommandLine::key(const std::string& name, std::function<void(const std::string&)> set,
+                      const std::string& help, const std::string& group) {
+  app_->get_formatter()->column_width(36);
+  const auto note = [set = std::move(set)](const CLI::results_t& values) {
+    set(values.empty() ? "" : values.back());
+    return true;
+  };
+  app_->add_option(name, note, help)
+      ->group(group)
+      ->type_name("")
+      ->expected(0, 1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+}
+
+CommandLine::Known CommandLine::parse_known(const Arguments& arguments) {
+  Known known;
+  try {
+    app_->parse(Arguments(arguments.rbegin(), arguments.rend()));  // taken from the back
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app_->help());
+    known.help = true;
+  } catch (const CLI::ParseError& e) {
+    known.error = e.what();
+  }
+  known.rest = app_->remaining();
+  return known;
+}
+
+bool CommandLine::parse(const Arguments& arguments) {
+  const Known known = parse_known(arguments);
+  if (known.help) return false;
+  require(known.error.empty(), Fault::usage, "{}; '{} --help' lists the options", known.error,
+          app_->get_name());
+  refuse(known.rest);
+  return true;
+}
+
+// What CLI11 could not place.
+void CommandLine::refuse(const std::vector<std::string>& words) const {
+  if (words.empty()) return;
+  const std::string& word = words.front();
+  if (!word.starts_with("-"))
+    fail(Fault::usage, "'{}': not expected; a text of several words needs quotes", word);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : std::as_const(*app_).get_options())
+    if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string given = word.substr(0, word.find('='));
+  fail(Fault::usage, "{}: no such option (did you mean {}?); '{} --help' lists them", given,
+       nearest(given, views), app_->get_name());
+}
+
+void add_sampling(CommandLine& line, GenerateOptions& g) {
+  line.option("--max_new_tokens", g.max_new_tokens, "length of each answer at most", {1});
+  line.option("--top_k", g.sampling.top_k, "among the k most likely; 0: all", {0});
+  line.option("--top_p", g.sampling.top_p, "among the likeliest that reach this probability",
+              {0, 1});
+  line.option("--temperature", g.sampling.temperature, "0: always the most likely", {0});
+  line.option("--seed", g.seed, "of the draws", {0});
+}
+
+void add_precision(CommandLine& line, std::string& precision) {
+  line.option("--precision", precision,
+              "32-true or bf16-true; else bf16-true on a GPU or for a checkpoint in bf16, "
+              "32-true otherwise");
+}
+
+void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {
+  line.choice("--accelerator", accelerator, {"auto", "cpu", "cuda", "gpu"}, help);
+}
+
+void print_json(const nlohmann::ordered_json& value) {
+  fmt::print("{}\n", value.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+}  // namespace capstan::cli
