@@ -1,6 +1,8 @@
-#include <array>
-#include <regex>
+#include <regex.h>
 
+#include <array>
+
+#include "base/error.h"
 #include "data/prompt_style.h"
 
 // LitGPT 0.5.13's styles. Answers are taught and asked for with these very texts, so each character
@@ -216,7 +218,7 @@ std::vector<PromptStyle> make_styles() {
 }
 
 struct ModelPattern {
-  const char* pattern;
+  const char* pattern;  // a POSIX extended regular expression
   std::string_view style;
 };
 // The first that a model's name holds decides.
@@ -252,6 +254,16 @@ constexpr std::array kPatterns = {
     ModelPattern{"salamandra-.*-instruct", "salamandra"},
 };
 
+// By the C library: std::regex takes seconds to compile and recurses over long names.
+bool holds(const std::string& name, const char* pattern) {
+  regex_t compiled;
+  require(::regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB) == 0, Fault::bug,
+          "'{}' is no regular expression", pattern);
+  const bool found = ::regexec(&compiled, name.c_str(), 0, nullptr, 0) == 0;
+  ::regfree(&compiled);
+  return found;
+}
+
 }  // namespace
 
 std::span<const PromptStyle> prompt_styles() {
@@ -260,10 +272,9 @@ std::span<const PromptStyle> prompt_styles() {
 }
 
 const PromptStyle& style_for_model_name(std::string_view model_name) {
-  // Long names are no names, and std::regex recurses over them.
-  const std::string name(model_name.substr(0, 200));
+  const std::string name(model_name.substr(0, 200));  // a longer one is no name
   for (const ModelPattern& p : kPatterns)
-    if (std::regex_search(name, std::regex(p.pattern))) return prompt_style(p.style);
+    if (holds(name, p.pattern)) return prompt_style(p.style);
   return prompt_style("default");
 }
 
