@@ -1,15 +1,41 @@
 # capstan_layer(NAME LIBS…): one library per folder of src/, from the files in it and in the folder of
 # each device that is built. Layers may link those before them only; tools/check_layers.py checks the
 # includes against the same order.
+#
+# Files after COLD (or all, after ALL_COLD) are compiled at -O1: they compute nothing, and compiling
+# them takes longer than running them. What computes, or cuts text into tokens, keeps -O2: at -O1
+# products and sums are not contracted, which would change bits.
 function(capstan_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 layer ALL_COLD "" COLD)
   file(GLOB sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/cpu/*.cpp)
   if(CAPSTAN_CUDA)
     file(GLOB cuda_sources CONFIGURE_DEPENDS ${name}/cuda/*.cpp ${name}/cuda/*.cu)
     list(APPEND sources ${cuda_sources})
   endif()
+  list(TRANSFORM layer_COLD PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/ OUTPUT_VARIABLE cold)
+  if(layer_ALL_COLD)
+    set(cold ${sources})
+  endif()
+  list(REMOVE_ITEM sources ${cold})
   add_library(capstan_${name} STATIC ${sources})
-  target_link_libraries(capstan_${name} PUBLIC capstan_flags ${ARGN})
-  capstan_precompile(capstan_${name} capstan_base)
+  target_link_libraries(capstan_${name} PUBLIC capstan_flags ${layer_UNPARSED_ARGUMENTS})
+  if(sources)
+    capstan_precompile(capstan_${name} capstan_base)
+  endif()
+  if(cold)
+    capstan_cold(capstan_${name} ${cold})
+  endif()
+endfunction()
+
+# capstan_cold(TARGET FILES…): compiles them at -O1, as a part of TARGET.
+function(capstan_cold target)
+  add_library(${target}_cold OBJECT ${ARGN})
+  get_target_property(libraries ${target} LINK_LIBRARIES)
+  target_link_libraries(${target}_cold PRIVATE ${libraries})
+  target_compile_options(${target}_cold PRIVATE -O1)
+  # A precompiled header serves one level of optimisation alone.
+  capstan_precompile(${target}_cold capstan_base_cold)
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_cold>)
 endfunction()
 
 # capstan_precompile(TARGET OWNER HEADERS…): a quarter of the time of building is reading the
