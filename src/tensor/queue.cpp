@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/subnormals.h"
 #include "tensor/cuda/calls.h"
 
 namespace capstan {
@@ -20,6 +21,7 @@ Queue::Queue(Device device, Arena& arena, Arena& host, CostModel model)
   if (device == Device::sim) return;
   require(device == arena.device(), Fault::bug, "a queue on {} with an arena on {}",
           name_of(device), name_of(arena.device()));
+  if (device == Device::cpu) flush_subnormals();
   if constexpr (kWithCuda)
     if (device == Device::cuda) cuda_ = cuda::make_context();
 }

@@ -30,6 +30,7 @@ struct OpTotal {
 
 // A device's work, in order. Ops are given a queue, put their work on it, and may return before it
 // is done (on cpu they never do). A queue belongs to one thread, and is of its arena's device.
+// Where one on cpu was made, subnormal numbers are 0 (base/subnormals.h).
 //
 // Its operands have their place in arena(), or in host(): memory of the host that the device
 // reaches, slower than its own. On cpu these are one. A queue on cuda, or on sim in its place, is

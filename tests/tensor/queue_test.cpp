@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/parallel.h"
+
 namespace capstan {
 namespace {
 
@@ -30,6 +32,18 @@ TEST(SimQueue, AdvancesItsClockByTheModel) {
   EXPECT_DOUBLE_EQ(q.seconds(), 5);
   EXPECT_DOUBLE_EQ(q.total().flops, 20);
   EXPECT_DOUBLE_EQ(q.total().bytes, 4);
+}
+
+TEST(CpuQueue, TakesSubnormalNumbersForZeroInEveryThread) {
+  Arena arena{Arena::Heap{}};
+  const Queue q(Device::cpu, arena);
+  volatile float small = 1e-30f;  // not for the compiler to compute with
+  std::vector<float> products(1000, 1.0f);
+  parallel_for(std::ssize(products), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) products[static_cast<size_t>(i)] = small * 1e-10f;
+  });
+  for (const float p : products) EXPECT_EQ(p, 0.0f);
+  EXPECT_GT(small * 1e-7f, 0.0f);  // normal numbers stay
 }
 
 TEST(CpuQueue, MeasuresTheTimeOfTheSpan) {
