@@ -53,12 +53,15 @@ void print_json(const BenchResult& result, const fs::path& file) {
 // How the known steps compare with the sum of their ops: what predictions are corrected by.
 void print_steps(const Calibration& c) {
   bool odd = false;
-  for (const auto& [type, rates] : c.types) {
-    if (rates.step_seconds == 0) continue;
-    const double ratio = rates.step_seconds / rates.step_predicted;
+  const auto show = [&](const std::string& of, double seconds, double predicted) {
+    const double ratio = seconds / predicted;
     odd = odd || ratio < 0.8 || ratio > 1.25;
-    fmt::print("  the step in {} took {:.2f} times the sum of its ops\n", type, ratio);
-  }
+    fmt::print("  steps in {} took {:.2f} times the sum of their ops\n", of, ratio);
+  };
+  for (const auto& [type, rates] : c.types)
+    if (rates.step_seconds > 0) show(type, rates.step_seconds, rates.step_predicted);
+  for (const auto& [precision, costs] : c.precisions)
+    show(precision, costs.seconds, costs.predicted);
   if (odd)
     fmt::print(
         "  these should be near 1: something else may have used the machine meanwhile; measure "

@@ -50,7 +50,7 @@ struct RunSummary {
   // masked); and with what filled the batches up.
   int64_t input_tokens = 0, tokens_with_prompt = 0, tokens_with_padding = 0;
 
-  double step_seconds = 0;       // measured, the mean of this process's steps
+  double step_seconds = 0;       // measured, the mean of this process's steps but the first
   double predicted_seconds = 0;  // of a step, by the calibration
   std::string calibration = {};  // "NVIDIA H200 of 2026-08-05"
 

@@ -68,8 +68,10 @@ std::optional<OpKind> kind_of(std::string_view op) {
 double CostModel::seconds(std::string_view op, const Cost& cost) const {
   Rates rates{flops_per_second, bytes_per_second};
   if (const auto kind = kind_of(op)) rates = kinds[static_cast<size_t>(*kind)].value_or(rates);
-  return factor * (seconds_per_call + std::max(cost.flops / rates.flops_per_second,
-                                               cost.bytes / rates.bytes_per_second));
+  const double arithmetic = cost.flops / rates.flops_per_second;
+  const double memory = cost.bytes / rates.bytes_per_second;
+  return factor * (rates.seconds_per_call.value_or(seconds_per_call) +
+                   (rates.adds ? arithmetic + memory : std::max(arithmetic, memory)));
 }
 
 }  // namespace capstan

@@ -37,13 +37,16 @@ std::optional<OpKind> kind_of(std::string_view op);
 struct Rates {
   double flops_per_second = std::numeric_limits<double>::infinity();
   double bytes_per_second = std::numeric_limits<double>::infinity();
+  std::optional<double> seconds_per_call = std::nullopt;  // else the machine's
+  bool adds = false;  // arithmetic and bytes follow each other, as on a CPU; else they overlap
 };
 
 // The machine that a `sim` queue imitates. A call takes
 //
 //   factor * (seconds_per_call + max(flops / flops_per_second, bytes / bytes_per_second))
 //
-// with the rates of its op's kind, or those of the whole machine where the kind has none.
+// with the rates of its op's kind, or those of the whole machine where the kind has none; with the
+// sum in place of max where the rates add.
 struct CostModel {
   std::string name = "an imaginary device";
   Device device = Device::cpu;  // whose scratch the ops ask for

@@ -54,7 +54,7 @@ Precision precision_of(const NumberType& t) {
 OpSetup product(const NumberType& t, int64_t tokens, int64_t outputs, int64_t inputs) {
   return [=](Operands& o) -> OpCall {
     const Tensor y = o.zeros(t.type, {tokens, outputs}), x = o.random(t.type, {tokens, inputs});
-    const Tensor w = o.random(t.type, {outputs, inputs});
+    const Tensor w = o.weights(t.type, {outputs, inputs});
     if (!t.fp8) return [=](Queue& q) { linear(q, y, x, w, {}); };
     const Tensor amax = o.zeros(DType::f32, {2});
     return [=](Queue& q) { linear_fp8(q, y, x, w, {}, amax); };
@@ -64,7 +64,7 @@ OpSetup product(const NumberType& t, int64_t tokens, int64_t outputs, int64_t in
 OpSetup product_backward(const NumberType& t, int64_t tokens, int64_t outputs, int64_t inputs) {
   return [=](Operands& o) -> OpCall {
     const Tensor dy = o.random(t.type, {tokens, outputs}), x = o.random(t.type, {tokens, inputs});
-    const Tensor w = o.random(t.type, {outputs, inputs}), dx = o.zeros(t.type, x.shape());
+    const Tensor w = o.weights(t.type, {outputs, inputs}), dx = o.zeros(t.type, x.shape());
     if (t.fp8) {
       const Tensor dw = o.zeros(DType::f32, w.shape());
       const Tensor amax = o.filled(DType::f32, {2}, kLargest);
@@ -81,7 +81,7 @@ OpSetup product_backward(const NumberType& t, int64_t tokens, int64_t outputs, i
 OpSetup head(DType type, const BenchSizes& s) {
   return [type, tokens = s.head_tokens, hidden = s.hidden, vocab = s.vocab](Operands& o) -> OpCall {
     const Tensor x = o.random(type, {tokens, hidden}), dx = o.zeros(type, x.shape());
-    const Tensor w = o.random(type, {vocab, hidden}), dw = o.zeros(type, w.shape());
+    const Tensor w = o.weights(type, {vocab, hidden}), dw = o.zeros(type, w.shape());
     std::vector<int32_t> ids;
     for (int64_t t = 0; t < tokens; ++t) ids.push_back(static_cast<int32_t>(t * t % vocab));
     const Tensor labels = o.of(ids), loss = o.zeros(DType::f64, {1});

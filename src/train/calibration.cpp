@@ -25,6 +25,9 @@ constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attent
                                    OpKind::attention_backward};
 constexpr std::array kByteKinds = {OpKind::elementwise, OpKind::optimizer};
 constexpr std::array<std::string_view, 4> kTypes = {"f32", "tf32", "bf16", "fp8"};
+constexpr std::array<std::string_view, 3> kOfCpu = {"32-true", "bf16-mixed", "bf16-true"};
+constexpr std::array<std::string_view, 3> kCallCosts = {"seconds_per_call", "seconds_per_flop",
+                                                        "seconds_per_byte"};
 
 // An object of the file, which knows the keys that lead to it.
 class Fields {
@@ -37,6 +40,9 @@ class Fields {
   }
 
   void expect_only(std::initializer_list<std::string_view> known) const {
+    expect_only(std::span(known.begin(), known.size()));
+  }
+  void expect_only(std::span<const std::string_view> known) const {
     for (const auto& [key, value] : object_.items())
       if (std::find(known.begin(), known.end(), key) == known.end())
         refuse(key, "no such key is known here");
@@ -49,6 +55,13 @@ class Fields {
     const double number = value.is_number() ? value.get<double>() : 0;
     if (!(number >= 1e-12 && number <= 1e21))
       refuse(key, "expected a number from 1e-12 to 1e21, found {}", shown(value));
+    return number;
+  }
+  double seconds(std::string_view key) const {
+    const json& value = find(key);
+    const double number = value.is_number() ? value.get<double>() : -1;
+    if (!(number >= 0 && number <= 1))
+      refuse(key, "expected a number from 0 to 1, found {}", shown(value));
     return number;
   }
   std::string text(std::string_view key) const {
@@ -90,6 +103,35 @@ bool is_date(std::string_view s) {
     if (i == 4 || i == 7 ? s[i] != '-' : std::isdigit(static_cast<unsigned char>(s[i])) == 0)
       return false;
   return true;
+}
+
+StepCosts step_costs(const Fields& from) {
+  StepCosts s;
+  from.expect_only({"calls", "step"});
+  const Fields calls = from.object("calls"), step = from.object("step");
+  std::array<std::string_view, kOpKinds> names;
+  for (size_t i = 0; i < kOpKinds; ++i) names[i] = name_of(static_cast<OpKind>(i));
+  calls.expect_only(names);
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    const Fields kind = calls.object(names[i]);
+    kind.expect_only(kCallCosts);
+    s.calls[i] = {kind.seconds(kCallCosts[0]), kind.seconds(kCallCosts[1]),
+                  kind.seconds(kCallCosts[2])};
+  }
+  step.expect_only({"seconds", "predicted_seconds"});
+  s.seconds = step.rate("seconds");
+  s.predicted = step.rate("predicted_seconds");
+  return s;
+}
+
+ordered_json json_of(const StepCosts& s) {
+  ordered_json calls;
+  for (size_t i = 0; i < kOpKinds; ++i) {
+    const CallCost& c = s.calls[i];
+    calls[std::string(name_of(static_cast<OpKind>(i)))] = {
+        {kCallCosts[0], c.per_call}, {kCallCosts[1], c.per_flop}, {kCallCosts[2], c.per_byte}};
+  }
+  return {{"calls", calls}, {"step", {{"seconds", s.seconds}, {"predicted_seconds", s.predicted}}}};
 }
 
 TypeRates type_rates(const Fields& from) {
@@ -144,6 +186,7 @@ std::string calibration_json(const Calibration& c) {
       t["step"] = {{"seconds", it->second.step_seconds},
                    {"predicted_seconds", it->second.step_predicted}};
   }
+  for (const auto& [precision, costs] : c.precisions) out["precisions"][precision] = json_of(costs);
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -151,7 +194,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   const json root = parse_json(text, where, 8);
   const Fields file(root, text, where);
   file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
-                    "bytes_per_second", kToDevice, kToHost, "types"});
+                    "bytes_per_second", kToDevice, kToHost, "types", "precisions"});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
@@ -177,6 +220,12 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   for (const std::string_view type : kTypes)
     if (types.has(type)) c.types.emplace(type, type_rates(types.object(type)));
   if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16 or fp8, found none");
+  if (!file.has("precisions")) return c;
+  const Fields precisions = file.object("precisions");
+  precisions.expect_only(kOfCpu);
+  for (const std::string_view precision : kOfCpu)
+    if (precisions.has(precision))
+      c.precisions.emplace(precision, step_costs(precisions.object(precision)));
   return c;
 }
 
@@ -256,6 +305,12 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
   for (const OpKind kind : kFlopKinds) m.rates(kind) = {rates.of(kind), c.bytes_per_second};
   for (const OpKind kind : kByteKinds) m.rates(kind) = {.bytes_per_second = rates.of(kind)};
   m.rates(OpKind::copy) = {.bytes_per_second = c.bytes_per_second};
+  if (const auto of = c.precisions.find(name_of(o.precision)); of != c.precisions.end()) {
+    const StepCosts& s = of->second;
+    m.factor = s.seconds / s.predicted;
+    for (size_t i = 0; i < kOpKinds; ++i)
+      m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
+  }
   if (o.optimizer.paged && c.device == Device::cuda) {
     // Half of the state's bytes go each way, both ways at once.
     const double bus = 2 * std::min(c.to_device_per_second, c.to_host_per_second);

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "train/call_cost.h"
 #include "train/trainer.h"
 
 // What `capstan bench` measured of a machine, for predicting the time of a step: the rates of each
@@ -24,6 +25,15 @@ struct TypeRates {
   bool operator==(const TypeRates&) const = default;
 };
 
+// For one precision of a CPU: what calls of each kind of op cost in training steps of several
+// sizes. Rates of one size say little of another there, where caches and conversions count.
+struct StepCosts {
+  std::array<CallCost, kOpKinds> calls{};  // by OpKind
+  double seconds = 0, predicted = 0;       // of all those steps: measured, and as the calls add up
+
+  bool operator==(const StepCosts&) const = default;
+};
+
 struct Calibration {
   std::string name;             // machine_name
   Device device = Device::cpu;  // cpu or cuda
@@ -32,6 +42,7 @@ struct Calibration {
   double bytes_per_second = 0;                              // of a copy, read and written
   double to_device_per_second = 0, to_host_per_second = 0;  // bytes, of a GPU through pinned memory
   std::map<std::string, TypeRates, std::less<>> types;      // "f32", "bf16"; a GPU's "tf32", "fp8"
+  std::map<std::string, StepCosts, std::less<>> precisions;  // of a CPU: "32-true", "bf16-mixed" …
 
   bool operator==(const Calibration&) const = default;
 };

@@ -16,6 +16,8 @@ namespace {
 
 using Unit = BenchRow::Unit;
 
+constexpr std::array kOnCpu = {Precision::f32_true, Precision::bf16_mixed, Precision::bf16_true};
+
 std::vector<NumberType> types_on(Device device) {
   if (device != Device::cuda) return {{"f32", DType::f32}, {"bf16", DType::bf16}};
   std::vector<NumberType> types = {
@@ -27,15 +29,16 @@ std::vector<NumberType> types_on(Device device) {
 // ---- the step ------------------------------------------------------------------------------
 
 struct StepTimes {
-  double measured = 0, predicted = 0;  // 0: it does not fit
+  double measured = 0, predicted = 0;     // 0: it does not fit
+  std::array<CallTotal, kOpKinds> calls;  // of one step, by OpKind; a GPU does not tell the time
 };
 
-Dataset random_documents(const BenchSizes& s) {
+Dataset random_documents(const BenchStep& s) {
   Dataset data;
   const Rng rng({.seed = 1});
   uint64_t draw = 0;
-  for (int64_t d = 0; d < s.step_documents; ++d) {
-    std::vector<int32_t> tokens(static_cast<size_t>(s.step_length) + 1);
+  for (int64_t d = 0; d < s.documents; ++d) {
+    std::vector<int32_t> tokens(static_cast<size_t>(s.length) + 1);
     for (auto& t : tokens)
       t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(s.model.vocab)));
     data.add(tokens, 0);
@@ -43,35 +46,58 @@ Dataset random_documents(const BenchSizes& s) {
   return data;
 }
 
-StepTimes time_step(const NumberType& type, const BenchSizes& s, const Calibration& calibration) {
-  const Dataset samples = random_documents(s);
-  const BatchOptions batches{.max_seq_length = s.step_length, .vocab = s.model.vocab};
+TrainOptions step_options(const BenchStep& s, Device device, Precision precision, bool tf32) {
   TrainOptions o;
-  o.device = calibration.device;
+  o.device = device;
   o.model = s.model;
-  o.precision = precision_of(type);
-  o.tf32 = type.tf32;
-  o.limits = limits_of(samples, s.step_documents, batches);
+  o.precision = precision;
+  o.tf32 = tf32;
+  o.recompute = s.recompute;
   o.single_micro_batch = true;
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
+  return o;
+}
+
+std::array<CallTotal, kOpKinds> totals_of(const Queue& q, double steps) {
+  std::array<CallTotal, kOpKinds> all;
+  for (const OpTotal& r : q.totals()) {
+    const auto kind = r.op == nullptr ? std::nullopt : kind_of(r.op);
+    if (!kind) continue;
+    CallTotal& t = all[static_cast<size_t>(*kind)];
+    t.calls += static_cast<double>(r.calls) / steps;
+    t.flops += r.cost.flops / steps;
+    t.bytes += r.cost.bytes / steps;
+    t.seconds += r.seconds / steps;
+  }
+  return all;
+}
+
+StepTimes time_step(Precision precision, bool tf32, const BenchStep& s, double seconds,
+                    const Calibration& calibration) {
+  const Dataset samples = random_documents(s);
+  const BatchOptions batches{.max_seq_length = s.length, .vocab = s.model.vocab};
+  TrainOptions o = step_options(s, calibration.device, precision, tf32);
+  o.limits = limits_of(samples, s.documents, batches);
   const RunPlan plan = Trainer::plan(o);
   if (!fits(plan, room_for(o.device))) return {};
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
-  MicroBatches data(samples, s.step_documents, batches);
+  MicroBatches data(samples, s.documents, batches);
   StepTimes times;
   times.predicted = estimate_step(o, cost_model(calibration, o), data, ids).seconds;
   Arena arena(plan.device, o.device), host(plan.host, Arena::Pinned{});
   Queue q(o.device, arena, host);
   Trainer trainer(q, o);
   trainer.params().initialize(q, 1);
-  StepBatches steps(samples, samples.size(), s.step_documents, 1, batches);
+  StepBatches steps(samples, samples.size(), s.documents, 1, batches);
   int64_t step = 0;
-  times.measured = median_seconds(s.seconds, [&] {
+  times.measured = median_seconds(seconds, [&] {
+    if (step == 1) q.reset_totals();  // the first does not count
     trainer.step(steps.of(step), step, &steps);
     ++step;
     q.synchronize();
   });
+  times.calls = totals_of(q, static_cast<double>(step - 1));
   return times;
 }
 
@@ -87,13 +113,18 @@ class Bench {
         "{:%Y-%m-%d}",
         fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
     count_ = 2 + (device == Device::cuda ? 2 : 0);
-    for (const NumberType& t : types_) count_ += (t.fp8 ? 4 : 9) + std::ssize(s_.squares);
+    for (const NumberType& t : types_) count_ += (t.fp8 ? 3 : 8) + std::ssize(s_.squares);
+    count_ +=
+        device == Device::cuda ? std::ssize(types_) : std::ssize(kOnCpu) * std::ssize(s_.steps);
   }
 
   BenchResult run() {
     measure_memory();
     for (const NumberType& type : types_) measure_ops(type);
-    for (const NumberType& type : types_) measure_step(type);
+    if (device_ == Device::cuda)
+      for (const NumberType& type : types_) measure_step(type);
+    else
+      for (const Precision precision : kOnCpu) measure_calls(precision);
     return std::move(result_);
   }
 
@@ -158,16 +189,40 @@ class Bench {
     rates.of(OpKind::optimizer) = time("AdamW", t, Unit::bytes, update(t, s_)).bytes_per_second();
   }
 
-  void measure_step(const NumberType& t) {
+  StepTimes measure_step(const BenchStep& s, Precision precision, bool tf32, const char* name) {
     const std::string what =
-        fmt::format("training step, {} x {} tokens", s_.step_documents, s_.step_length);
-    begin(what, t.name);
-    const StepTimes times = time_step(t, s_, result_.calibration);
-    if (times.measured == 0) return;
+        fmt::format("step, {} x {} tokens, {} channels", s.documents, s.length, s.model.hidden);
+    begin(what, name);
+    const StepTimes times = time_step(precision, tf32, s, s_.seconds, result_.calibration);
+    if (times.measured > 0) result_.rows.push_back({what, name, Unit::seconds, times.measured});
+    return times;
+  }
+
+  // On a GPU, the sum of the ops of a step is corrected by what it took.
+  void measure_step(const NumberType& t) {
     TypeRates& rates = result_.calibration.types[t.name];
+    const StepTimes times = measure_step(s_.steps.front(), precision_of(t), t.tf32, t.name);
     rates.step_seconds = times.measured;
     rates.step_predicted = times.predicted;
-    result_.rows.push_back({what, t.name, Unit::seconds, times.measured});
+  }
+
+  // On a CPU, the ops of several steps tell what their calls cost.
+  void measure_calls(Precision precision) {
+    StepCosts costs;
+    std::array<std::vector<CallTotal>, kOpKinds> calls;
+    const std::string name(name_of(precision));
+    for (const BenchStep& s : s_.steps) {
+      const StepTimes times = measure_step(s, precision, false, name.c_str());
+      if (times.measured == 0) continue;
+      costs.seconds += times.measured;
+      for (size_t i = 0; i < kOpKinds; ++i) calls[i].push_back(times.calls[i]);
+    }
+    if (costs.seconds == 0) return;
+    for (size_t i = 0; i < kOpKinds; ++i) {
+      costs.calls[i] = fit_call_cost(calls[i]);
+      for (const CallTotal& t : calls[i]) costs.predicted += costs.calls[i].of(t);
+    }
+    result_.calibration.precisions.emplace(name, costs);
   }
 
   Device device_;
@@ -198,8 +253,7 @@ BenchSizes gpu_sizes() {
   s.head_tokens = 4096, s.vocab = 32000;
   s.documents = 2, s.length = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 64;
   s.copied = int64_t{512} << 20;
-  s.model = model_of(2048, 5632, 4, 32, 4, 32000);
-  s.step_documents = 2, s.step_length = 2048;
+  s.steps = {{model_of(2048, 5632, 4, 32, 4, 32000), 2, 2048}};
   s.seconds = 0.2;
   return s;
 }
@@ -211,9 +265,14 @@ BenchSizes cpu_sizes() {
   s.head_tokens = 128, s.vocab = 32000;
   s.documents = 4, s.length = 256, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
   s.copied = int64_t{128} << 20;
-  s.model = model_of(512, 1408, 4, 8, 8, 8192);
-  s.step_documents = 2, s.step_length = 256;
-  s.seconds = 1.2;
+  // Wide and narrow, long and short, with large and small vocabularies: what recipes have.
+  s.steps = {{model_of(512, 1408, 6, 8, 8, 8192), 4, 256},
+             {model_of(256, 704, 4, 8, 4, 4096), 4, 64, Recompute::block},
+             {model_of(128, 352, 4, 4, 4, 512), 4, 256},
+             {model_of(768, 2048, 1, 12, 12, 512), 1, 256, Recompute::selective},
+             {model_of(192, 512, 2, 6, 6, 32000), 2, 64},
+             {model_of(384, 1024, 3, 12, 12, 4096), 8, 128, Recompute::block}};
+  s.seconds = 0.8;
   return s;
 }
 
@@ -227,7 +286,6 @@ BenchSizes bench_sizes(Device device, bool quick) {
   if (device == Device::cuda) return s;
   s.tokens /= 2, s.head_tokens /= 2, s.documents /= 2;
   s.copied /= 4;
-  s.step_documents = 1;
   return s;
 }
 

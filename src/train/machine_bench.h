@@ -11,6 +11,13 @@
 // `capstan bench`: what a device reaches, and the calibration that follows from it.
 namespace capstan {
 
+// A training step: TinyLlama's kind of model, on documents of so many tokens.
+struct BenchStep {
+  ModelConfig model;
+  int64_t documents = 0, length = 0;
+  Recomputation recompute = {};
+};
+
 // What is measured.
 struct BenchSizes {
   std::vector<int64_t> squares;  // n: products of two n x n matrices
@@ -20,10 +27,8 @@ struct BenchSizes {
   int64_t head_tokens = 0, vocab = 0;
   int64_t documents = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;  // of attention
   int64_t copied = 0;                                                        // bytes
-  // The training step: TinyLlama's kind of model, on documents of so many tokens.
-  ModelConfig model;
-  int64_t step_documents = 0, step_length = 0;
-  double seconds = 0;  // for each measurement
+  std::vector<BenchStep> steps;  // on a GPU the first alone
+  double seconds = 0;            // for each measurement
 };
 // TinyLlama's shapes on a GPU; smaller ones on a CPU, in a minute on two cores.
 // `quick`: a quarter of that.

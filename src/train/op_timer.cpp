@@ -41,10 +41,14 @@ Tensor Operands::filled(DType type, const Shape& shape, float value) {
   return t;
 }
 
-Tensor Operands::random(DType type, const Shape& shape) {
+Tensor Operands::normal(DType type, const Shape& shape, float deviation) {
   const Tensor t = zeros(type, shape);
-  fill_normal(q_, t, 1, {.seed = buffers_.size()});
+  fill_normal(q_, t, deviation, {.seed = buffers_.size()});
   return t;
+}
+
+Tensor Operands::weights(DType type, const Shape& shape) {
+  return normal(type, shape, 1 / std::sqrt(static_cast<float>(shape[shape.rank() - 1])));
 }
 
 Tensor Operands::of(const std::vector<int32_t>& values) {

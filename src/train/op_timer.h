@@ -18,10 +18,14 @@ class Operands {
   Tensor in_host_memory(DType type, const Shape& shape) { return make(q_.host(), type, shape); }
   Tensor ones(DType type, const Shape& shape) { return filled(type, shape, 1); }
   Tensor filled(DType type, const Shape& shape, float value);
-  Tensor random(DType type, const Shape& shape);  // ~ N(0, 1): on zeros a GPU is faster than it is
+  // Normal numbers, since on zeros a GPU is faster than it is: activations, and weights such as
+  // keep the size of what they are multiplied with (1 / sqrt of the columns).
+  Tensor random(DType type, const Shape& shape) { return normal(type, shape, 1); }
+  Tensor weights(DType type, const Shape& shape);
   Tensor of(const std::vector<int32_t>& values);
 
  private:
+  Tensor normal(DType type, const Shape& shape, float deviation);
   Tensor make(Arena& arena, DType type, const Shape& shape);
 
   Queue& q_;

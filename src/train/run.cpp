@@ -249,6 +249,7 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
     if (!first_loss_) first_loss_ = r.loss;
     last_loss_ = r.loss;
   }
+  if (step_ == first_step_ + 1) first_seconds_ = seconds;
   after_step(r, seconds, progress);
 }
 
@@ -398,7 +399,10 @@ RunSummary TrainingRun::summary() const {
   s.tokens_with_prompt = tokens_;
   s.tokens_with_padding = tokens_ + padding_;
   s.flops = here_seconds_ > 0 ? flops_ * seconds_ / here_seconds_ : 0;
-  s.step_seconds = here_seconds_ / static_cast<double>(std::max<int64_t>(1, step_ - first_step_));
+  // The first step of a process touches memory, and on a GPU records graphs, for all that follow.
+  const int64_t later = step_ - first_step_ - 1;
+  s.step_seconds =
+      later > 0 ? (here_seconds_ - first_seconds_) / static_cast<double>(later) : here_seconds_;
   s.predicted_seconds = predicted_seconds_;
   s.calibration = calibration_;
   s.peak_flops_per_second = gemm_peak(options_.device, types_of(options_.precision).compute);

@@ -144,6 +144,7 @@ class TrainingRun {
   int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
   double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
+  double first_seconds_ = 0;                               // of its first
   double predicted_seconds_ = 0;                           // of a step, where it can be told
   std::string calibration_;                                // that tells it
   std::vector<OpTotal> ops_;

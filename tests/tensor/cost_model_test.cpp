@@ -50,5 +50,13 @@ TEST(SimQueue, ChargesEachOpAtTheRatesOfItsKind) {
   EXPECT_DOUBLE_EQ(q.seconds(), 5);
 }
 
+TEST(CostModels, AddWhereAProcessorDoesOneAfterTheOther) {
+  CostModel m{.flops_per_second = 1, .bytes_per_second = 1, .seconds_per_call = 100};
+  m.rates(OpKind::product) = {10, 5, 0.5, true};
+  EXPECT_DOUBLE_EQ(m.seconds("linear", {.flops = 20, .bytes = 20}), 0.5 + 2 + 4);
+  m.rates(OpKind::product)->adds = false;
+  EXPECT_DOUBLE_EQ(m.seconds("linear", {.flops = 20, .bytes = 20}), 0.5 + 4);
+}
+
 }  // namespace
 }  // namespace capstan

@@ -41,6 +41,15 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   cpu.device = Device::cpu;
   cpu.to_device_per_second = cpu.to_host_per_second = 0;
   EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
+  StepCosts& costs = cpu.precisions["bf16-true"];
+  for (size_t i = 0; i < kOpKinds; ++i) costs.calls[i] = {1e-6 * static_cast<double>(i), 0, 2e-11};
+  costs.seconds = 0.2, costs.predicted = 0.1;
+  EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
+  EXPECT_NE(message_of(
+                Fault::file,
+                [&] { parse_calibration(replaced(calibration_json(cpu), "2e-11", "-2e-11"), "c"); })
+                .find("seconds_per_byte: expected a number from 0 to 1, found -2e-11"),
+            std::string::npos);
   const TempFolder folder;
   const auto path = folder.path() / "new" / "c.json";
   write_calibration(path, gpu);

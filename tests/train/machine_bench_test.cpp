@@ -18,9 +18,10 @@ BenchSizes tiny() {
   s.head_tokens = 8, s.vocab = 256;
   s.documents = 2, s.length = 32, s.heads = 2, s.kv_heads = 1, s.head_dim = 64;
   s.copied = 1 << 16;
-  s.model.vocab = 256, s.model.hidden = 128, s.model.intermediate = 64, s.model.layers = 1;
-  s.model.heads = 2, s.model.kv_heads = 1, s.model.head_dim = 64;
-  s.step_documents = 2, s.step_length = 32;
+  ModelConfig m;
+  m.vocab = 256, m.hidden = 128, m.intermediate = 64, m.layers = 1;
+  m.heads = 2, m.kv_heads = 1, m.head_dim = 64;
+  s.steps = {{m, 2, 32}, {m, 1, 16, Recompute::block}, {m, 4, 8}};
   s.seconds = 0;
   return s;
 }
@@ -49,8 +50,13 @@ TEST(MachineBench, MeasuresEveryRateOfACalibration) {
     for (const BenchRow& row : r.rows) EXPECT_TRUE(row.value > 0 && std::isfinite(row.value));
     // What is written can be read: every rate is there, and above 0.
     EXPECT_EQ(parse_calibration(calibration_json(r.calibration), "c"), r.calibration);
+    EXPECT_EQ(r.calibration.precisions.size(), device == Device::cpu ? 3U : 0U);
+    for (const auto& [name, costs] : r.calibration.precisions) {
+      EXPECT_GT(costs.seconds, 0) << name;
+      EXPECT_GT(costs.predicted, 0) << name;
+    }
     for (const auto& [type, rates] : r.calibration.types)
-      EXPECT_GT(rates.step_predicted, 0) << type;
+      EXPECT_EQ(rates.step_predicted > 0, device == Device::cuda) << type;
     const std::string table = bench_table(r);
     EXPECT_EQ(std::count(table.begin(), table.end(), '\n'), std::ssize(r.rows) + 4);
     EXPECT_NE(table.find("gate and up, backward"), std::string::npos) << table;
@@ -62,7 +68,9 @@ TEST(MachineBench, QuickMeasuresLessOfTheSame) {
     const BenchSizes all = bench_sizes(device, false), quick = bench_sizes(device, true);
     EXPECT_LT(quick.seconds, all.seconds / 4);
     EXPECT_EQ(quick.hidden, all.hidden);
-    EXPECT_EQ(quick.model, all.model);
+    ASSERT_EQ(quick.steps.size(), all.steps.size());
+    for (size_t i = 0; i < all.steps.size(); ++i)
+      EXPECT_EQ(quick.steps[i].model, all.steps[i].model);
   }
 }
 
