@@ -1,8 +1,10 @@
 // One training step (forward, backward, AdamW) of a model of random weights on random tokens, timed
 // like bench/torch_step.py does for PyTorch: three steps to warm up, then the median of seven.
 //
-// usage: bench_step [--steps N] [--kernels] CASE...
+// usage: bench_step [--steps N] [--kernels] [--turns] CASE...
 //
+// --turns: after the warm-up, one step for each line that is read, whose milliseconds are printed
+// at once; the end of the input ends it. So another program can take turns with this one.
 // --steps: one to warm up, then N. --kernels: on a GPU, also one step whose kernels are recorded
 // (kernel_times.h), and what each took, on stderr.
 //
@@ -21,8 +23,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -211,8 +216,19 @@ void print_memory(const Contestants& all) {
 
 struct Settings {
   int64_t warm = 3, steps = 7;
-  bool kernels = false;
+  bool kernels = false, turns = false;
 };
+
+void take_turns(const Contestant& first, const std::function<void()>& step) {
+  fmt::print("ready\n");
+  std::fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    step();
+    fmt::print("{:.6f}\n", 1e3 * first.times().back());
+    std::fflush(stdout);
+  }
+  require(!first.times().empty(), Fault::usage, "--turns: expected a line for each step");
+}
 
 void run(const Case& c, const Settings& s) {
   const auto started = std::chrono::steady_clock::now();
@@ -221,8 +237,15 @@ void run(const Case& c, const Settings& s) {
   for (const Variant& v : c.variants) all.push_back(std::make_unique<Contestant>(c, v, data));
   const double start_seconds = since(started);
   int64_t i = 0;
-  for (; i < s.warm + s.steps; ++i)
-    for (const auto& one : all) one->step(i, i >= s.warm);
+  const auto step_all = [&](bool counts) {
+    for (const auto& one : all) one->step(i, counts);
+    ++i;
+  };
+  while (i < s.warm) step_all(false);
+  if (s.turns)
+    take_turns(*all.front(), [&] { step_all(true); });
+  else
+    while (i < s.warm + s.steps) step_all(true);
   if (s.kernels) {
     for (const auto& one : all)
       fmt::print(stderr, "{}: kernels of a step\n{}\n", one->name(), one->kernels(i));
@@ -248,12 +271,14 @@ int main(int argc, char** argv) {
         settings.steps = std::max(1, std::atoi(argv[++i]));
       } else if (word == "--kernels") {
         settings.kernels = true;
+      } else if (word == "--turns") {
+        settings.turns = true;
       } else {
         cases.push_back(parse(argv[i]));
       }
     }
     capstan::require(!cases.empty(), capstan::Fault::usage,
-                     "no case: bench_step [--steps N] [--kernels] CASE..., as "
+                     "no case: bench_step [--steps N] [--kernels] [--turns] CASE..., as "
                      "tinyllama:bf16-true:8:512:4");
     if (settings.kernels) record_kernels();
     for (const Case& c : cases) run(c, settings);

@@ -1,7 +1,7 @@
 """PyTorch's training step on the CPU, for bench_step to be compared with: same shapes, same method.
 
-usage: torch_step.py CASE...      (a case is model:precision:micro_batch:seq:accumulation)
-Prints one JSON line per case. Needs torch and transformers.
+usage: torch_step.py [--turns] CASE...      (a case is model:precision:micro_batch:seq:accumulation)
+Prints one JSON line per case. Needs torch and transformers. --turns: as bench_step's.
 """
 
 import json
@@ -37,7 +37,7 @@ def build(model: str, seq: int) -> LlamaForCausalLM:
     ).train()
 
 
-def measure(case: str) -> dict:
+def measure(case: str, turns: bool) -> dict:
     model, precision, micro_batch, seq, accumulation = case.split(":")
     net = build(model, int(seq))
     if precision == "bf16-true":
@@ -57,10 +57,14 @@ def measure(case: str) -> dict:
     for _ in range(3):
         step()
     times = []
-    for _ in range(7):
+    if turns:
+        print("ready", flush=True)
+    for _ in sys.stdin if turns else range(7):
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
+        if turns:
+            print(f"{1e3 * times[-1]:.6f}", flush=True)
     median = sorted(times)[len(times) // 2]
     return {
         "case": case,
@@ -73,5 +77,6 @@ def measure(case: str) -> dict:
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        print(json.dumps(measure(argument)), flush=True)
+    cases = [argument for argument in sys.argv[1:] if argument != "--turns"]
+    for argument in cases:
+        print(json.dumps(measure(argument, "--turns" in sys.argv)), flush=True)
