@@ -3,6 +3,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/visible.h"
+
 namespace capstan::log {
 namespace {
 
@@ -27,7 +29,8 @@ void set_level(Level level) {
   }
 }
 
-void write(Level level, std::string_view line) {
+void write(Level level, std::string_view text) {
+  const std::string line = visible(text);  // names of files and pieces of data are in it
   switch (level) {
     case Level::quiet: return;
     case Level::warning: return logger().warn("warning: {}", line);

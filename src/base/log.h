@@ -13,7 +13,8 @@ enum class Level { quiet, warning, info, debug };
 // Lines above this level are dropped. `info` until set.
 void set_level(Level level);
 
-void write(Level level, std::string_view line);
+// Control characters but newline and tab are shown as escapes (base/visible.h).
+void write(Level level, std::string_view text);
 
 template <class... Args>
 void info(fmt::format_string<Args...> format, Args&&... args) {

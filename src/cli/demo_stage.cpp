@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/visible.h"
 
 namespace capstan::cli {
 namespace {
@@ -37,7 +38,7 @@ void ask(TrainingRun& run, std::span<const Example> asked, const char* when) {
 void show_samples(TrainingRun& run, std::span<const Example> examples) {
   for (const Example& e : examples) {
     const std::string got = answer(run, e.prompt);
-    fmt::print("  {:<20} → {:<10} {}\n", first_line(e.prompt), got,
+    fmt::print("  {:<20} → {:<10} {}\n", first_line(e.prompt), visible(got),
                got == e.response ? "right" : fmt::format("wrong: {}", e.response));
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/visible.h"
 #include "cli/command_line.h"
 #include "cli/version.h"
 #include "train/doctor.h"
@@ -14,7 +15,7 @@ constexpr int kSomeProblem = 1;
 
 void print_text(const std::vector<Finding>& findings) {
   for (const Finding& f : findings)
-    fmt::print("{:<8}{}: {}{}\n", name_of(f.severity), f.about, f.text,
+    fmt::print("{:<8}{}: {}{}\n", name_of(f.severity), visible(f.about), visible(f.text),
                f.advice.empty() ? "" : fmt::format("; {}", f.advice));
 }
 

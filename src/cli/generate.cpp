@@ -39,7 +39,7 @@ void run(Options o) {
   for (int64_t i = 0; i < o.num_samples; ++i) {
     o.generate.sample = static_cast<uint64_t>(i);
     const auto start = std::chrono::steady_clock::now();
-    fmt::print("{}", o.prompt);
+    put_text(o.prompt);
     if (!text.is_plain()) fmt::print("\n\n");
     const auto tokens = text.stream(prompt, o.generate);
     fmt::print("\n");

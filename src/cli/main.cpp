@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/visible.h"
 #include "cli/commands.h"
 #include "cli/version.h"
 #include "tensor/device.h"
@@ -55,7 +56,7 @@ void print_error(std::string_view who, std::string message) {
   for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
     message.insert(i + 1, "       ");
   // Not by fmt, which throws where it cannot write: there is nobody left to tell.
-  std::fputs(fmt::format("{}{}\n", who, message).c_str(), stderr);
+  std::fputs(fmt::format("{}{}\n", who, visible(message)).c_str(), stderr);
 }
 
 int run(int argc, char** argv) {

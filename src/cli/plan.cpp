@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "base/visible.h"
 #include "cli/command_line.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
@@ -228,7 +229,7 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
                 " and {} of adapters{}", format_count(static_cast<double>(spec.trainable_count())),
                 o.quantize == Quantize::none ? "" : fmt::format(", {}", name_of(o.quantize)))
           : "";
-  fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", p.model,
+  fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", visible(p.model),
              format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
              name_of(o.precision), name_of(fit.options.recompute), optimizer_name(o.optimizer),
              p.basis, plan_table(fit.plan));

@@ -1,11 +1,13 @@
 #include "cli/text_model.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 #include "base/files.h"
+#include "base/visible.h"
 #include "checkpoint/checkpoint.h"
 #include "data/tokenizer_folder.h"
 
@@ -31,6 +33,14 @@ void add_quantize(CommandLine& line, std::string& quantize) {
   line.option("--quantize", quantize,
               "how the model's linear maps are held: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, "
               "bnb.fp4-dq, bnb.int8; else an adapter's as in its training");
+}
+
+void put_text(std::string_view text) {
+  if (isatty(STDOUT_FILENO) != 0)
+    fmt::print("{}", visible(text));
+  else
+    fmt::print("{}", text);
+  std::fflush(stdout);
 }
 
 TextModel::TextModel(ModelFiles files, const std::string& style)
@@ -85,13 +95,9 @@ void TextModel::load(Device device, const std::string& precision, int64_t positi
 std::vector<int32_t> TextModel::stream(std::span<const int32_t> prompt,
                                        const GenerateOptions& options) {
   const auto text = tokenizer_->stream();
-  const auto put = [](const std::string& piece) {
-    fmt::print("{}", piece);
-    std::fflush(stdout);
-  };
   auto tokens = capstan::generate(loaded_->queue(), loaded_->model().decoder(), prompt, options,
-                                  [&](int32_t id) { put(text->push(id)); });
-  put(text->finish());
+                                  [&](int32_t id) { put_text(text->push(id)); });
+  put_text(text->finish());
   return tokens;
 }
 

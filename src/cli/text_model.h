@@ -16,6 +16,10 @@ namespace capstan::cli {
 // --quantize, for find_model.
 void add_quantize(CommandLine& line, std::string& quantize);
 
+// Text of a model or its user to stdout, at once. On a terminal control characters but newline and
+// tab are shown as escapes; a file or a pipe gets them as they are.
+void put_text(std::string_view text);
+
 // A checkpoint folder to talk to: model, tokenizer, and how the model expects to be asked.
 class TextModel {
  public:

@@ -2,8 +2,8 @@
 
 #include <array>
 
+#include "base/utf8.h"
 #include "data/code_points.h"
-#include "data/utf8.h"
 
 namespace capstan {
 namespace {

@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "data/data_render.h"
-#include "data/utf8.h"
 
 namespace capstan {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/checksum.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 #include "data/utf8_stream.h"
 
 namespace capstan {

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "data/utf8.h"
+#include "base/utf8.h"
 
 namespace capstan {
 namespace {

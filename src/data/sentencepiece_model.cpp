@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "data/protobuf_reader.h"
-#include "data/utf8.h"
 
 namespace capstan {
 namespace {

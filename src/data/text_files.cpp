@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "base/utf8.h"
 #include "data/first_error.h"
-#include "data/utf8.h"
 
 namespace capstan {
 namespace fs = std::filesystem;

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "data/byte_alphabet.h"
 #include "data/code_points.h"
 #include "data/text_pattern.h"
-#include "data/utf8.h"
 #include "data/utf8_stream.h"
 
 namespace capstan {

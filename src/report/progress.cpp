@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "base/units.h"
+#include "base/visible.h"
 #include "report/bar.h"
 
 namespace capstan {
@@ -157,7 +158,7 @@ void Progress::step(const Line& line) {
 }
 
 void Progress::say(const std::string& text) {
-  show("{}{}\n", open_ ? "\r\x1b[2K" : "", text);
+  show("{}{}\n", open_ ? "\r\x1b[2K" : "", visible(text));
   if (open_) draw();
 }
 

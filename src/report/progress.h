@@ -59,7 +59,7 @@ class Progress {
   // in seconds() and the speed; the time to go has its share of them.
   void exclude(double seconds) { excluded_ += seconds; }
 
-  // A line of its own above the bar.
+  // A line of its own above the bar, with control characters as escapes (base/visible.h).
   void say(const std::string& text);
   // Draws the last state and ends the bar; more calls do nothing.
   void finish();

@@ -8,9 +8,9 @@
 #include <thread>
 
 #include "base/checksum.h"
+#include "base/utf8.h"
 #include "data/golden_tokens.h"
 #include "data/tokenizer_folder.h"
-#include "data/utf8.h"
 #include "support/temp_folder.h"
 
 namespace capstan {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/utf8.h"
 #include "data/tokenizer.h"
-#include "data/utf8.h"
 
 namespace capstan {
 namespace {
