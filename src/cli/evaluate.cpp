@@ -30,18 +30,33 @@ struct Options {
 
 bool holds_text(const std::filesystem::path& folder) {
   std::error_code error;
-  for (const char* records : {"train.json", "train.jsonl", "val.json", "val.jsonl"})
+  for (const char* records :
+       {"train.json", "train.jsonl", "train.csv", "val.json", "val.jsonl", "val.csv"})
     if (std::filesystem::exists(folder / records, error)) return false;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-    if (is_text_name(entry.path())) return true;
-  return false;
+  return std::filesystem::is_directory(folder, error);
+}
+
+// Records that are documents, which count as text: no token of a long one is cut off.
+bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
+  std::error_code error;
+  if (!is_document_name(file) || !std::filesystem::is_regular_file(file, error)) return false;
+  RecordFields fields;
+  fields.text = r.column_text;
+  try {
+    return RecordFile(file, fields).record(0).is_document();
+  } catch (const Error&) {
+    return false;  // who reads it tells, with all that is wrong
+  }
 }
 
 // A path says what it holds: text, or records.
 void name_data(Options& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
-  const bool text = is_text_name(o.data) || o.data.ends_with(".md") || holds_text(o.data);
+  const bool columns =
+      !r.column_instruction.empty() || !r.column_output.empty() || !r.column_messages.empty();
+  const bool text = is_text_name(o.data) || o.data.ends_with(".md") || holds_text(o.data) ||
+                    (!columns && holds_documents(o.data, r));
   r.data = text || (o.data.empty() && !r.train_data_path.empty()) ? "TextFiles" : "JSON";
   if (!o.data.empty()) (text ? r.train_data_path : r.json_path) = o.data;
   if (o.max_seq_length > 0) r.max_seq_length = o.max_seq_length;
@@ -70,6 +85,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
       options.style = fmt::format("{}:{}", kChatTemplateStyle, recorded.chat_template->name);
   }
   in.data = load_data(options, *in.tokenizer);
+  for (const std::string& note : in.data.notes) log::info("{}", note);
   if (in.data.validation.size() > 0) {
     log::info("the data have a part that is held out, of {} samples: it is what is counted",
               in.data.validation.size());
@@ -131,10 +147,15 @@ int evaluate(const Arguments& arguments) {
   r.micro_batch_size = 8;
   line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
   line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  line.option("--data", o.data, "a .txt, .md, .json or .jsonl file, or a folder of .txt");
+  line.option("--data", o.data, "a .txt, .md, .json, .jsonl or .csv file, or a folder of .txt");
   line.option("--data.json_path", r.json_path,
-              "records: .json, .jsonl, or a folder, of whose train and val val is counted");
-  line.option("--data.train_data_path", r.train_data_path, "text: a file or a folder of .txt");
+              "records: .json, .jsonl, .csv, or a folder, of whose train and val val is counted");
+  line.option("--data.train_data_path", r.train_data_path,
+              "text: a .txt or .jsonl file, or a folder of them");
+  for (const Option& option : options())
+    if (std::string_view(option.key).starts_with("data.columns."))
+      line.option(("--" + std::string(option.key)).c_str(),
+                  r.*std::get<std::string Recipe::*>(option.field), option.help);
   line.truth("--data.mask_prompt", r.mask_prompt, "count the responses alone");
   line.option("--data.prompt_style", r.prompt_style, "else as the folder says");
   line.option("--train.max_seq_length,--max_seq_length", o.max_seq_length,

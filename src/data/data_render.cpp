@@ -14,7 +14,7 @@ struct Turn {
 };
 
 Turn first_turn_of(const Record& record) {
-  if (!record.is_chat()) return {{}, record.instruction, record.input, record.output};
+  if (!record.is_chat()) return {record.system, record.instruction, record.input, record.output};
   Turn turn;
   size_t i = 0;
   if (record.messages[0].role == Role::system) turn.system = record.messages[i++].content;
@@ -32,7 +32,11 @@ std::vector<Message> messages_of(const Record& record) {
   if (record.is_chat()) return record.messages;
   std::string user = record.instruction;
   if (!record.input.empty()) user.append(user.empty() ? "" : "\n\n").append(record.input);
-  return {{Role::user, std::move(user)}, {Role::assistant, record.output}};
+  std::vector<Message> messages;
+  if (!record.system.empty()) messages.push_back({Role::system, record.system});
+  messages.push_back({Role::user, std::move(user)});
+  messages.push_back({Role::assistant, record.output});
+  return messages;
 }
 
 std::string template_names() {
@@ -40,6 +44,47 @@ std::string template_names() {
   for (const ChatTemplate& t : chat_templates())
     names += fmt::format("{}{}:{}", names.empty() ? "" : ", ", kChatTemplateStyle, t.name);
   return names;
+}
+
+// What a style makes of a turn. LitGPT's styles drop a system text that they have no place for,
+// and join one without the blank line after their own: here it stands before the instruction
+// (joined_system in `flags`), and ends as the style's own does.
+std::vector<Piece> prompt_of(const PromptStyle& style, const Turn& turn, int32_t& flags) {
+  if (turn.system.empty()) return render(style, turn.instruction, turn.input);
+  const bool by_input = !turn.input.empty() && !style.with_input.empty();
+  const std::string_view text = by_input ? style.with_input : style.text;
+  std::string system(turn.system);
+  if (text.find("{system_part}") == std::string_view::npos) {
+    flags |= SampleOrigin::joined_system;
+    system.append("\n\n").append(turn.instruction);
+    return render(style, system, turn.input);
+  }
+  const std::string_view own = by_input ? style.system_with_input : style.system;
+  const std::string_view end = own.substr(own.find_last_not_of(" \n") + 1);
+  if (!system.ends_with(end)) system += end;
+  return render(style, turn.instruction, turn.input, system);
+}
+
+// The first words of a text, for the model to go on from.
+std::string beginning_of(std::string_view text) {
+  constexpr size_t kLongest = 64;  // bytes
+  size_t end = std::min(text.size(), kLongest);
+  const size_t space = text.substr(0, end).find_last_of(" \n");
+  if (space != std::string_view::npos && space > 0) return std::string(text.substr(0, space));
+  while (end < text.size() && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return std::string(text.substr(0, end));
+}
+
+// A text as it is: all of it is learned. Or its beginning, to be continued.
+RenderedRecord document(const std::string& text, bool whole) {
+  RenderedRecord out;
+  out.flags = SampleOrigin::document;
+  out.add_bos = true;
+  out.add_eos = whole;
+  out.instruction = whole ? text : beginning_of(text);
+  out.answer = text.substr(std::min(text.size(), out.instruction.size()));
+  out.pieces.push_back({out.instruction, false, whole});
+  return out;
 }
 
 ChatTemplate named_template(std::string_view style, const std::optional<ChatTemplate>& model) {
@@ -85,10 +130,12 @@ bool RecordRenderer::uses_chat(const Record& record, const std::string& where) c
 }
 
 RenderedRecord RecordRenderer::sample(const Record& record, const std::string& where) const {
+  if (record.is_document()) return document(record.text, true);
   return uses_chat(record, where) ? with_chat(record, true) : with_style(record, true);
 }
 
 RenderedRecord RecordRenderer::prompt(const Record& record, const std::string& where) const {
+  if (record.is_document()) return document(record.text, false);
   return uses_chat(record, where) ? with_chat(record, false) : with_style(record, false);
 }
 
@@ -108,12 +155,13 @@ RenderedRecord RecordRenderer::with_chat(const Record& record, bool answered) co
 RenderedRecord RecordRenderer::with_style(const Record& record, bool answered) const {
   const Turn turn = first_turn_of(record);
   RenderedRecord out;
-  out.pieces = render(*style_, turn.instruction, turn.input, turn.system);
+  out.pieces = prompt_of(*style_, turn, out.flags);
   out.instruction = turn.instruction;
   out.answer = turn.output;
   out.add_bos = true;
   if (!turn.input.empty() && style_->with_input.empty()) out.flags |= SampleOrigin::joined_input;
-  if (record.is_chat() && turns_of(record) > 1) out.flags |= SampleOrigin::first_turn;
+  if (record.is_chat()) out.flags |= SampleOrigin::styled_chat;
+  if (turns_of(record) > 1) out.flags |= SampleOrigin::first_turn;
   if (turn.output.empty()) out.flags |= SampleOrigin::empty_response;
   if (!answered) return out;
   for (Piece& piece : out.pieces) piece.learn = !mask_prompt_;
@@ -123,7 +171,7 @@ RenderedRecord RecordRenderer::with_style(const Record& record, bool answered) c
 }
 
 std::string RecordRenderer::fingerprint() const {
-  std::string all = fmt::format("records {}", first_turn_);
+  std::string all = fmt::format("records {} {}", kRecordReader, first_turn_);
   if (style_ != nullptr)
     for (const std::string_view text : {style_->text, style_->with_input, style_->system_part,
                                         style_->system, style_->system_with_input})

@@ -9,6 +9,7 @@
 #include "base/json_text.h"
 #include "base/parallel.h"
 #include "data/data_render.h"
+#include "data/file_kind.h"
 #include "data/first_error.h"
 #include "data/named_sets.h"
 #include "data/text_files.h"
@@ -54,12 +55,17 @@ struct Source {
 
 fs::path record_file_in(const fs::path& folder, const char* stem) {
   std::error_code error;
-  for (const char* ending : {".json", ".jsonl"})
+  for (const char* ending : {".json", ".jsonl", ".csv"})
     if (const fs::path path = folder / (std::string(stem) + ending);
         fs::is_regular_file(path, error))
       return path;
-  fail(Fault::file, "{}: expected {}.json or {}.jsonl in this folder, found neither",
-       folder.string(), stem, stem);
+  const std::string conversion = conversion_of_folder(folder);
+  require(conversion.empty(), Fault::file,
+          "{}: expected {}.json or {}.jsonl in this folder, found a data set in Arrow or Parquet "
+          "files; convert it: {}",
+          folder.string(), stem, stem, conversion);
+  fail(Fault::file, "{}: expected {}.json, {}.jsonl or {}.csv in this folder, found none of them",
+       folder.string(), stem, stem, stem);
 }
 
 Source source_of(const DataOptions& o) {
@@ -67,8 +73,8 @@ Source source_of(const DataOptions& o) {
   require(fs::exists(o.path, error), Fault::file, "{}: no such file or folder. Name {}",
           o.path.string(),
           o.kind == DataOptions::Kind::records
-              ? "a JSON or JSONL file of records, or a folder with train.json and val.json"
-              : "a text file, or a folder of .txt files");
+              ? "a JSON, JSONL or CSV file of records, or a folder with train.json and val.json"
+              : "a text file, or a folder of .txt or .jsonl files");
   Source source{o.path, o.validation_path};
   if (o.kind == DataOptions::Kind::records && fs::is_directory(o.path, error)) {
     source.train = record_file_in(o.path, "train");
@@ -140,6 +146,21 @@ std::shared_ptr<const Samples> tokenize_records(const fs::path& path, const Data
   return samples;
 }
 
+// All names of fields, for the keys of the cache.
+std::string names_of(const RecordFields& f) {
+  std::string all = f.named ? "|named" : "|usual";
+  for (const auto* name : {&f.instruction, &f.input, &f.output, &f.system, &f.messages, &f.text})
+    all += fmt::format("|{}:{}", name->size(), *name);
+  return all;
+}
+
+std::string other_templates(std::string_view known) {
+  std::string names;
+  for (const ChatTemplate& t : chat_templates())
+    if (t.name != known) names.append(names.empty() ? "" : ", ").append(t.name);
+  return names;
+}
+
 // Asks the cache before it calls `make`, and gives it the result.
 template <class Make>
 std::shared_ptr<const Samples> cached(const DataOptions& o, const TokenCacheKey& key,
@@ -197,12 +218,12 @@ class Loader {
   }
 
   Dataset record_dataset(const fs::path& path, LoadedData& out) const {
-    const TokenCacheKey key{.contents = options_.cache ? sha256_of_file(path) : "",
-                            .tokenizer = tokenizer_.fingerprint(),
-                            .rendering = fmt::format("{}|{}|{}|{}", renderer_.fingerprint(),
-                                                     options_.fields.instruction,
-                                                     options_.fields.input, options_.fields.output),
-                            .mask_prompt = options_.mask_prompt};
+    TokenCacheKey key{.contents = options_.cache ? sha256_of_file(path) : "",
+                      .tokenizer = tokenizer_.fingerprint(),
+                      .rendering = renderer_.fingerprint() + names_of(options_.fields),
+                      .mask_prompt = options_.mask_prompt};
+    // The name tells what is between the columns of a table.
+    if (const auto delimiter = table_delimiter(path)) key.rendering += *delimiter;
     return Dataset(
         cached(options_, key, {path.string()}, out.from_cache,
                [&] { return tokenize_records(path, options_, renderer_, tokenizer_, progress_); }),
@@ -213,14 +234,31 @@ class Loader {
     TokenCacheKey key{.tokenizer = tokenizer_.fingerprint(),
                       .rendering = "text",
                       .max_seq_length = options_.max_seq_length};
+    const TextSources sources = text_files(path);
+    note_passed_over(sources, out);
     std::vector<std::string> files;
-    for (const fs::path& file : text_files(path)) {
+    std::string kinds;  // the same bytes are text in one file and documents in another
+    for (const fs::path& file : sources.files) {
       files.push_back(file.string());
+      kinds += is_document_name(file) ? 'd' : 't';
       if (options_.cache) key.contents += sha256_of_file(file);
     }
+    if (kinds.find('d') != std::string::npos)
+      key.rendering =
+          fmt::format("documents {} {} {}", kRecordReader, kinds, names_of(options_.fields));
     return Dataset(cached(options_, key, files, out.from_cache, [&] {
-      return load_text_files(path, tokenizer_, options_.max_seq_length, progress_).samples();
+      return load_text_files(path, tokenizer_, options_.max_seq_length, options_.fields, progress_)
+          .samples();
     }));
+  }
+
+  static void note_passed_over(const TextSources& sources, LoadedData& out) {
+    const auto& others = sources.passed_over;
+    if (others.empty()) return;
+    out.notes.push_back(
+        fmt::format("{} {} not read ({}{}): a folder of text is its .txt and .jsonl files",
+                    others.size(), others.size() == 1 ? "file is" : "files are", others[0].string(),
+                    others.size() > 1 ? ", …" : ""));
   }
 
   LintReport linted(const Dataset& data) const {
@@ -246,11 +284,32 @@ class Loader {
   }
 
   void describe(const Dataset& all, LoadedData& out) const {
-    if (all.origin_of(0).flags & SampleOrigin::chat)
+    int64_t first = 0;
+    const auto flags = [&] { return all.origin_of(first).flags; };
+    while (first < all.size() && (flags() & SampleOrigin::document)) ++first;
+    if (first < all.size() && (flags() & SampleOrigin::chat))
       out.chat_template = renderer_.chat();
-    else
+    else if (first < all.size())
       out.style = renderer_.style();
     out.prompts = std::make_shared<PromptSource>(renderer_, options_.fields);
+    if (options_.style.empty()) note_styled_chats(all, out);
+  }
+
+  // Conversations of a model without a template, which nobody has said how to render.
+  void note_styled_chats(const Dataset& all, LoadedData& out) const {
+    int64_t chats = 0;
+    for (int64_t i = 0; i < all.size(); ++i)
+      chats += (all.origin_of(i).flags & SampleOrigin::styled_chat) != 0;
+    if (chats == 0) return;
+    out.notes.push_back(fmt::format(
+        "{} of {} samples are conversations, and the model has no chat template that is known "
+        "here: they are rendered in the prompt style {}, {}. --data.prompt_style "
+        "chat_template:chatml (or {}) renders them by a template",
+        chats, all.size(), renderer_.style()->name,
+        options_.mask_prompt
+            ? "and of each the answer is learned, not the prompt (data.mask_prompt is true)"
+            : "and prompts are learned as well as answers (--data.mask_prompt true: answers alone)",
+        other_templates("chatml")));
   }
 
   const DataOptions& options_;

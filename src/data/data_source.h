@@ -24,8 +24,9 @@ inline constexpr std::string_view kChatTemplateStyle = "chat_template";
 // What a run reads, and how text becomes samples.
 struct DataOptions {
   enum class Kind {
-    text_files,  // a .txt file or a folder of them: every token is learned
-    records,     // instructions or conversations, JSON or JSONL; or a folder with train and val
+    text_files,  // .txt, or {"text": …} as .jsonl; a file or a folder: every token is learned
+    records,     // instructions, conversations or texts, as JSON, JSONL or CSV; or a folder with
+                 // train and val
   };
   Kind kind = Kind::records;
   std::filesystem::path path;
@@ -71,11 +72,14 @@ struct LoadedData {
   LintReport lint;  // of both
   bool from_cache = false;
   double seconds = 0;
-  // What the first record was rendered with: one of the two, or neither for text files.
+  // What the first record that is no document was rendered with: one of the two, or neither.
   const PromptStyle* style = nullptr;
   std::optional<ChatTemplate> chat_template;
   double validation_fraction = 0;  // that was used; 0 with separate data
   bool default_fraction = false;   // nobody asked for it: worth a word
+  // What was decided without being asked, for people: files of a folder that were passed over, a
+  // prompt style for conversations.
+  std::vector<std::string> notes;
 
   // The record behind sample `index` of train or validation. Text files have none (Fault::bug).
   ExamplePrompt example(const Dataset& part, int64_t index, const Tokenizer& tokenizer) const;

@@ -94,6 +94,7 @@ std::string Dataset::where_of(int64_t sample) const {
     return fmt::format("sample {}", id_of(sample));
   const std::string& name = files[static_cast<size_t>(origin.file)];
   if (origin.line == 0) return fmt::format("{} (sample {})", name, id_of(sample));
+  if (origin.flags & SampleOrigin::document) return fmt::format("{}:{}", name, origin.line);
   // Of several records on a line the number tells which.
   const auto& origins = samples_->arrays().origins;
   const size_t own = at(sample);

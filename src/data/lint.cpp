@@ -28,6 +28,9 @@ constexpr Kind kKinds[] = {
     {&LintReport::duplicate, "repeat a sample before them, token for token"},
     {&LintReport::joined_input,
      "have an input, for which the prompt style has no place: it stands after the instruction"},
+    {&LintReport::joined_system,
+     "have a system text, for which the prompt style has no place: it stands before the "
+     "instruction"},
     {&LintReport::first_turn,
      "are conversations of which only the first turn is used. A chat template takes all of them"},
 };
@@ -63,6 +66,7 @@ class Linter {
     note(r.missing_eos, i, !ends(i));
     note(r.empty_response, i, flags & SampleOrigin::empty_response);
     note(r.joined_input, i, flags & SampleOrigin::joined_input);
+    note(r.joined_system, i, flags & SampleOrigin::joined_system);
     note(r.first_turn, i, flags & SampleOrigin::first_turn);
     note(r.duplicate, i, is_repeated(i));
   }

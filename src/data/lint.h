@@ -25,6 +25,7 @@ struct LintReport {
   LintFinding empty_response;  // teaches to say nothing
   LintFinding duplicate;       // the same tokens as a sample before
   LintFinding joined_input;    // the style has no place for the input
+  LintFinding joined_system;   // nor for the system text
   LintFinding first_turn;      // later turns were left out
 
   bool clean() const;

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
@@ -33,6 +35,13 @@ size_t end_of_element(std::string_view text, size_t at) {
   return text.size();
 }
 
+// The bracket that closes what opens at `at`, or the end of the text.
+size_t closing_of(std::string_view text, size_t at) {
+  do at = end_of_element(text, at + 1);
+  while (at < text.size() && text[at] == ',');
+  return at;
+}
+
 // Lines and columns of ever later places in a text.
 class Locator {
  public:
@@ -54,11 +63,17 @@ class Locator {
   int64_t line_ = 1, column_ = 1;
 };
 
-std::vector<RecordPlace> find_in_list(std::string_view text, std::string_view where,
-                                      const RecordFields& fields) {
+struct FoundList {
+  std::vector<RecordPlace> places;
+  size_t end;  // just past it
+};
+
+// The elements of the list that opens at `open`.
+FoundList find_in_list(std::string_view text, std::string_view where, const RecordFields& fields,
+                       size_t open) {
   std::vector<RecordPlace> places;
   Locator locator(text);
-  size_t at = text.find('[') + 1;
+  size_t at = open + 1;
   for (bool closed = false; !closed; ++at) {
     at = std::min(text.find_first_not_of(kSpace, at), text.size());
     const size_t end = end_of_element(text, at);
@@ -77,11 +92,46 @@ std::vector<RecordPlace> find_in_list(std::string_view text, std::string_view wh
     }
     at = end;
   }
-  const size_t rest = text.find_first_not_of(kSpace, at);
+  return {std::move(places), at};
+}
+
+std::vector<RecordPlace> find_bare(std::string_view text, std::string_view where,
+                                   const RecordFields& fields, size_t open) {
+  FoundList list = find_in_list(text, where, fields, open);
+  const size_t rest = text.find_first_not_of(kSpace, list.end);
   if (rest != std::string_view::npos)
     fail(Fault::file, "{}: expected nothing after the list of records, found {}",
          text_location(text, where, rest), in_quotes(text.substr(rest, 1)));
-  return places;
+  return std::move(list.places);
+}
+
+// Where the list opens in {"data": [{…}, …], …}; nothing for other objects.
+std::optional<size_t> wrapped_list(std::string_view text, size_t object) {
+  constexpr std::string_view kKey = "\"data\"";
+  const auto next = [&](size_t at) {
+    return std::min(text.find_first_not_of(kSpace, at), text.size());
+  };
+  const auto is = [&](size_t at, char c) { return at < text.size() && text[at] == c; };
+  for (size_t at = object; at == object || is(at, ','); at = end_of_element(text, at)) {
+    at = next(at + 1);
+    if (!text.substr(at).starts_with(kKey)) continue;
+    const size_t colon = next(at + kKey.size());
+    const size_t list = next(colon + 1), first = next(list + 1);
+    if (is(colon, ':') && is(list, '[') && (is(first, '{') || is(first, ']'))) return list;
+  }
+  return std::nullopt;
+}
+
+// The records of an object that has them under "data". What is around them must be JSON, too.
+std::vector<RecordPlace> find_wrapped(std::string_view text, std::string_view where,
+                                      const RecordFields& fields, size_t open) {
+  FoundList list = find_in_list(text, where, fields, open);
+  parse_json(std::string(text.substr(0, open)) + "[]}", where);
+  constexpr std::string_view kBefore = "{\"\":[]";
+  const auto [line, column] = Locator(text).at(list.end);
+  parse_json(std::string(kBefore).append(text.substr(list.end)), where, 64,
+             {line, column - std::ssize(kBefore)});
+  return std::move(list.places);
 }
 
 std::vector<RecordPlace> find_lines(std::string_view text) {
@@ -93,20 +143,6 @@ std::vector<RecordPlace> find_lines(std::string_view text) {
     begin = end + 1;
   }
   return places;
-}
-
-// What a file of another kind is, and what to do about it; empty where nothing is known.
-std::string_view other_kind(std::string_view text) {
-  using namespace std::string_view_literals;
-  constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
-      {"\x1f\x8b"sv, "a file that gzip has packed; unpack it"},
-      {"PK\x03\x04"sv, "a ZIP file; unpack it"},
-      {"PAR1"sv, "a Parquet file; write its rows as JSON"},
-      {"\xff\xfe"sv, "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)"},
-      {"\xfe\xff"sv, "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)"}};
-  for (const auto& [begin, kind] : kKinds)
-    if (text.starts_with(begin)) return kind;
-  return "";
 }
 
 // Whether the first line leaves an object open, as pretty-printing does.
@@ -130,12 +166,18 @@ std::vector<RecordPlace> find_records(std::string_view text, std::string_view wh
             "{}: expected a JSON list of records or one record on each line, found {}",
             text_location(text, where, first), found);
   };
-  const std::string_view kind = other_kind(text);
-  expect(kind.empty(), kind);
   expect(text[first] == '[' || text[first] == '{', in_quotes(text.substr(first, 1)));
-  expect(text[first] == '[' || !goes_over_lines(text.substr(first)),
-         "an object over several lines; if it holds the list of records, write that alone");
-  auto places = text[first] == '[' ? find_in_list(text, where, fields) : find_lines(text);
+  std::vector<RecordPlace> places;
+  if (text[first] == '[') {
+    places = find_bare(text, where, fields, first);
+  } else {
+    const size_t end = closing_of(text, first);
+    const bool alone = end == text.size() || is_blank(text.substr(end + 1));
+    const auto list = alone ? wrapped_list(text, first) : std::nullopt;
+    expect(list || !goes_over_lines(text.substr(first)),
+           "an object over several lines; if it holds the list of records, call that \"data\"");
+    places = list ? find_wrapped(text, where, fields, *list) : find_lines(text);
+  }
   require(!places.empty(), Fault::file, "{}: holds no record: the list is empty", where);
   return places;
 }

@@ -23,6 +23,9 @@ struct SampleOrigin {
     joined_input = 2,    // the style has no place for the input: it stands after the instruction
     first_turn = 4,      // of a longer conversation: the style takes one turn
     chat = 8,            // rendered by a chat template
+    styled_chat = 16,    // a conversation, rendered by a prompt style
+    document = 32,       // a text as it is, or a piece of one
+    joined_system = 64,  // the style has no place for the system text: before the instruction
   };
 
   int32_t file = -1;  // index among the names, or none

@@ -39,6 +39,9 @@ struct Recipe {
   std::string json_path;
   std::string download_dir;
   std::string train_data_path, val_data_path;
+  // data.columns: what the fields of records are called in the file; null: the usual names
+  std::string column_instruction, column_input, column_output;
+  std::string column_system, column_messages, column_text;
   bool mask_prompt = false;
   std::string prompt_style;
   std::optional<double> val_split_fraction;

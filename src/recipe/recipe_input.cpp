@@ -98,7 +98,13 @@ void RecipeInput::settle_data() {
   for (const auto& [key, has] : {std::pair<std::string_view, bool>{"data.json_path", json},
                                  {"data.train_data_path", text},
                                  {"data.val_data_path", text},
-                                 {"data.download_dir", !json && !text}}) {
+                                 {"data.download_dir", !json && !text},
+                                 {"data.columns.instruction", json},
+                                 {"data.columns.input", json},
+                                 {"data.columns.output", json},
+                                 {"data.columns.system", json},
+                                 {"data.columns.messages", json},
+                                 {"data.columns.text", json || text}}) {
     const auto it = given_.find(key);
     if (has || it == given_.end() || it->second.source >= named->second.source) continue;
     notes_.push_back(fmt::format("{} ({}): dropped, {} has none", key, it->second.place, data));
@@ -151,6 +157,8 @@ std::string RecipeInput::without_effect(std::string_view key) const {
                           key == "data.prompt_style" || key == "data.download_dir";
   if (text && of_records && r.mask_prompt + !r.json_path.empty() > 0)
     return "is for records, and the data are TextFiles; give --data JSON";
+  if (text && key.starts_with("data.columns.") && key != "data.columns.text")
+    return "is for records, and the data are TextFiles, whose only column is data.columns.text";
   if (!text && of_text) return fmt::format("is for TextFiles, and the data are {}", r.data);
   return "";
 }

@@ -25,7 +25,8 @@ struct Entry {
 bool is_section(const std::string& key) {
   const auto all = options();
   return key.ends_with(".init_args") || key == "model_config" || key == "log" ||
-         key == "log.metadata" || std::any_of(all.begin(), all.end(), [&](const Option& o) {
+         key == "log.metadata" || key == "data.init_args.columns" ||
+         std::any_of(all.begin(), all.end(), [&](const Option& o) {
            return std::string_view(o.key).starts_with(key + ".");
          });
 }

@@ -196,23 +196,50 @@ int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {
   return std::min(r.max_seq_length.value_or(model.max_positions), model.max_positions);
 }
 
+namespace {
+
+// data.columns over the names that the set has.
+RecordFields with_columns(RecordFields f, const Recipe& r) {
+  const auto put = [](std::string& to, const std::string& given) {
+    if (!given.empty()) to = given;
+    return !given.empty();
+  };
+  const bool instruction = put(f.instruction, r.column_instruction);
+  const bool input = put(f.input, r.column_input);
+  const bool output = put(f.output, r.column_output);
+  put(f.system, r.column_system);
+  const bool messages = put(f.messages, r.column_messages);
+  const bool text = put(f.text, r.column_text);
+  f.named = instruction || input || output;
+  require(f.named + messages + text <= 1, Fault::usage,
+          "data.columns: expected the columns of one form of records, found several; give "
+          "instruction and output, or messages, or text");
+  // A column is one thing: what is named as another is not the input by its usual name.
+  if (!input && (f.input == f.instruction || f.input == f.output)) f.input.clear();
+  return f;
+}
+
+}  // namespace
+
 DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
   DataOptions o;
   if (r.data == "TextFiles") {
     require(!r.train_data_path.empty(), Fault::usage,
-            "data.train_data_path: expected a .txt file or a folder of them; give "
+            "data.train_data_path: expected a .txt or .jsonl file or a folder of them; give "
             "--data.train_data_path PATH");
     o.kind = DataOptions::Kind::text_files;
     o.path = r.train_data_path;
     o.validation_path = r.val_data_path;
   } else if (r.data == "JSON") {
     require(!r.json_path.empty(), Fault::usage,
-            "data.json_path: expected a .json or .jsonl file, or a folder with train and val; give "
+            "data.json_path: expected a .json, .jsonl or .csv file, or a folder with train and "
+            "val; give "
             "--data.json_path PATH");
     o.path = r.json_path;
   } else {
     o = named_set_options(r.data, r.json_path, r.download_dir.empty() ? "data" : r.download_dir);
   }
+  o.fields = with_columns(std::move(o.fields), r);
   if (!r.prompt_style.empty()) o.style = r.prompt_style;
   if (r.val_split_fraction) o.validation_fraction = r.val_split_fraction;
   o.mask_prompt = r.mask_prompt;
@@ -234,6 +261,7 @@ RunInputs find_inputs(const Recipe& r, Task task) {
     options.validation_fraction = kTextFraction;
   if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
   in.data = load_data(options, *in.tokenizer);
+  for (const std::string& note : in.data.notes) log::info("{}", note);
   warn_of_positions(r, in.model.config);
   require_targets(in);
   if (in.is_text && !r.val_split_fraction && options.validation_path.empty())

@@ -8,7 +8,8 @@ TEST_F(Cli, PretrainWantsData) {
   expect_refused(4, {"pretrain", "--data.train_data_path", "none"},
                  {"error: none: no such file or folder"});
   fs::create_directory(at("empty"));
-  expect_refused(4, {"pretrain", "--data.train_data_path", "empty"}, {"empty: no .txt files"});
+  expect_refused(4, {"pretrain", "--data.train_data_path", "empty"},
+                 {"empty: no .txt and no .jsonl files"});
   write("nothing.txt", "");
   expect_refused(4, {"pretrain", "--data.train_data_path", "nothing.txt"}, {"holds no text"});
   write("short.txt", "hi");

@@ -146,6 +146,93 @@ TEST_F(DataSource, TheFirstTurnCanBeTaken) {
   EXPECT_EQ(data.lint.first_turn.count, 1);
 }
 
+TEST_F(DataSource, DocumentsAreLearnedWhole) {
+  write(R"({"text": "Once upon a time"})");
+  options_.mask_prompt = true;
+  options_.style = "";
+  const LoadedData data = load();
+  EXPECT_EQ(text_of_sample(data.train, 0), "<s>Once upon a time</s>");
+  EXPECT_EQ(learned(data.train, 0), "Once upon a time</s>") << "there is no prompt to mask";
+  EXPECT_EQ(data.style, nullptr);
+  EXPECT_FALSE(data.chat_template);
+  EXPECT_TRUE(data.lint.clean());
+  const ExamplePrompt example = data.example(data.train, 0, tokenizer_);
+  EXPECT_EQ(example.prompt, "Once upon a") << "to be continued";
+  EXPECT_EQ(example.expected, " time");
+  write(R"({"text": "Once upon a time"})"
+        "\n" +
+        instructions(1));
+  EXPECT_EQ(load().style, &prompt_style("alpaca")) << "of the records that have one";
+}
+
+TEST_F(DataSource, ASystemTextIsNotLost) {
+  write(
+      R"({"system": "Be brief.", "instruction": "q", "output": "a"})"
+      "\n"
+      R"({"messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "a"}]})");
+  std::string text = read_text(options_.path);
+  text.erase(text.find("\n            "), 13);
+  write(text);
+  options_.validation_fraction = 0;
+  const LoadedData plain = load();
+  ASSERT_EQ(plain.train.size(), 2);
+  for (int64_t i = 0; i < 2; ++i)
+    EXPECT_EQ(text_of_sample(plain.train, i), "<s>Be brief.\n\nqa</s>") << "no place in the style";
+  EXPECT_EQ(plain.lint.joined_system.count, 2);
+  options_.style = "chat_template:chatml";
+  const LoadedData chat = load();
+  for (int64_t i = 0; i < 2; ++i)
+    EXPECT_EQ(text_of_sample(chat.train, i),
+              "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
+              "<|im_start|>assistant\na<|im_end|>\n");
+  options_.style = "alpaca";
+  EXPECT_EQ(text_of_sample(load().train, 0),
+            "<s>Be brief.\n\n### Instruction:\nq\n\n### Response:\na</s>")
+      << "a blank line, as after the style's own";
+  options_.style = "llama2";
+  const LoadedData llama = load();
+  EXPECT_NE(text_of_sample(llama.train, 0).find("<<SYS>>\nBe brief."), std::string::npos);
+  EXPECT_EQ(llama.lint.joined_system.count, 0);
+}
+
+// The usual case of people who fine-tune a base model on chats.
+TEST_F(DataSource, SaysHowConversationsAreRenderedWithoutATemplate) {
+  write(R"({"messages": ["u", "a"]})"
+        "\n" +
+        instructions(1));
+  options_.style = "";
+  const auto note = [&](bool mask) {
+    options_.mask_prompt = mask;
+    load();  // and the same from the cache
+    const LoadedData data = load();
+    EXPECT_TRUE(data.from_cache);
+    return data.notes.size() == 1 ? data.notes[0] : "";
+  };
+  EXPECT_TRUE(note(false).starts_with(
+      "1 of 2 samples are conversations, and the model has no chat template that is known here: "
+      "they are rendered in the prompt style alpaca, and prompts are learned as well"))
+      << note(false);
+  EXPECT_NE(note(true).find("style alpaca, and of each the answer is learned, not the prompt"),
+            std::string::npos);
+  EXPECT_NE(note(true).find("--data.prompt_style chat_template:chatml"), std::string::npos);
+  options_.chat_template = *find_chat_template("chatml");
+  EXPECT_TRUE(load().notes.empty());
+  options_.chat_template.reset();
+  options_.style = "default";
+  EXPECT_TRUE(load().notes.empty()) << "as asked";
+}
+
+TEST_F(DataSource, ADataSetOfArrowFilesIsRefusedWithWhatConvertsIt) {
+  fs::create_directory(folder_ / "set");
+  folder_.write("set/state.json", "{}");
+  folder_.write("set/data-00000-of-00001.arrow", "");
+  options_.path = folder_ / "set";
+  expect_error(Fault::file,
+               {"Arrow or Parquet", "load_from_disk('" + options_.path.string() + "')"},
+               [&] { load(); });
+}
+
 TEST_F(DataSource, HoldsOutAFraction) {
   write(instructions(40));
   LoadedData data = load();
@@ -172,9 +259,10 @@ TEST_F(DataSource, HoldsOutAFraction) {
 TEST_F(DataSource, AFolderHasTrainAndVal) {
   fs::create_directory(folder_ / "set");
   options_.path = folder_ / "set";
-  expect_error(Fault::file, {"set: expected train.json or train.jsonl"}, [&] { load(); });
+  expect_error(Fault::file, {"set: expected train.json, train.jsonl or train.csv"},
+               [&] { load(); });
   folder_.write("set/train.jsonl", instructions(3));
-  expect_error(Fault::file, {"set: expected val.json or val.jsonl"}, [&] { load(); });
+  expect_error(Fault::file, {"set: expected val.json, val.jsonl or val.csv"}, [&] { load(); });
   folder_.write("set/val.json", "[" + one_line(instructions(1)) + "]");
   const LoadedData data = load();
   EXPECT_EQ(data.train.size(), 3);
@@ -249,6 +337,10 @@ TEST_F(DataSource, ChangesMissTheCache) {
   EXPECT_FALSE(load().from_cache) << "contents";
   options_.fields.input = "context";
   EXPECT_FALSE(load().from_cache) << "fields";
+  options_.fields.named = true;
+  EXPECT_FALSE(load().from_cache) << "columns that were named";
+  options_.fields.system = "persona";
+  EXPECT_FALSE(load().from_cache) << "another column";
   EXPECT_FALSE(load_data(options_, FakeTokenizer({"<s>"}, "<s>")).from_cache) << "tokenizer";
   options_.max_seq_length = 100;
   EXPECT_TRUE(load().from_cache) << "records are cut later";
@@ -342,6 +434,38 @@ TEST_F(DataSource, ReadsTextFiles) {
   EXPECT_EQ(load().validation.size(), 2);
   options_.max_seq_length = 0;
   expect_error(Fault::usage, {"max_seq_length must be 1 or more"}, [&] { load(); });
+}
+
+// The same bytes are text under one name and documents under another, and once were text under
+// both.
+TEST_F(DataSource, DocumentsAndTextHaveTheirOwnTokens) {
+  options_.kind = DataOptions::Kind::text_files;
+  options_.max_seq_length = 100;
+  options_.path = folder_.write("a.txt", "{\"text\": \"x\", \"body\": \"y\"}");
+  EXPECT_EQ(text_of_sample(load().train, 0), "<s>{\"text\": \"x\", \"body\": \"y\"}</s>");
+  options_.path = folder_.write("a.jsonl", "{\"text\": \"x\", \"body\": \"y\"}");
+  const LoadedData documents = load();
+  EXPECT_FALSE(documents.from_cache);
+  EXPECT_EQ(text_of_sample(documents.train, 0), "<s>x</s>");
+  EXPECT_TRUE(load().from_cache);
+  options_.fields.text = "body";
+  const LoadedData body = load();
+  EXPECT_FALSE(body.from_cache);
+  EXPECT_EQ(text_of_sample(body.train, 0), "<s>y</s>");
+}
+
+TEST_F(DataSource, FilesOfAFolderThatAreNotReadAreToldOf) {
+  options_.kind = DataOptions::Kind::text_files;
+  options_.max_seq_length = 100;
+  fs::create_directory(folder_ / "texts");
+  folder_.write("texts/a.txt", "hello");
+  options_.path = folder_ / "texts";
+  EXPECT_TRUE(load().notes.empty());
+  folder_.write("texts/b.csv", "text");
+  const auto notes = load().notes;
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], "1 file is not read (" + (options_.path / "b.csv").string() +
+                          "): a folder of text is its .txt and .jsonl files");
 }
 
 TEST(ModelPrompting, FollowsTheFolderThenTheName) {

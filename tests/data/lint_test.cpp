@@ -24,21 +24,24 @@ TEST(Lint, FindsEachKindOnce) {
   data.add(Ids{kBos, 1, 2, kEos}, 0);
   data.add(Ids{kBos, 7, kEos}, Spans{{0, 3}}, {.flags = SampleOrigin::joined_input});
   data.add(Ids{kBos, 8, kEos}, Spans{{0, 3}}, {.flags = SampleOrigin::first_turn});
+  data.add(Ids{kBos, 9, kEos}, Spans{{0, 3}}, {.flags = SampleOrigin::joined_system});
   const LintReport r = lint(data, kTokenizer, {.max_seq_length = 6});
-  EXPECT_EQ(r.samples, 9);
+  EXPECT_EQ(r.samples, 10);
   const std::pair<const LintFinding*, std::string> expected[] = {
-      {&r.doubled_bos, "sample 1"},  {&r.missing_eos, "sample 2"},    {&r.all_masked, "sample 3"},
-      {&r.truncated, "sample 4"},    {&r.empty_response, "sample 5"}, {&r.duplicate, "sample 6"},
-      {&r.joined_input, "sample 7"}, {&r.first_turn, "sample 8"},
+      {&r.doubled_bos, "sample 1"},    {&r.missing_eos, "sample 2"},
+      {&r.all_masked, "sample 3"},     {&r.truncated, "sample 4"},
+      {&r.empty_response, "sample 5"}, {&r.duplicate, "sample 6"},
+      {&r.joined_input, "sample 7"},   {&r.first_turn, "sample 8"},
+      {&r.joined_system, "sample 9"},
   };
   for (const auto& e : expected) {
     EXPECT_EQ(e.first->count, 1) << e.second;
     EXPECT_EQ(e.first->places, std::vector<std::string>{e.second});
   }
   EXPECT_FALSE(r.clean());
-  EXPECT_EQ(warnings(r).size(), 8u);
+  EXPECT_EQ(warnings(r).size(), 9u);
   EXPECT_EQ(warnings(r)[0],
-            "1 of 9 samples begin with two bos tokens: the text itself holds one. Remove it from "
+            "1 of 10 samples begin with two bos tokens: the text itself holds one. Remove it from "
             "the data (sample 1)");
 }
 

@@ -77,10 +77,151 @@ TEST(Record, SaysWhatIsWrongAndWhere) {
             "f:3:5: \"messages\" must be a list of messages, found \"hi\"");
   EXPECT_EQ(wrong(R"({"messages": [4]})"),
             "f:3:5: message 1: expected an object with role and content, found 4");
-  EXPECT_EQ(wrong(R"({"messages": [{"role": "tool", "content": "x"}]})"),
-            "f:3:5: message 1: expected the role system, user or assistant, found \"tool\"");
+  EXPECT_EQ(wrong(R"({"messages": [{"role": "narrator", "content": "x"}]})"),
+            "f:3:5: message 1: expected the role system, user or assistant, found \"narrator\"");
   EXPECT_EQ(wrong(R"({"messages": [{"role": "user"}]})"),
             "f:3:5: expected the field \"content\", found \"role\"");
+}
+
+// What people bring, as it is.
+TEST(Record, HasTheNamesOfOtherPairs) {
+  for (const char* pair :
+       {R"({"instruction": "q", "response": "a"})", R"({"prompt": "q", "completion": "a"})",
+        R"({"prompt": "q", "response": "a"})", R"({"question": "q", "answer": "a", "text": "t"})",
+        R"({"question": "q", "response": "a"})", R"({"query": "q", "response": "a"})"})
+    EXPECT_EQ(parse(pair), (Record{.instruction = "q", .output = "a"})) << pair;
+  for (const char* with_input : {R"({"instruction": "q", "context": "c", "response": "a"})",
+                                 R"({"question": "q", "context": "c", "answer": "a"})"})
+    EXPECT_EQ(parse(with_input), (Record{.instruction = "q", .input = "c", .output = "a"}));
+  EXPECT_EQ(message_of(Fault::file, [] { parse(R"({"prompt": "q", "answers": []})"); }),
+            "f:3:5: expected the field \"completion\", found \"answers, prompt\"");
+  EXPECT_EQ(message_of(Fault::file, [] { parse(R"({"frage": "q", "antwort": "a"})"); }),
+            "f:3:5: expected the field \"instruction\", found \"antwort, frage\". Name the "
+            "columns: --data.columns.instruction COLUMN --data.columns.output COLUMN");
+}
+
+TEST(Record, MayBeADocument) {
+  EXPECT_EQ(parse(R"({"text": "Once.\nTwice.", "meta": {"id": 3}})"),
+            (Record{.text = "Once.\nTwice."}));
+  EXPECT_FALSE(parse(R"({"text": "t", "instruction": "i", "output": "o"})").is_document());
+  EXPECT_FALSE(parse(R"({"text": "t", "messages": ["u", "a"]})").is_document());
+  EXPECT_EQ(message_of(Fault::file, [] { parse(R"({"text": ""})"); }),
+            "f:3:5: \"text\" is empty. Remove the record");
+}
+
+TEST(Record, ColumnsMayBeNamed) {
+  const auto read = [](std::string_view text, const RecordFields& fields) {
+    return parse_record(text, "f", 1, 1, fields);
+  };
+  const std::string_view text =
+      R"({"q": "Q", "c": "C", "a": "A", "s": "S", "input": "I", "instruction": "no",
+          "output": "no", "dialog": ["u", "v"], "body": "B"})";
+  EXPECT_EQ(read(text, {.instruction = "q", .output = "a", .named = true}),
+            (Record{.instruction = "Q", .input = "I", .output = "A"}));
+  EXPECT_EQ(
+      read(text, {.instruction = "q", .input = "c", .output = "a", .system = "s", .named = true}),
+      (Record{.instruction = "Q", .input = "C", .output = "A", .system = "S"}));
+  EXPECT_EQ(read(text, {.messages = "dialog"}).messages,
+            (std::vector<Message>{{Role::user, "u"}, {Role::assistant, "v"}}));
+  EXPECT_EQ(read(text, {.text = "body"}), (Record{.text = "B"}));
+  EXPECT_EQ(message_of(Fault::file, [&] { read(text, {.instruction = "x", .named = true}); }),
+            "f:1: expected the field \"x\", found \"a, body, c, dialog, input, instruction, "
+            "output, q, s\"");
+  EXPECT_NE(message_of(Fault::file, [&] { read(text, {.text = "x"}); }).find("the field \"x\""),
+            std::string::npos);
+}
+
+TEST(Record, ContentsMayBeInParts) {
+  EXPECT_EQ(parse(R"({"messages": [
+      {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
+      {"role": "assistant", "content": [{"type": "text", "text": "three"}]}]})")
+                .messages,
+            (std::vector<Message>{{Role::user, "one two"}, {Role::assistant, "three"}}));
+  const auto wrong = [](std::string_view part) {
+    return message_of(Fault::file, [&] {
+      parse(fmt::format(R"({{"messages": [{{"role": "user", "content": [{}]}}]}})", part));
+    });
+  };
+  EXPECT_EQ(wrong(R"({"type": "image_url", "image_url": {"url": "x"}})"),
+            "f:3:5: message 1: has a part of type \"image_url\": text alone can be learned here");
+  EXPECT_NE(wrong(R"({"type": "image"})").find("\"image\""), std::string::npos);
+  EXPECT_NE(wrong("5").find("expected parts such as"), std::string::npos);
+}
+
+TEST(Record, ASystemTextMayStandBesideIt) {
+  EXPECT_EQ(parse(R"({"system_prompt": "s", "question": "q", "response": "a"})"),
+            (Record{.instruction = "q", .output = "a", .system = "s"}));
+  const std::vector<Message> expected = {
+      {Role::system, "s"}, {Role::user, "u"}, {Role::assistant, "a"}};
+  EXPECT_EQ(parse(R"({"system": "s", "conversations": ["u", "a"]})").messages, expected);
+  EXPECT_EQ(parse(R"({"system": "other", "messages": [{"role": "developer", "content": "s"},
+      {"role": "user", "content": "u"}, {"role": "model", "content": "a"}]})")
+                .messages,
+            expected)
+      << "a conversation's own counts";
+  EXPECT_EQ(parse(R"({"system": {"os": "x"}, "prompt": "q", "completion": "a"})").system, "");
+}
+
+TEST(Record, PromptAndCompletionMayBePartsOfAConversation) {
+  EXPECT_EQ(parse(R"({"prompt": [{"role": "user", "content": "u"}],
+      "completion": [{"role": "assistant", "content": "a"}]})")
+                .messages,
+            (std::vector<Message>{{Role::user, "u"}, {Role::assistant, "a"}}));
+}
+
+TEST(Record, TheUseOfToolsIsNeverLearnedAsText) {
+  const auto wrong = [](std::string_view messages, std::string_view more = "") {
+    return message_of(Fault::file, [&] {
+      parse(fmt::format(R"({{"messages": [{{"role": "user", "content": "u"}}, {}]{}}})", messages,
+                        more));
+    });
+  };
+  const std::string answer = R"({"role": "assistant", "content": "a"})";
+  EXPECT_TRUE(
+      wrong(R"({"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]})")
+          .starts_with("f:3:5: message 2: calls a tool (\"tool_calls\"). No chat template"));
+  EXPECT_NE(wrong(R"({"role": "assistant", "content": "", "function_call": {"name": "f"}})")
+                .find("calls a tool (\"function_call\")"),
+            std::string::npos);
+  for (const std::string role : {"tool", "function", "ipython", "observation", "function_call"})
+    EXPECT_NE(wrong(R"({"role": ")" + role + R"(", "content": "x"})")
+                  .find("the role \"" + role + "\" belongs to the use of tools"),
+              std::string::npos);
+  EXPECT_NE(wrong(answer, R"(, "tools": [{"name": "f"}])").find("has \"tools\" for the model"),
+            std::string::npos);
+  // Fields that are there and empty say nothing.
+  EXPECT_EQ(parse(R"({"tools": "[]", "functions": [], "messages": [{"role": "user", "content": "u"},
+      {"role": "assistant", "content": "a", "tool_calls": null}]})")
+                .messages.size(),
+            2u);
+}
+
+TEST(Record, PairsOfPreferencesAreRefusedWithWhatReadsThem) {
+  const auto keys = [](std::string_view text) {
+    const std::string message = message_of(Fault::file, [&] { parse(text); });
+    EXPECT_TRUE(message.starts_with("f:3:5: a preference pair (chosen and rejected)")) << message;
+    return message.substr(std::min(message.size(), message.find("--")));
+  };
+  EXPECT_EQ(keys(R"({"prompt": "q", "chosen": "a", "rejected": "b"})"),
+            "--data.columns.instruction prompt --data.columns.output chosen");
+  EXPECT_EQ(keys(R"({"chosen": "Human: …", "rejected": "Human: …"})"),
+            "--data.columns.text chosen");
+  EXPECT_EQ(keys(R"({"prompt": "q", "messages": [], "rejected": [],
+      "chosen": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"),
+            "--data.columns.messages chosen");
+  EXPECT_EQ(keys(R"({"question": "q", "rejected": [],
+      "chosen": [{"role": "assistant", "content": "a"}]})"),
+            "--data.columns.instruction question --data.columns.output chosen");
+  // And that line does it.
+  const RecordFields fields{.instruction = "question", .output = "chosen", .named = true};
+  EXPECT_EQ(parse_record(R"({"question": "q", "rejected": [],
+      "chosen": [{"role": "assistant", "content": "a"}]})",
+                         "f", 1, 1, fields)
+                .messages,
+            (std::vector<Message>{{Role::user, "q"}, {Role::assistant, "a"}}));
+  EXPECT_EQ(parse(R"({"instruction": "q", "output": "a", "chosen": "", "rejected": ""})").output,
+            "a")
+      << "as for LitGPT";
 }
 
 TEST(Record, RolesMustTakeTurns) {
@@ -165,15 +306,77 @@ TEST(RecordFile, SaysWhatElseAFileIs) {
                           "found ") +
                   found);
   };
-  expect("{\n \"data\": [" + one + "]\n}",
-         "an object over several lines; if it holds the list of records, write that alone");
-  expect("{\"version\": 1,\n \"data\": []}",
-         "an object over several lines; if it holds the list of records, write that alone");
-  expect("\x1f\x8b\x08 rest", "a file that gzip has packed; unpack it");
-  expect("PAR1 rest", "a Parquet file; write its rows as JSON");
-  expect("\xff\xfe{", "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)");
+  expect("{\n \"rows\": [" + one + "]\n}",
+         "an object over several lines; if it holds the list of records, call that \"data\"");
+  expect("instruction: x", "\"i\"");
   EXPECT_TRUE(error_in(one + ",\n" + one + ",\n").starts_with(":1:")) << "no object is open";
   EXPECT_TRUE(error_in("[" + one + ",]").ends_with("; remove the comma before it"));
+}
+
+TEST(RecordFile, SaysHowOtherKindsOfFilesAreConverted) {
+  using namespace std::string_literals;
+  const TempFolder folder;
+  const auto found = [&](const char* name, const std::string& bytes) {
+    const auto path = folder.write(name, bytes);
+    std::string message = message_of(Fault::file, [&] { read_records(path); });
+    const std::string begin =
+        path.string() + ":1:1: expected records as JSON, JSONL or CSV, found ";
+    EXPECT_TRUE(message.starts_with(begin)) << message;
+    message.erase(0, begin.size());
+    for (size_t at; (at = message.find(folder.path().string() + "/")) != std::string::npos;)
+      message.erase(at, folder.path().string().size() + 1);
+    return message;
+  };
+  EXPECT_EQ(found("a.json", "\x1f\x8b\x08 rest"), "a file that gzip has packed; unpack it");
+  EXPECT_EQ(found("a.parquet", "PAR1 rest"),
+            "a Parquet file; convert it: python3 -c \"import pandas; pandas.read_parquet("
+            "'a.parquet').to_json('a.jsonl', orient='records', lines=True)\"");
+  EXPECT_EQ(found("a.feather", "ARROW1\0\0 rest"s),
+            "an Arrow file; convert it: python3 -c \"import pandas; pandas.read_feather("
+            "'a.feather').to_json('a.jsonl', orient='records', lines=True)\"");
+  EXPECT_EQ(found("data-00000-of-00001.arrow", "\xff\xff\xff\xff\x10\0\0\0"s),
+            "an Arrow file; convert it: python3 -c \"from datasets import *; Dataset.from_file("
+            "'data-00000-of-00001.arrow').to_json('data-00000-of-00001.jsonl')\"");
+  EXPECT_NE(found("it's $x.parquet", "PAR1").find("read_parquet('FILE')"), std::string::npos)
+      << "nothing that a shell would take for more than a name";
+  EXPECT_EQ(found("a.json", "\xff\xfe{"), "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)");
+  const std::string little = "[\0{\0\"\0t\0e\0x\0t\0\"\0:\0"s;
+  EXPECT_EQ(found("a.json", little),
+            "UTF-16 without a byte order mark; convert the file (iconv -f UTF-16LE -t UTF-8)");
+  EXPECT_EQ(found("a.json", "\0"s + little),
+            "UTF-16 without a byte order mark; convert the file (iconv -f UTF-16BE -t UTF-8)");
+  EXPECT_NE(found("a.json",
+                  "[\0{\0\"\0a\0\"\0:\0\"\0"
+                  "\x2d\x4e\x87\x65\x2d\x4e\x87\x65\x2d\x4e"
+                  "\x87\x65\x2d\x4e\x87\x65\x2d\x4e\x87\x65\x2d\x4e\x87\x65"s)
+                .find("UTF-16LE"),
+            std::string::npos)
+      << "Chinese";
+  EXPECT_EQ(found("a.json", "{\"a\": \"\0\"}"s),
+            "a zero byte at offset 7: a binary file, not text");
+}
+
+TEST(RecordFile, MayHoldTheListUnderData) {
+  const TempFolder folder;
+  const std::string one = kOne, two = kTwo;
+  const std::vector<Record> expected = {{"1", "", "a", {}}, {"2", "", "b", {}}};
+  for (const std::string& text :
+       {"{\"data\": [" + one + ", " + two + "]}",
+        "{\n \"version\": \"[1]\", \"splits\": [\"a\"],\n \"data\" :\n [\n" + one + ",\n" + two +
+            "],\n \"n\": 2}\n"})
+    EXPECT_EQ(read_records(folder.write("f.json", text)), expected) << text;
+  const RecordFile file(folder.write("f.json", "{\n\"data\": [" + one + ",\n" + two + "]}"));
+  EXPECT_EQ(file.line_of(0), 2);
+  EXPECT_EQ(file.line_of(1), 3);
+  EXPECT_EQ(error_in("{\"version\": 1,\n \"data\": []}"), ": holds no record: the list is empty");
+  EXPECT_TRUE(
+      error_in("{\"data\": [" + one + ",\n{\"x\": 1}]}").starts_with(":2: expected the field"));
+  EXPECT_TRUE(error_in("{x, \"data\": [" + one + "]}").starts_with(":1:2: not valid JSON"));
+  EXPECT_TRUE(error_in("{\"data\": [" + one + "],\n x}").starts_with(":2:2: not valid JSON"));
+  EXPECT_TRUE(error_in("{\"data\": [" + one).starts_with(":1:46: expected a comma"));
+  // On each line a record with such a field: records, not lists of them.
+  const std::string line = R"({"prompt": "q", "completion": "a", "data": [{}]})";
+  EXPECT_EQ(read_records(folder.write("f.jsonl", line + "\n" + line + "\n")).size(), 2u);
 }
 
 TEST(RecordFile, PointsToARecordOfSeveralOnALine) {

@@ -15,6 +15,7 @@ void check(bool ok) {
 }
 
 void check_record(const Record& r) {
+  if (r.is_document()) return check(!r.is_chat() && r.output.empty());
   if (!r.is_chat()) return check(!(r.instruction + r.input + r.output).empty());
   const size_t first = r.messages[0].role == Role::system ? 1 : 0;
   check((r.messages.size() - first) % 2 == 0 && r.messages.size() > first);

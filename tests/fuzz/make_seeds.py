@@ -34,6 +34,11 @@ RECORDS = [
                   {"role": "assistant", "content": "a"}]},
     {"conversations": [{"from": "human", "value": "u"}, {"from": "gpt", "value": "a"}]},
     {"conversations": ["u", "a"]},
+    {"text": "once", "meta": {"id": 1}},
+    {"system": "s", "question": "q", "context": "c", "answer": "a"},
+    {"prompt": [{"role": "user", "content": [{"type": "text", "text": "u"}]}],
+     "completion": [{"role": "assistant", "content": "a", "tool_calls": None}], "tools": "[]"},
+    {"prompt": "q", "chosen": [{"role": "assistant", "content": "a"}], "rejected": []},
 ]
 
 
@@ -45,6 +50,9 @@ def make_record_seeds(folder):
         (records / f"line{i}").write_text(line, encoding="utf-8")
     (records / "lines").write_text("\n\r\n".join(lines), encoding="utf-8")
     (records / "list").write_text("[\n" + ",\n ".join(lines) + "]\n", encoding="utf-8")
+    (records / "wrapped").write_text('{"n": [1],\n "data": [' + ",\n ".join(lines) + '], "m": 2}\n',
+                                     encoding="utf-8")
+    write_seeds(folder, "csv", [b",a,b\r\n0,\"x, \"\"y\"\"\",\n\n1,\"two\nlines\",z", b"a\n\"\"\n", b"\"x\"y"])
 
 
 def write_seeds(folder, name, seeds):

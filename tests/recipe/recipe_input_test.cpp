@@ -250,6 +250,34 @@ TEST_F(Input, ANameOfDataDoesNotReadTheRecipesFile) {
   EXPECT_EQ(read("data.download_dir: x\n", {{"data", "Alpaca2k"}}).download_dir, "x");
 }
 
+TEST_F(Input, ColumnsOfDataMayBeNamed) {
+  const auto columns = [](const Recipe& r) {
+    return fmt::format("{}|{}|{}", r.column_instruction, r.column_input, r.column_output);
+  };
+  const std::string nested = "    columns: {instruction: question, output: answer}\n";
+  for (const std::string& yaml :
+       {"data:\n  class_path: JSON\n  init_args:\n    json_path: d\n" + nested,
+        std::string("data: JSON\ndata.json_path: d\n"
+                    "data.columns:\n  instruction: question\n  output: answer\n"),
+        std::string("data: JSON\ndata.json_path: d\n"
+                    "data.columns.instruction: question\ndata.columns.output: answer\n")}) {
+    const Recipe r = read(yaml);
+    EXPECT_EQ(columns(r), "question||answer") << yaml;
+    EXPECT_EQ(columns(read(recipe_yaml(r, Task::finetune_full))), "question||answer")
+        << "the record of a run is read back";
+    EXPECT_EQ(columns(read(yaml, {{"data.columns.output", "reply"}})), "question||reply");
+    EXPECT_EQ(columns(read(yaml, {{"data", "Alpaca2k"}})), "||") << "another set has its own";
+  }
+  EXPECT_NE(refusal("data: JSON\ndata.json_path: d\ndata.columns.question: x\n")
+                .find("data.columns.question: no such key"),
+            std::string::npos);
+  EXPECT_NE(refusal("data: TextFiles\ndata.train_data_path: d\ndata.columns.output: x\n")
+                .find("data.columns.output: is for records"),
+            std::string::npos);
+  EXPECT_EQ(read("data: TextFiles\ndata.train_data_path: d\ndata.columns.text: x\n").column_text,
+            "x");
+}
+
 TEST_F(Input, TheLeastRateFollowsARateThatIsGivenLater) {
   EXPECT_EQ(read("train.min_lr: 6e-5\n", {{"optimizer.lr", "2e-5"}}).min_lr, 2e-5);
   ASSERT_EQ(input->notes().size(), 1u);
