@@ -40,7 +40,10 @@ class Taker {
       if (has(field)) return chat(field);
     if (usual())
       for (const Pair& p : kPairs)
-        if (has(p.question) && has(p.answer)) return instruction(p.question, p.input, p.answer);
+        if (has(p.question) && has(p.answer)) {
+          refuse_unwanted();
+          return instruction(p.question, p.input, p.answer);
+        }
     const std::string text = f.text.empty() ? "text" : f.text;
     if (has(text) && (usual() || !f.text.empty())) return document(text);
     refuse();
@@ -132,6 +135,14 @@ class Taker {
         "a preference pair (chosen and rejected), as DPO learns from; here answers are imitated. "
         "To learn the chosen ones give {}",
         keys);
+  }
+
+  // An answer that is marked as bad, as KTO learns from, must not be imitated.
+  void refuse_unwanted() const {
+    if (has("label") && object_["label"] == false)
+      source_.fail_here(
+          "\"label\" is false: an answer that is not wanted, as KTO learns from; here answers are "
+          "imitated. Leave such records out");
   }
 
   // Nothing fits. The half of a form tells what is missing of it.

@@ -219,6 +219,10 @@ TEST(Record, PairsOfPreferencesAreRefusedWithWhatReadsThem) {
                          "f", 1, 1, fields)
                 .messages,
             (std::vector<Message>{{Role::user, "q"}, {Role::assistant, "a"}}));
+  EXPECT_TRUE(message_of(Fault::file, [] {
+                parse(R"({"prompt": "q", "completion": "bad", "label": false})");
+              }).starts_with("f:3:5: \"label\" is false: an answer that is not wanted"));
+  EXPECT_EQ(parse(R"({"prompt": "q", "completion": "good", "label": true})").output, "good");
   EXPECT_EQ(parse(R"({"instruction": "q", "output": "a", "chosen": "", "rejected": ""})").output,
             "a")
       << "as for LitGPT";
