@@ -108,8 +108,10 @@ std::vector<std::string> columns_of(std::string_view row, std::string_view where
             in_quotes(names[i]));
   if (names.size() == 1)
     require(names[0].find_first_of(",;\t|") == std::string::npos, Fault::file,
-            "{}:{}: expected the names of the columns with a {} between them, found one, {}", where,
-            line, delimiter == ',' ? "comma" : "tab", in_quotes(names[0]));
+            "{}:{}: expected the names of the columns with a {} between them, found one, {}. Save "
+            "the table with {}s",
+            where, line, delimiter == ',' ? "comma" : "tab", in_quotes(names[0]),
+            delimiter == ',' ? "comma" : "tab");
   return names;
 }
 

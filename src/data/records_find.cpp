@@ -175,7 +175,8 @@ std::vector<RecordPlace> find_records(std::string_view text, std::string_view wh
     const bool alone = end == text.size() || is_blank(text.substr(end + 1));
     const auto list = alone ? wrapped_list(text, first) : std::nullopt;
     expect(list || !goes_over_lines(text.substr(first)),
-           "an object over several lines; if it holds the list of records, call that \"data\"");
+           "an object over several lines; write each record on one line (jq -c . FILE), or, if it "
+           "holds the list of records, call that \"data\"");
     places = list ? find_wrapped(text, where, fields, *list) : find_lines(text);
   }
   require(!places.empty(), Fault::file, "{}: holds no record: the list is empty", where);

@@ -53,7 +53,7 @@ TEST(Csv, ColumnsAreNamedByTheFirstRow) {
   EXPECT_EQ(wrong("a,b,a", ','), "f:1: the column \"a\" is here twice; rename one of them");
   EXPECT_EQ(wrong("prompt;answer", ','),
             "f:1: expected the names of the columns with a comma between them, found one, "
-            "\"prompt;answer\"");
+            "\"prompt;answer\". Save the table with commas");
 }
 
 TEST(Csv, RowsAreRecords) {

@@ -310,8 +310,10 @@ TEST(RecordFile, SaysWhatElseAFileIs) {
                           "found ") +
                   found);
   };
-  expect("{\n \"rows\": [" + one + "]\n}",
-         "an object over several lines; if it holds the list of records, call that \"data\"");
+  expect(
+      "{\n \"rows\": [" + one + "]\n}",
+      "an object over several lines; write each record on one line (jq -c . FILE), or, if it holds "
+      "the list of records, call that \"data\"");
   expect("instruction: x", "\"i\"");
   EXPECT_TRUE(error_in(one + ",\n" + one + ",\n").starts_with(":1:")) << "no object is open";
   EXPECT_TRUE(error_in("[" + one + ",]").ends_with("; remove the comma before it"));
