@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_reader.h"
 
 namespace capstan {
 
@@ -56,15 +55,15 @@ std::string sha256_of(std::string_view text) {
 }
 
 std::string sha256_of_file(const std::filesystem::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  require(in.is_open(), Fault::file, "{}: cannot be read: {}", path.string(), std::strerror(errno));
+  const FileReader file(path);
   Sha256 sum;
-  std::vector<char> block(1 << 20);
-  while (in) {
-    in.read(block.data(), static_cast<std::streamsize>(block.size()));
-    sum.update(std::string_view(block.data(), static_cast<size_t>(in.gcount())));
+  std::vector<std::byte> block(1 << 20);
+  for (int64_t at = 0; at < file.size(); at += std::ssize(block)) {
+    const auto piece = std::span(block).first(
+        static_cast<size_t>(std::min<int64_t>(std::ssize(block), file.size() - at)));
+    file.read(at, piece);
+    sum.update(piece);
   }
-  require(!in.bad(), Fault::file, "{}: cannot be read: {}", path.string(), std::strerror(errno));
   return sum.hex();
 }
 

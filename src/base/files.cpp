@@ -2,7 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_reader.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -26,7 +27,9 @@ namespace fs = std::filesystem;
 
 class Descriptor {
  public:
-  Descriptor(const fs::path& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {
+  Descriptor(const fs::path& path, int flags)
+      : Descriptor(::open(path.c_str(), flags | O_CLOEXEC), path) {}
+  Descriptor(int fd, const fs::path& path) : fd_(fd) {
     require(fd_ >= 0, Fault::file, "{}: cannot open: {}", path.string(), std::strerror(errno));
   }
   Descriptor(const Descriptor&) = delete;
@@ -43,13 +46,6 @@ int sync_to_disk(int fd) {
   do result = ::fsync(fd);
   while (result != 0 && errno == EINTR);
   return result;
-}
-
-// Makes renames in the folder last. File systems that cannot do it (some network ones) need not.
-void sync_folder(const fs::path& folder) {
-  const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
-  if (sync_to_disk(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
-    fail(Fault::file, "{}: cannot sync: {}", folder.string(), std::strerror(errno));
 }
 
 fs::path folder_of(const fs::path& path) {
@@ -87,10 +83,69 @@ void move_in(const fs::path& from, const fs::path& to, const fs::path& old) {
   fail(Fault::file, "{}: cannot rename to {}: {}", from.string(), to.string(), cause);
 }
 
-// Where the file system has no locks, they are no obstacle, and no help.
+// Takes the lock, unless another has it. Where the file system has no locks, they are no obstacle,
+// and no help.
+bool lock_is_anothers(int fd) {
+  return ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// Whether the open file is still the one of that name.
+bool has_name(int fd, const fs::path& path) {
+  struct stat mine = {}, named = {};
+  return ::fstat(fd, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         mine.st_ino == named.st_ino;
+}
+
+// Removes what a dead process left under the name, or somebody has put there: a link goes, not what
+// it leads to.
+void remove_stale(const fs::path& part) {
+  const int fd = ::open(part.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  const bool others = fd >= 0 && lock_is_anothers(fd);
+  const bool removed = !others && (::unlink(part.c_str()) == 0 || errno == ENOENT);
+  const int cause = errno;
+  if (fd >= 0) ::close(fd);
+  require(!others, Fault::file,
+          "{}: another process is writing this file; wait for it, or choose another folder",
+          part.string());
+  require(removed, Fault::file, "{}: is in the way and cannot be removed: {}; remove it",
+          part.string(), std::strerror(cause));
+}
+
+// A file that was not there before, open for writing and locked; -1 with errno where there is none.
+int create_locked(const fs::path& part, mode_t mode) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    const int fd = ::open(part.c_str(), kFlags, mode);
+    if (fd < 0 && errno != EEXIST) return -1;
+    if (fd < 0) {
+      remove_stale(part);
+      continue;
+    }
+    // Who came between the two calls took it for a dead process's.
+    if (!lock_is_anothers(fd) && has_name(fd, part)) return fd;
+    ::close(fd);
+  }
+  errno = EBUSY;
+  return -1;
+}
+
+int64_t largest_file() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur > INT64_MAX) return INT64_MAX;
+  return static_cast<int64_t>(limit.rlim_cur);
+}
+
+[[noreturn]] void fail_too_large(const fs::path& path, int64_t bytes) {
+  const int64_t most = largest_file();
+  fail(Fault::file, "{}: cannot write the file: {}; it needs {}, and a file may have {} here{}",
+       path.string(), std::strerror(EFBIG), format_bytes(static_cast<double>(bytes)),
+       most == INT64_MAX ? "fewer" : format_bytes(static_cast<double>(most)),
+       most == INT64_MAX ? "" : " (ulimit -f); raise the limit");
+}
+
 int open_and_lock(const fs::path& folder, bool& others) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  others = fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  others = fd >= 0 && lock_is_anothers(fd);
   return fd;
 }
 
@@ -124,41 +179,26 @@ void remove_or_warn(const fs::path& path) {
 
 }  // namespace
 
-MappedFile::MappedFile(const fs::path& path) {
-  const Descriptor fd(path, O_RDONLY);
-  struct stat info {};
-  require(::fstat(fd, &info) == 0, Fault::file, "{}: cannot read: {}", path.string(),
-          std::strerror(errno));
-  require(S_ISREG(info.st_mode), Fault::file, "{}: expected a file, found something else",
-          path.string());
-  size_ = static_cast<size_t>(info.st_size);
-  if (size_ == 0) return;  // an empty mapping is an error to mmap
-  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, fd, 0);
-  require(data != MAP_FAILED, Fault::file, "{}: cannot map {}: {}", path.string(),
-          format_bytes(static_cast<double>(size_)), std::strerror(errno));
-  data_ = static_cast<const std::byte*>(data);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+void sync_folder(const fs::path& folder) {
+  const Descriptor fd(folder, O_RDONLY | O_DIRECTORY);
+  if (sync_to_disk(fd) != 0 && errno != EINVAL && errno != ENOTSUP)
+    fail(Fault::file, "{}: cannot sync: {}", folder.string(), std::strerror(errno));
 }
 
 std::string read_text(const fs::path& path, int64_t max_bytes) {
-  const MappedFile file(path);
-  const auto bytes = file.bytes();
-  require(static_cast<int64_t>(bytes.size()) <= max_bytes, Fault::file,
-          "{}: expected at most {}, found {}", path.string(),
+  const FileReader file(path);
+  require(file.size() <= max_bytes, Fault::file, "{}: expected at most {}, found {}", path.string(),
           format_bytes(static_cast<double>(max_bytes)),
-          format_bytes(static_cast<double>(bytes.size())));
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+          format_bytes(static_cast<double>(file.size())));
+  std::string text(static_cast<size_t>(file.size()), '\0');
+  file.read(0, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
-NewFile::NewFile(fs::path path, int64_t expected_bytes)
+NewFile::NewFile(fs::path path, int64_t expected_bytes, mode_t mode)
     : path_(std::move(path)), part_(with_suffix(path_, ".part")), expected_(expected_bytes) {
-  fd_ = ::open(part_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  require_file_size(path_, expected_);
+  fd_ = create_locked(part_, mode);
   if (fd_ < 0) fail_with_errno("create");
   if (expected_ == 0 || ::fallocate(fd_, FALLOC_FL_KEEP_SIZE, 0, expected_) == 0) return;
   if (errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL) {
@@ -176,6 +216,7 @@ NewFile::~NewFile() {
 }
 
 void NewFile::fail_with_errno(const char* doing) const {
+  if (errno == EFBIG) fail_too_large(path_, expected_);
   const std::string cause = std::strerror(errno);
   std::error_code error;
   const fs::space_info space = fs::space(folder_of(path_), error);
@@ -197,6 +238,7 @@ void NewFile::append(std::span<const std::byte> bytes) {
 
 FileSum NewFile::commit() {
   if (sync_to_disk(fd_) != 0) fail_with_errno("write");
+  const Descriptor locked(::dup(fd_), part_);  // until the file has its name
   // Some network file systems report a full disk only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail_with_errno("write");
   rename_path(part_, path_);
@@ -205,23 +247,10 @@ FileSum NewFile::commit() {
   return {written_, sum_.hex()};
 }
 
-FileSum write_text(const fs::path& path, std::string_view text) {
-  NewFile file(path, static_cast<int64_t>(text.size()));
+FileSum write_text(const fs::path& path, std::string_view text, mode_t mode) {
+  NewFile file(path, static_cast<int64_t>(text.size()), mode);
   file.append(std::as_bytes(std::span(text)));
   return file.commit();
-}
-
-FileSum write_copy(const fs::path& from, const fs::path& to) {
-  const Descriptor in(from, O_RDONLY);
-  NewFile out(to, 0);
-  std::vector<std::byte> block(1 << 20);
-  for (;;) {
-    const ssize_t n = ::read(in, block.data(), block.size());
-    if (n < 0 && errno == EINTR) continue;
-    require(n >= 0, Fault::file, "{}: cannot read: {}", from.string(), std::strerror(errno));
-    if (n == 0) return out.commit();
-    out.append(std::span(block).first(static_cast<size_t>(n)));
-  }
 }
 
 NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_normal()) {
@@ -283,13 +312,10 @@ FolderLock::FolderLock(const fs::path& folder) : file_(folder / kLockName) {
   fs::create_directories(folder, error);  // who writes there tells why it cannot be
   // Whoever had it may remove it between the two calls: then it is another file that has the name.
   for (int attempt = 0; attempt < 100; ++attempt) {
-    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kUsualMode);
     if (fd_ < 0) return;
-    const bool others = ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    struct stat mine = {}, named = {};
-    if (!others && ::fstat(fd_, &mine) == 0 && ::stat(file_.c_str(), &named) == 0 &&
-        mine.st_ino == named.st_ino)
-      return;
+    const bool others = lock_is_anothers(fd_);
+    if (!others && has_name(fd_, file_)) return;
     ::close(fd_);
     if (others)
       fail(Fault::file,
@@ -389,13 +415,17 @@ void require_space(const fs::path& folder, int64_t bytes) {
           format_bytes(static_cast<double>(space.available)));
 }
 
+void require_file_size(const fs::path& path, int64_t bytes) {
+  if (bytes > largest_file()) fail_too_large(path, bytes);
+}
+
 void reserve_space(const fs::path& folder, int64_t bytes) {
-  constexpr int64_t kFile = 5'000'000'000;  // some file systems have a limit
+  const int64_t file = std::min<int64_t>(5'000'000'000, largest_file());  // file systems, too
   std::vector<std::unique_ptr<NewFile>> files;
-  for (int64_t taken = 0; taken < bytes; taken += kFile)
+  for (int64_t taken = 0; taken < bytes; taken += file)
     files.push_back(
         std::make_unique<NewFile>(folder / (".capstan-space-" + std::to_string(files.size())),
-                                  std::min(kFile, bytes - taken)));
+                                  std::min(file, bytes - taken)));
 }
 
 }  // namespace capstan

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -13,23 +15,6 @@
 // Files that are whole or not there. Every failure is Fault::file and names the file and the cause.
 namespace capstan {
 
-// A file's bytes, mapped for reading. Another process that shortens the file meanwhile kills this
-// one (SIGBUS): checkpoints are replaced by renaming, which leaves mapped files alone.
-class MappedFile {
- public:
-  explicit MappedFile(const std::filesystem::path& path);
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  ~MappedFile();
-
-  std::span<const std::byte> bytes() const { return {data_, size_}; }
-
- private:
-  const std::byte* data_ = nullptr;
-  size_t size_ = 0;
-};
-
 // The text of a small file.
 std::string read_text(const std::filesystem::path& path, int64_t max_bytes = 64 << 20);
 
@@ -41,13 +26,16 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
+inline constexpr mode_t kUsualMode = 0666;
+
 // A file that appears under its name once it is complete. Until then it is "NAME.part" in the same
-// folder, which is removed if commit is not reached.
+// folder, which is removed if commit is not reached. It is locked (flock) meanwhile: what a dead
+// process left is replaced, a link of that name, too, and what another writes is refused.
 class NewFile {
  public:
   // Reserves the bytes at once where the file system can, so that a full disk is known at the
-  // start.
-  NewFile(std::filesystem::path path, int64_t expected_bytes);
+  // start. `mode` is the permissions that it gets, less the umask.
+  NewFile(std::filesystem::path path, int64_t expected_bytes, mode_t mode = kUsualMode);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
@@ -70,9 +58,8 @@ class NewFile {
   Sha256 sum_;
 };
 
-FileSum write_text(const std::filesystem::path& path, std::string_view text);
-// Copies contents alone, in pieces: not the times, owner or permissions.
-FileSum write_copy(const std::filesystem::path& from, const std::filesystem::path& to);
+FileSum write_text(const std::filesystem::path& path, std::string_view text,
+                   mode_t mode = kUsualMode);
 
 // A folder that appears under its name, or where a link of that name leads, once it is complete. It
 // grows as ".NAME.capstan-part" beside it, which is removed if commit is not reached. It is locked
@@ -144,6 +131,13 @@ void require_writable(const std::filesystem::path& folder);
 
 // Throws unless the file system that holds `folder` has that much space left.
 void require_space(const std::filesystem::path& folder, int64_t bytes);
+
+// Throws where one file may not have that many bytes (`ulimit -f`).
+void require_file_size(const std::filesystem::path& path, int64_t bytes);
+
+// Makes what was created and renamed in the folder last. File systems that cannot do it (some
+// network ones) need not.
+void sync_folder(const std::filesystem::path& folder);
 
 // Takes that much space in the folder and gives it back: throws what only taking it tells, such as
 // a quota. Where the file system cannot reserve, it does nothing.

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_text.h"
+#include "checkpoint/extra_file.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/tensor_writer.h"
@@ -122,21 +123,21 @@ void convert_model(const fs::path& from, const fs::path& to, const ConvertOption
   require(options.max_shard_bytes > 0, Fault::usage, "convert: shards of {} bytes",
           options.max_shard_bytes);
   const ModelFolder model(from);
-  const fs::path config = from / "config.json";
-  const std::string text = read_text(config);
+  ExtraFile config = read_extra(from, "config.json");
+  if (options.dtype)
+    config.contents = with_dtype(config.contents, from / config.name, *options.dtype);
   require_apart(to, {from});
   NewFolder folder(to);
   std::error_code error;
   Manifest sums;
-  sums["config.json"] = write_text(folder.path() / "config.json",
-                                   options.dtype ? with_dtype(text, config, *options.dtype) : text);
+  sums[config.name] = write_extra(folder.path(), config);
   for (const char* name : kCompanions)
-    if (fs::is_regular_file(from / name, error))
-      sums[name] = write_copy(from / name, folder.path() / name);
+    if (fs::exists(from / name, error) && !fs::is_directory(from / name, error))
+      sums[name] = write_extra(folder.path(), read_extra(from, name));
   for (const auto& [name, contents] : options.replaced)
     sums[name] = write_text(folder.path() / name, contents);
   write_weights(folder.path(), tensors_of(model, options.dtype), options.max_shard_bytes,
-                Threads::all, sums);
+                Threads::all, sums, model.mode());
   write_manifest(folder.path(), sums);
   folder.commit();
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
@@ -18,27 +17,16 @@ const Param& row(const Parameters& params, int i) {
   return params.spec().params[static_cast<size_t>(i)];
 }
 
-// A tensor of a file as one in memory, in the type that the file has: where it lies if it lies
-// well, else copied to `room`.
-Tensor in_memory(const TensorEntry& entry, const Shape& shape, std::vector<std::byte>& room) {
-  const StoredTensor& t = *entry.tensor;
-  auto bytes = entry.file->read(t, 0, t.numel(), room);
-  if (reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<uintptr_t>(t.type.size) != 0) {
-    room.assign(bytes.begin(), bytes.end());
-    bytes = room;
-  }
-  return {const_cast<std::byte*>(bytes.data()), *t.type.dtype, shape};  // is only read
-}
-
 void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) {
+  std::vector<std::byte> room;  // one tensor at a time
   for (int i = 0; i < params.count(); ++i) {
     if (params.quantized(i) == nullptr) continue;
     const Param& p = row(params, i);
     for (size_t k = 0; k < p.parts.size(); ++k) {
-      std::vector<std::byte> room;
-      const TensorEntry& entry = found.find(p.parts[k].name)->second;
-      params.store_frozen(q, i, static_cast<int>(k),
-                          in_memory(entry, {p.parts[k].rows, p.shape[1]}, room));
+      const auto [file, tensor] = found.find(p.parts[k].name)->second;
+      file->read(*tensor, 0, tensor->numel(), room);
+      const Tensor part(room.data(), *tensor->type.dtype, {p.parts[k].rows, p.shape[1]});
+      params.store_frozen(q, i, static_cast<int>(k), part);
     }
   }
 }
@@ -129,13 +117,12 @@ void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
   const auto embedding = folder.tensors().find(row(params, params.spec().embedding).parts[0].name);
   if (head->second.tensor->type.dtype != embedding->second.tensor->type.dtype) return;
   constexpr int64_t kValues = 4096;
-  std::vector<std::byte> rooms[2];
-  const auto start_of = [&](const TensorEntry& entry, std::vector<std::byte>& room) {
-    const auto bytes =
-        entry.file->read(*entry.tensor, 0, std::min(kValues, entry.tensor->numel()), room);
-    return std::vector<std::byte>(bytes.begin(), bytes.end());
+  const auto start_of = [&](const TensorEntry& entry) {
+    std::vector<std::byte> bytes;
+    entry.file->read(*entry.tensor, 0, std::min(kValues, entry.tensor->numel()), bytes);
+    return bytes;
   };
-  if (start_of(head->second, rooms[0]) == start_of(embedding->second, rooms[1])) return;
+  if (start_of(head->second) == start_of(embedding->second)) return;
   log::warn(
       "{}: config.json ties the output head to the embedding, but there is an lm_head.weight that "
       "differs from it: it is not used. If it should be, set tie_word_embeddings to false there",

@@ -90,6 +90,12 @@ ModelFolder ModelFolder::of_adapter(const fs::path& dir) {
   return folder;
 }
 
+mode_t ModelFolder::mode() const {
+  mode_t common = 0777;
+  for (const auto& file : files_) common &= file->mode();
+  return common;
+}
+
 const TensorFile& ModelFolder::add_file(const fs::path& path) {
   if (path.extension() == kSafetensors)
     files_.push_back(std::make_unique<SafetensorsFile>(path));

@@ -23,6 +23,8 @@ class ModelFolder {
 
   // By name, over all files.
   const TensorEntries& tensors() const { return tensors_; }
+  // The permissions that all files have.
+  mode_t mode() const;
 
  private:
   ModelFolder() = default;

@@ -112,10 +112,6 @@ class StateDictionary {
 }  // namespace
 
 std::vector<PickledTensor> read_pickle(std::span<const std::byte> pickle, std::string_view where) {
-  constexpr size_t kLargest = 64 << 20;
-  require(pickle.size() <= kLargest, Fault::file,
-          "{}: expected a pickle of at most {} bytes, found {}; this is no dictionary of tensors",
-          where, kLargest, pickle.size());
   PickleMachine machine(pickle, where);
   const size_t root = machine.run();
   const StateDictionary dictionary(machine);

@@ -20,6 +20,8 @@ struct PickledTensor {
   std::vector<int64_t> shape, strides;
 };
 
+inline constexpr int64_t kLargestPickle = 64 << 20;  // bytes of a dictionary of tensors
+
 // Reads the pickle of a state dictionary as torch.save writes it (protocols 2 to 5) and executes
 // nothing: a machine that knows dictionaries, lists, tuples, strings, numbers, and of all names
 // OrderedDict, torch's storages, types, Size and the two functions that put tensors together.

@@ -1,9 +1,9 @@
 #include "checkpoint/safetensors.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/json_text.h"
 
 namespace capstan {
 namespace {
@@ -34,6 +34,15 @@ std::string make_header(const std::vector<SafetensorsWriter::Item>& items,
   return length + text;
 }
 
+SafetensorsHeader read_header(const FileReader& file) {
+  const std::string where = file.path().string();
+  std::vector<std::byte> start(static_cast<size_t>(std::min(kStartBytes, file.size())));
+  file.read(0, start);
+  start.resize(static_cast<size_t>(header_end(start, file.size(), where)));
+  file.read(0, start);
+  return parse_safetensors_header(start, file.size(), where);
+}
+
 }  // namespace
 
 int64_t SafetensorsWriter::Item::nbytes() const {
@@ -43,29 +52,18 @@ int64_t SafetensorsWriter::Item::nbytes() const {
 }
 
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
-    : TensorFile(path), header_(parse_safetensors_header(file_.bytes(), path.string())) {
+    : TensorFile(path), header_(read_header(file_)) {
   data_begin_ = header_.data_begin;
   tensors_ = header_.tensors;
 }
 
-std::span<const std::byte> SafetensorsFile::bytes(const StoredTensor& tensor) const {
-  return file_.bytes().subspan(static_cast<size_t>(header_.data_begin + tensor.begin),
-                               static_cast<size_t>(tensor.nbytes()));
-}
-
-DType SafetensorsFile::dtype(const StoredTensor& tensor) const {
-  require(tensor.type.dtype.has_value(), Fault::file,
-          "{}: {}: expected one of F64, F32, F16, BF16, I32, U8, found {}, which is not read",
-          path_.string(), in_quotes(tensor.name), tensor.type.name);
-  return *tensor.type.dtype;
-}
-
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
                                      const std::vector<Item>& items,
-                                     const std::map<std::string, std::string>& metadata)
+                                     const std::map<std::string, std::string>& metadata,
+                                     mode_t mode)
     : header_(make_header(items, metadata)),
       expected_(static_cast<int64_t>(header_.size()) + nbytes(items)),
-      file_(path, expected_) {
+      file_(path, expected_, mode) {
   file_.append(std::as_bytes(std::span(header_)));
 }
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/files.h"
 #include "checkpoint/tensor_file.h"
 
 // The safetensors format: 8 bytes with the length N of the header (little endian), N bytes of JSON
@@ -24,21 +25,23 @@ struct SafetensorsHeader {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
 };
 
-// Reads the header of a whole file's bytes and proves it right: the header lies within the file and
-// is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that does not
-// overflow and as many bytes as that; together the tensors cover the data from its first byte to
-// its last, without gap or overlap. Throws Fault::file, naming `where` and the tensor.
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, std::string_view where);
+// Reads the header of a file of `file_bytes` bytes and proves it right: the header lies within the
+// file and is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that
+// does not overflow and as many bytes as that; together the tensors cover the data from its first
+// byte to its last, without gap or overlap. `start` is the file's beginning: header_end bytes of it
+// or more. Throws Fault::file, naming `where` and the tensor.
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, int64_t file_bytes,
+                                           std::string_view where);
+// Where the header ends. Throws as parse_safetensors_header; of `start` it needs the first
+// kStartBytes, or all that the file has.
+int64_t header_end(std::span<const std::byte> start, int64_t file_bytes, std::string_view where);
+inline constexpr int64_t kStartBytes = 64;
 
 class SafetensorsFile : public TensorFile {
  public:
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   const SafetensorsHeader& header() const { return header_; }
-  // The bytes of a tensor of this file. Not aligned. They live as long as the file is open.
-  std::span<const std::byte> bytes(const StoredTensor& tensor) const;
-  // Throws, naming the tensor, for a type of the format that we have none for.
-  DType dtype(const StoredTensor& tensor) const;
 
  private:
   SafetensorsHeader header_;
@@ -55,7 +58,7 @@ class SafetensorsWriter {
     int64_t nbytes() const;
   };
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<Item>& items,
-                    const std::map<std::string, std::string>& metadata);
+                    const std::map<std::string, std::string>& metadata, mode_t mode = kUsualMode);
 
   void append(std::span<const std::byte> data) { file_.append(data); }
   // The file appears now. Throws Fault::bug unless exactly the bytes of all items were appended.

@@ -14,9 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kMaxHeader = 100'000'000;  // the format's own limit
-constexpr int kMaxDepth = 8;                  // three are used
+constexpr int64_t kLengthBytes = 8;
+constexpr int64_t kMaxHeader = 100'000'000;  // the format's own limit
+constexpr int kMaxDepth = 8;                 // three are used
 
 constexpr std::array<StoredType, 10> kTypes = {{{"F64", 8, DType::f64},
                                                 {"F32", 4, DType::f32},
@@ -29,6 +29,10 @@ constexpr std::array<StoredType, 10> kTypes = {{{"F64", 8, DType::f64},
                                                 {"U8", 1, DType::u8},
                                                 {"BOOL", 1, {}}}};
 
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 // What a file that is no safetensors file at all may be instead.
 std::string_view guess(std::string_view start) {
   if (start.starts_with("version https://git-lfs"))
@@ -38,25 +42,6 @@ std::string_view guess(std::string_view start) {
   if (start.starts_with("<!") || start.starts_with("<html"))
     return "; this is a web page: download the file again";
   return "; the file is cut short or is no safetensors file: download or copy it again";
-}
-
-std::string_view header_text(std::string_view file, std::string_view where) {
-  require(
-      file.size() >= kLengthBytes, Fault::file,
-      "{}: expected a safetensors file, found {} bytes, fewer than the {} of the header's length; "
-      "download or copy it again",
-      where, file.size(), kLengthBytes);
-  uint64_t length = 0;
-  for (size_t i = kLengthBytes; i-- > 0;)
-    length = (length << 8) | static_cast<unsigned char>(file[i]);
-  const uint64_t room = file.size() - kLengthBytes;
-  require(length <= std::min(kMaxHeader, room), Fault::file,
-          "{}: expected a header of at most {} bytes, found a length of {}{}", where,
-          std::min(kMaxHeader, room), length, guess(file));
-  const std::string_view text = file.substr(kLengthBytes, length);
-  require(text.starts_with('{'), Fault::file, "{}: expected a header that begins with {{, found {}",
-          where, in_quotes(text.substr(0, 1)));
-  return text;
 }
 
 // One header, with what its errors need: where it is.
@@ -197,14 +182,30 @@ class HeaderReader {
 
 }  // namespace
 
-SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file,
+int64_t header_end(std::span<const std::byte> start, int64_t file_bytes, std::string_view where) {
+  require(
+      file_bytes >= kLengthBytes, Fault::file,
+      "{}: expected a safetensors file, found {} bytes, fewer than the {} of the header's length; "
+      "download or copy it again",
+      where, file_bytes, kLengthBytes);
+  uint64_t length = 0;
+  for (size_t i = kLengthBytes; i-- > 0;) length = (length << 8) | static_cast<uint64_t>(start[i]);
+  const int64_t most = std::min(kMaxHeader, file_bytes - kLengthBytes);
+  require(length <= static_cast<uint64_t>(most), Fault::file,
+          "{}: expected a header of at most {} bytes, found a length of {}{}", where, most, length,
+          guess(text_of(start)));
+  return kLengthBytes + static_cast<int64_t>(length);
+}
+
+SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, int64_t file_bytes,
                                            std::string_view where) {
-  const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
-  const std::string_view text = header_text(bytes, where);
-  const uint64_t data_begin = kLengthBytes + text.size();
-  SafetensorsHeader header =
-      HeaderReader(text, where, static_cast<int64_t>(file.size() - data_begin)).read();
-  header.data_begin = static_cast<int64_t>(data_begin);
+  const int64_t end = header_end(start, file_bytes, where);
+  const std::string_view text =
+      text_of(start.subspan(kLengthBytes, static_cast<size_t>(end - kLengthBytes)));
+  require(text.starts_with('{'), Fault::file, "{}: expected a header that begins with {{, found {}",
+          where, in_quotes(text.substr(0, 1)));
+  SafetensorsHeader header = HeaderReader(text, where, file_bytes - end).read();
+  header.data_begin = end;
   return header;
 }
 

@@ -70,15 +70,6 @@ void keep_first(std::vector<TensorToWrite>& tensors, int64_t max_bytes) {
   tensors.resize(count);
 }
 
-FileSum write_extra(const fs::path& folder, const ExtraFile& extra) {
-  const fs::path path = folder / extra.name;
-  std::error_code error;
-  fs::create_directories(path.parent_path(), error);
-  require(!error, Fault::file, "{}: cannot create the folder: {}", path.parent_path().string(),
-          error.message());
-  return extra.copy_of.empty() ? write_text(path, extra.contents) : write_copy(extra.copy_of, path);
-}
-
 void write_model_files(const fs::path& path, const Contents& contents, const SaveRequest& request,
                        Threads threads, Manifest& sums) {
   sums["generation_config.json"] =
@@ -112,6 +103,7 @@ void write_checkpoint(const Contents& contents, const SaveRequest& request, Thre
     sums[std::string(kOptimizerFile)] =
         write_tensor_file(path / kOptimizerFile, contents.moments, contents.optimizer, threads);
   write_manifest(path, sums);
+  if (request.before_name) request.before_name();
   folder.commit();
   if (request.keep > 0)
     keep_last(fs::absolute(request.dir).lexically_normal().parent_path(), request.keep,
@@ -174,6 +166,7 @@ void CheckpointSaver::save(SaveRequest request) {
   wait();
   const auto wanted = [&](Contents all) {
     if (!request.moments) all.moments.clear();
+    require_file_size(request.dir / kOptimizerFile, nbytes(all.moments));
     keep_first(all.weights, request.max_bytes);
     keep_first(all.moments, request.max_bytes);
     return all;

@@ -35,22 +35,44 @@ const StoredTensor* TensorFile::find(std::string_view name) const {
   return nullptr;
 }
 
-std::span<const std::byte> TensorFile::read(const StoredTensor& tensor, int64_t first, int64_t n,
-                                            std::vector<std::byte>& room) const {
-  require(first >= 0 && n >= 0 && first <= tensor.numel() - n, Fault::bug,
-          "{}: values {} to {} of {}", tensor.name, first, first + n, tensor.numel());
+void TensorFile::gather(std::byte* to, const StoredTensor& tensor, int64_t first, int64_t n) const {
+  if (held_ != &tensor) {
+    held_ = nullptr;
+    held_bytes_.resize(static_cast<size_t>(tensor.nbytes()));
+    file_.read_parallel(data_begin_ + tensor.begin, held_bytes_);
+    held_ = &tensor;
+  }
   const int64_t size = tensor.type.size;
-  const std::byte* data = file_.bytes().data() + data_begin_ + tensor.begin;
-  if (tensor.strides.empty()) return {data + first * size, static_cast<size_t>(n * size)};
-  room.resize(static_cast<size_t>(n * size));
   for (int64_t i = 0; i < n; ++i) {
     int64_t rest = first + i, at = 0;
     for (size_t d = tensor.shape.size(); d-- > 0;) {
       at += rest % tensor.shape[d] * tensor.strides[d];
       rest /= tensor.shape[d];
     }
-    std::memcpy(room.data() + i * size, data + at * size, static_cast<size_t>(size));
+    std::memcpy(to + i * size, held_bytes_.data() + at * size, static_cast<size_t>(size));
   }
+  if (first + n < tensor.numel()) return;
+  held_ = nullptr;
+  held_bytes_ = std::vector<std::byte>();
+}
+
+void TensorFile::read_to(std::byte* to, const StoredTensor& tensor, int64_t first,
+                         int64_t n) const {
+  require(first >= 0 && n >= 0 && first <= tensor.numel() - n, Fault::bug,
+          "{}: values {} to {} of {}", tensor.name, first, first + n, tensor.numel());
+  if (n == 0) return;
+  if (!tensor.strides.empty()) return gather(to, tensor, first, n);
+  const int64_t size = tensor.type.size;
+  file_.read_parallel(data_begin_ + tensor.begin + first * size,
+                      {to, static_cast<size_t>(n * size)});
+}
+
+std::span<const std::byte> TensorFile::read(const StoredTensor& tensor, int64_t first, int64_t n,
+                                            std::vector<std::byte>& room) const {
+  const auto bytes = static_cast<size_t>(n * tensor.type.size);
+  if (room.capacity() < bytes) room = std::vector<std::byte>();  // never two rooms at once
+  room.resize(bytes);
+  read_to(room.data(), tensor, first, n);
   return room;
 }
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/files.h"
+#include "base/file_reader.h"
 
 namespace capstan {
 
@@ -36,18 +36,23 @@ struct StoredTensor {
   int64_t numel() const;
 };
 
-// A file of tensors, mapped for reading: the data is read as it is used, not before.
+// A file of tensors: their data are read when they are asked for, not before. Belongs to one
+// thread.
 class TensorFile {
  public:
   virtual ~TensorFile() = default;
 
   const std::filesystem::path& path() const { return path_; }
+  mode_t mode() const { return file_.mode(); }  // its permissions
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // Null if there is none.
   const StoredTensor* find(std::string_view name) const;
 
-  // n values of a tensor of this file from `first` on, in row-major order: as they lie in the file
-  // where they lie together, else gathered in `room`. Not aligned.
+  // n values of a tensor of this file from `first` on, in row-major order, to `to`. One that does
+  // not lie in this order is held in memory as a whole, until its last value or another such tensor
+  // is read. Throws Fault::file, naming the byte that cannot be read.
+  void read_to(std::byte* to, const StoredTensor& tensor, int64_t first, int64_t n) const;
+  // The same to `room`, which is returned.
   std::span<const std::byte> read(const StoredTensor& tensor, int64_t first, int64_t n,
                                   std::vector<std::byte>& room) const;
 
@@ -55,9 +60,15 @@ class TensorFile {
   explicit TensorFile(const std::filesystem::path& path) : path_(path), file_(path) {}
 
   std::filesystem::path path_;
-  MappedFile file_;
+  FileReader file_;
   int64_t data_begin_ = 0;
   std::vector<StoredTensor> tensors_;
+
+ private:
+  void gather(std::byte* to, const StoredTensor& tensor, int64_t first, int64_t n) const;
+
+  mutable const StoredTensor* held_ = nullptr;  // whose bytes these are
+  mutable std::vector<std::byte> held_bytes_;
 };
 
 std::string to_string(const std::vector<int64_t>& shape);  // "[2, 3]"

@@ -42,19 +42,21 @@ bool has_type(const StoredTensor& found, const Tensor& to, bool same_type) {
   return same_type ? *found.type.dtype == to.dtype() : is_weight_type(*found.type.dtype);
 }
 
-// Blocks bound the host memory that a conversion takes.
-constexpr int64_t kBlockValues = 1 << 20;
+// Blocks bound the host memory that a conversion takes, or the way to a GPU.
+constexpr int64_t kConvertedValues = 1 << 20, kCopiedValues = 1 << 23;
 
 void read_tensor(Queue& q, const Tensor& to, const TensorEntry& from) {
   const DType type = *from.tensor->type.dtype;
+  const bool same = type == to.dtype();
+  if (same && q.device() == Device::cpu)
+    return from.file->read_to(static_cast<std::byte*>(to.raw()), *from.tensor, 0, to.numel());
   const Tensor flat = to.reshape({to.numel()});
   std::vector<std::byte> room, converted;
-  const bool as_it_lies = type == to.dtype() && from.tensor->strides.empty();
-  const int64_t step = as_it_lies ? to.numel() : kBlockValues;
+  const int64_t step = same ? kCopiedValues : kConvertedValues;
   for (int64_t first = 0; first < to.numel(); first += step) {
     const int64_t n = std::min(step, to.numel() - first);
     auto bytes = from.file->read(*from.tensor, first, n, room);
-    if (type != to.dtype()) {
+    if (!same) {
       converted.resize(static_cast<size_t>(n * size_of(to.dtype())));
       convert(converted.data(), to.dtype(), bytes.data(), type, n);
       bytes = converted;

@@ -74,16 +74,17 @@ TensorToWrite tensor_to_write(std::string name, const Tensor& tensor, DType to, 
 }
 
 FileSum write_tensor_file(const fs::path& path, Tensors tensors,
-                          const std::map<std::string, std::string>& metadata, Threads threads) {
+                          const std::map<std::string, std::string>& metadata, Threads threads,
+                          mode_t mode) {
   std::vector<SafetensorsWriter::Item> items;
   for (const TensorToWrite& t : tensors) items.push_back(t.item);
-  SafetensorsWriter file(path, items, metadata);
+  SafetensorsWriter file(path, items, metadata, mode);
   for (const TensorToWrite& t : tensors) append(file, t, threads);
   return file.commit();
 }
 
 void write_weights(const fs::path& folder, Tensors tensors, int64_t max_shard_bytes,
-                   Threads threads, Manifest& sums) {
+                   Threads threads, Manifest& sums, mode_t mode) {
   // transformers refuses files that do not say which framework's layout they have.
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   constexpr int64_t kHeadersAndSmallFiles = 1 << 20;
@@ -94,14 +95,14 @@ void write_weights(const fs::path& folder, Tensors tensors, int64_t max_shard_by
     const std::string name =
         shards.size() == 1 ? "model.safetensors"
                            : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    sums[name] = write_tensor_file(folder / name, shards[i], metadata, threads);
+    sums[name] = write_tensor_file(folder / name, shards[i], metadata, threads, mode);
     for (const TensorToWrite& t : shards[i]) weight_map[t.item.name] = name;
   }
   if (shards.size() == 1) return;
   // Last: a folder with an index has all its shards.
   const json index = {{"metadata", {{"total_size", nbytes(tensors)}}}, {"weight_map", weight_map}};
   const char* name = "model.safetensors.index.json";
-  sums[name] = write_text(folder / name, index.dump(2) + "\n");
+  sums[name] = write_text(folder / name, index.dump(2) + "\n", mode);
 }
 
 }  // namespace capstan

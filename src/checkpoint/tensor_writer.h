@@ -26,11 +26,13 @@ TensorToWrite tensor_to_write(std::string name, const Tensor& tensor, DType to, 
 
 // One file, in blocks of a few MiB. Throws Fault::usage for values that f16 cannot hold.
 FileSum write_tensor_file(const std::filesystem::path& path, std::span<const TensorToWrite> tensors,
-                          const std::map<std::string, std::string>& metadata, Threads threads);
+                          const std::map<std::string, std::string>& metadata, Threads threads,
+                          mode_t mode = kUsualMode);
 
 // model.safetensors, or shards of at most max_shard_bytes (or one tensor) with an index. Adds the
 // sums of its files to `sums`. Throws before it begins unless the disk has room for all of them.
 void write_weights(const std::filesystem::path& folder, std::span<const TensorToWrite> tensors,
-                   int64_t max_shard_bytes, Threads threads, Manifest& sums);
+                   int64_t max_shard_bytes, Threads threads, Manifest& sums,
+                   mode_t mode = kUsualMode);
 
 }  // namespace capstan

@@ -1,5 +1,7 @@
 #include "checkpoint/torch_file.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json_text.h"
 #include "checkpoint/pickle.h"
@@ -10,9 +12,10 @@ namespace {
 
 using Entries = std::map<std::string, ZipEntry, std::less<>>;
 
-std::string_view text_of(std::span<const std::byte> file, const ZipEntry& entry) {
-  return {reinterpret_cast<const char*>(file.data()) + entry.begin,
-          static_cast<size_t>(entry.bytes)};
+std::string text_at(const FileReader& file, int64_t begin, int64_t bytes) {
+  std::string text(static_cast<size_t>(bytes), '\0');
+  file.read(begin, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 void require_zip(std::string_view file, const std::string& where) {
@@ -60,17 +63,25 @@ StoredTensor place(const PickledTensor& t, const ZipEntry& storage) {
 }  // namespace
 
 TorchFile::TorchFile(const std::filesystem::path& path) : TensorFile(path) {
-  const std::string where = path.string();
-  const auto bytes = file_.bytes();
-  require_zip({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, where);
-  const Entries entries = read_zip_entries(bytes, where);
+  constexpr int64_t kStart = 64;
+  const std::string where = path.string(), little = "little";
+  require_zip(text_at(file_, 0, std::min(kStart, file_.size())), where);
+  const Entries entries = read_zip_entries(
+      file_.size(), [&](int64_t at, std::span<std::byte> to) { file_.read(at, to); }, where);
   const std::string root = find_root(entries, where);
   const auto order = entries.find(root + "/byteorder");
-  require(order == entries.end() || text_of(bytes, order->second) == "little", Fault::file,
-          "{}: expected little-endian numbers, found another order", where);
+  require(order == entries.end() ||
+              (order->second.bytes == std::ssize(little) &&
+               text_at(file_, order->second.begin, order->second.bytes) == little),
+          Fault::file, "{}: expected little-endian numbers, found another order", where);
   const ZipEntry pickle = entries.at(root + "/data.pkl");
-  const auto text =
-      bytes.subspan(static_cast<size_t>(pickle.begin), static_cast<size_t>(pickle.bytes));
+  require(
+      pickle.bytes <= kLargestPickle, Fault::file,
+      "{} (data.pkl): expected a pickle of at most {} bytes, found {}; this is no dictionary of "
+      "tensors",
+      where, kLargestPickle, pickle.bytes);
+  const std::string pickled = text_at(file_, pickle.begin, pickle.bytes);
+  const auto text = std::as_bytes(std::span(pickled));
   for (const PickledTensor& t : read_pickle(text, where + " (data.pkl)")) {
     const auto storage = entries.find(root + "/data/" + t.storage);
     require(storage != entries.end(), Fault::file,

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <future>
 #include <string>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/extra_file.h"
 #include "checkpoint/training_state.h"
 #include "optim/optimizer.h"
 
@@ -21,24 +23,10 @@ namespace capstan {
 // state. Of a model with adapters, those: its base is load_parameters' part. Throws Fault::file and
 // changes nothing unless everything is there, in the types that the run stores: another precision,
 // optimizer or kind of checkpoint is told as such. Verifies no sums: call verify_checkpoint first,
-// or take what newest_checkpoint found. On sim it checks, and reads no data.
+// or take what newest_checkpoint found. On sim it checks, and reads no data. A file that cannot be
+// read after all leaves a part of it restored.
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const std::filesystem::path& dir);
-
-// A file that goes along: a tokenizer, the recipe. The name may have folders in it. One that is
-// called generation_config.json takes the place of ours, which adapters have none of.
-struct ExtraFile {
-  std::string name;
-  std::string contents;
-  std::filesystem::path copy_of;  // where this is given, its contents are taken instead
-
-  static ExtraFile text(std::string name, std::string contents) {
-    return {std::move(name), std::move(contents), {}};
-  }
-  static ExtraFile copy(std::string name, std::filesystem::path of) {
-    return {std::move(name), {}, std::move(of)};
-  }
-};
 
 // Room in host memory for one copy of all that a checkpoint holds: what is trained, and its
 // moments. The arena must outlive it; it stays where it is, since a save in progress reads from it.
@@ -66,7 +54,11 @@ class Snapshot {
 struct SaveRequest {
   std::filesystem::path dir;  // a checkpoint of that name is replaced
   TrainingState state;
+  // A generation_config.json among them takes the place of ours, which adapters have none of.
   std::vector<ExtraFile> extras;
+  // Called when all is written, before the folder gets its name, perhaps by another thread: what it
+  // throws fails the save.
+  std::function<void()> before_name;
   std::string base_model;   // of adapters: the base_model_name_or_path
   std::string config_like;  // of whole models: as config_json (model/config.h) has it
   int64_t max_shard_bytes = 5'000'000'000;

@@ -1,5 +1,8 @@
 #include "checkpoint/zip_entries.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "base/error.h"
 #include "base/json_text.h"
 
@@ -17,8 +20,8 @@ constexpr uint64_t kFull16 = 0xffff, kFull32 = 0xffffffff;  // "look in the 64-b
 
 class ZipReader {
  public:
-  ZipReader(std::span<const std::byte> archive, std::string_view where)
-      : archive_(archive), where_(where) {}
+  ZipReader(int64_t archive_bytes, const ReadArchive& read, std::string_view where)
+      : size_(static_cast<uint64_t>(archive_bytes)), read_(read), where_(where) {}
 
   std::map<std::string, ZipEntry, std::less<>> read() {
     const Directory directory = find_directory();
@@ -39,33 +42,48 @@ class ZipReader {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  uint64_t number(uint64_t at, uint64_t bytes) const {
-    if (at > archive_.size() || bytes > archive_.size() - at)
-      refuse("expected a zip archive with {} bytes at {}, found the end at {}", bytes, at,
-             archive_.size());
+  void check_place(uint64_t at, uint64_t bytes) const {
+    if (at > size_ || bytes > size_ - at)
+      refuse("expected a zip archive with {} bytes at {}, found the end at {}", bytes, at, size_);
+  }
+
+  uint64_t number(uint64_t at, uint64_t bytes) {
+    check_place(at, bytes);
+    if (at < window_begin_ || at + bytes > window_begin_ + window_.size()) {
+      window_begin_ = at / kWindow * kWindow;
+      window_.resize(std::min(2 * kWindow, size_ - window_begin_));
+      read_(static_cast<int64_t>(window_begin_), window_);
+    }
     uint64_t value = 0;
-    for (uint64_t i = bytes; i-- > 0;) value = value << 8 | static_cast<uint64_t>(archive_[at + i]);
+    for (uint64_t i = bytes; i-- > 0;)
+      value = value << 8 | static_cast<uint64_t>(window_[at - window_begin_ + i]);
     return value;
   }
 
-  void check_signature(uint64_t at, uint64_t expected, const char* what) const {
+  std::string text(uint64_t at, uint64_t bytes) const {
+    check_place(at, bytes);
+    std::string out(bytes, '\0');
+    read_(static_cast<int64_t>(at), std::as_writable_bytes(std::span(out)));
+    return out;
+  }
+
+  void check_signature(uint64_t at, uint64_t expected, const char* what) {
     const uint64_t found = number(at, 4);
     if (found != expected)
       refuse("expected {} of a zip archive at byte {} ({:08x}), found {:08x}", what, at, expected,
              found);
   }
 
-  uint64_t find_end() const {
-    const uint64_t size = archive_.size();
-    for (uint64_t comment = 0; comment <= kLongestComment && kEndBytes + comment <= size;
+  uint64_t find_end() {
+    for (uint64_t comment = 0; comment <= kLongestComment && kEndBytes + comment <= size_;
          ++comment) {
-      const uint64_t at = size - kEndBytes - comment;
+      const uint64_t at = size_ - kEndBytes - comment;
       if (number(at, 4) == kEndSignature && number(at + 20, 2) == comment) return at;
     }
     refuse("expected a zip archive's end, found none: it is cut short");
   }
 
-  Directory find_directory() const {
+  Directory find_directory() {
     const uint64_t end = find_end();
     Directory d{number(end + 16, 4), 0, number(end + 10, 2)};
     uint64_t bytes = number(end + 12, 4);
@@ -87,14 +105,13 @@ class ZipReader {
 
   // Returns where the next one is.
   uint64_t read_file(uint64_t at, const Directory& directory,
-                     std::map<std::string, ZipEntry, std::less<>>& entries) const {
+                     std::map<std::string, ZipEntry, std::less<>>& entries) {
     check_signature(at, kFileSignature, "a file's entry");
     const uint64_t flags = number(at + 8, 2), method = number(at + 10, 2);
     const uint64_t name_bytes = number(at + 28, 2), extra_bytes = number(at + 30, 2);
     const uint64_t next = at + kFileBytes + name_bytes + extra_bytes + number(at + 32, 2);
     if (next > directory.end) refuse("expected a file's entry at {}, found the table's end", at);
-    const std::string name(reinterpret_cast<const char*>(archive_.data()) + at + kFileBytes,
-                           name_bytes);
+    const std::string name = text(at + kFileBytes, name_bytes);
     uint64_t stored = number(at + 20, 4), bytes = number(at + 24, 4), local = number(at + 42, 4);
     read_extra_64(at + kFileBytes + name_bytes, extra_bytes, bytes, stored, local);
     require(
@@ -103,9 +120,9 @@ class ZipReader {
         where_, in_quotes(name), (flags & 1) != 0 ? "encrypted" : "compressed");
     check_signature(local, kLocalSignature, "a file's header");
     const uint64_t begin = local + kLocalBytes + number(local + 26, 2) + number(local + 28, 2);
-    if (begin > archive_.size() || bytes > archive_.size() - begin)
+    if (begin > size_ || bytes > size_ - begin)
       refuse("{}: expected {} bytes at {}, found the end at {}", in_quotes(name), bytes, begin,
-             archive_.size());
+             size_);
     const bool is_new =
         entries.emplace(name, ZipEntry{static_cast<int64_t>(begin), static_cast<int64_t>(bytes)})
             .second;
@@ -116,7 +133,7 @@ class ZipReader {
   // Of the extra field with the id 1: those of size, stored size and place that had no room, in
   // this order.
   void read_extra_64(uint64_t at, uint64_t left, uint64_t& bytes, uint64_t& stored,
-                     uint64_t& local) const {
+                     uint64_t& local) {
     while (left >= 4) {
       const uint64_t id = number(at, 2), size = number(at + 2, 2);
       if (size > left - 4)
@@ -134,15 +151,21 @@ class ZipReader {
     }
   }
 
-  std::span<const std::byte> archive_;
+  static constexpr uint64_t kWindow = 4096;
+
+  uint64_t size_;
+  const ReadArchive& read_;
   std::string_view where_;
+  std::vector<std::byte> window_;  // of the archive, where numbers were read last
+  uint64_t window_begin_ = 0;
 };
 
 }  // namespace
 
-std::map<std::string, ZipEntry, std::less<>> read_zip_entries(std::span<const std::byte> archive,
+std::map<std::string, ZipEntry, std::less<>> read_zip_entries(int64_t archive_bytes,
+                                                              const ReadArchive& read,
                                                               std::string_view where) {
-  return ZipReader(archive, where).read();
+  return ZipReader(archive_bytes, read, where).read();
 }
 
 }  // namespace capstan

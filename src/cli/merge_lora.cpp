@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "checkpoint/convert_model.h"
+#include "checkpoint/extra_file.h"
 #include "checkpoint/manifest.h"
 #include "cli/text_model.h"
 #include "data/chat_template.h"
@@ -79,7 +80,7 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
       model.write_merged(folder, files.config.dtype, read_text(files.base / "config.json"));
   const auto copy = [&](const fs::path& from) {
     const std::string name = from.filename().string();
-    sums[name] = write_copy(from, folder / name);
+    sums[name] = write_extra(folder, read_extra(from.parent_path(), name));
   };
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
   // What the adapter's folder does not say of its tokenizer the base's does.

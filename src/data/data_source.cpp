@@ -1,8 +1,6 @@
 #include "data/data_source.h"
 
 #include <chrono>
-#include <map>
-#include <mutex>
 
 #include "base/checksum.h"
 #include "base/error.h"
@@ -19,17 +17,15 @@ namespace capstan {
 
 namespace fs = std::filesystem;
 
-// Opens record files when an example is asked for, which a run with cached tokens may never do.
+// Reads record files when an example is asked for, which a run with cached tokens may never do, and
+// does not keep them: the training needs the memory.
 class PromptSource {
  public:
   PromptSource(RecordRenderer renderer, RecordFields fields)
       : renderer_(std::move(renderer)), fields_(std::move(fields)) {}
 
   ExamplePrompt example(const std::string& file, int64_t record, const Tokenizer& tokenizer) const {
-    const std::scoped_lock lock(mutex_);
-    const auto [entry, is_new] = files_.try_emplace(file);
-    if (is_new) entry->second = std::make_unique<RecordFile>(file, fields_);
-    const RecordFile& records = *entry->second;
+    const RecordFile records(file, fields_);
     require(record < records.size(), Fault::file,
             "{}: has {} records now, fewer than when it was read", file, records.size());
     const RenderedRecord r = renderer_.prompt(records.record(record),
@@ -40,8 +36,6 @@ class PromptSource {
  private:
   RecordRenderer renderer_;
   RecordFields fields_;
-  mutable std::mutex mutex_;
-  mutable std::map<std::string, std::unique_ptr<RecordFile>> files_;
 };
 
 namespace {

@@ -90,7 +90,7 @@ struct LoadedData {
 // Called now and then while records (or text files) are tokenized, from the calling thread.
 using DataProgress = std::function<void(int64_t done, int64_t total)>;
 
-// Reads, renders and tokenizes; or maps what an earlier run has tokenized. Deterministic, whatever
+// Reads, renders and tokenizes; or reads what an earlier run has tokenized. Deterministic, whatever
 // the number of threads. Throws Fault::file for everything that is wrong with the data (all bad
 // records of a file together, ten shown) and Fault::usage for what is wrong with the options: an
 // unknown style, a fraction given with separate validation data, a max_seq_length too small.

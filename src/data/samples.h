@@ -47,7 +47,7 @@ struct SampleArrays {
   int64_t size() const { return static_cast<int64_t>(origins.size()); }
 };
 
-// Samples with whatever holds them: vectors of its own, or a mapped file. What several datasets
+// Samples with whatever holds them: vectors of its own, or a file in memory. What several datasets
 // share does not change.
 class Samples {
  public:

@@ -11,6 +11,7 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/file_reader.h"
 #include "base/files.h"
 #include "base/log.h"
 
@@ -76,9 +77,9 @@ struct Layout {
   }
 };
 
-class MappedSamples final : public Samples {
+class CachedSamples final : public Samples {
  public:
-  MappedSamples(const fs::path& path, std::vector<std::string> files)
+  CachedSamples(const fs::path& path, std::vector<std::string> files)
       : file_(path), files_(std::move(files)) {}
 
   // Why the file cannot be used, or nothing.
@@ -137,7 +138,7 @@ class MappedSamples final : public Samples {
     return true;
   }
 
-  MappedFile file_;
+  FileBytes file_;
   std::vector<std::string> files_;
   SampleArrays arrays_;
 };
@@ -215,7 +216,7 @@ std::shared_ptr<const Samples> read_token_cache(const fs::path& folder, const To
   std::error_code error;
   if (folder.empty() || !fs::exists(path, error)) return nullptr;
   try {
-    auto samples = std::make_shared<MappedSamples>(path, std::move(files));
+    auto samples = std::make_shared<CachedSamples>(path, std::move(files));
     const std::string reason = samples->check(hex);
     if (reason.empty()) return samples;
     log::warn("{}: {}; the data are tokenized again", path.string(), reason);

@@ -9,7 +9,7 @@
 
 // Tokenized samples on disk, so that the second run does not tokenize.
 //
-// One file KEY.tokens, little endian, written once and then mapped:
+// One file KEY.tokens, little endian, written once and then read whole:
 //
 //   offset  bytes
 //        0      8  "CAPTOKEN"
@@ -42,9 +42,9 @@ struct TokenCacheKey {
 // none of the variables is set.
 std::filesystem::path token_cache_folder();
 
-// The samples stored under this key, mapped; null where there are none. A file that is damaged,
-// foreign or of another version counts as none, and is warned of. `files` are the names that their
-// origins refer to.
+// The samples stored under this key, in memory: whoever changes the file later changes none of
+// them. Null where there are none. A file that is damaged, foreign or of another version counts as
+// none, and is warned of. `files` are the names that their origins refer to.
 std::shared_ptr<const Samples> read_token_cache(const std::filesystem::path& folder,
                                                 const TokenCacheKey& key,
                                                 std::vector<std::string> files);

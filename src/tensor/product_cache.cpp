@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/file_reader.h"
 #include "base/files.h"
 #include "base/log.h"
 
@@ -100,7 +101,7 @@ ProductCache::Products ProductCache::read() const {
   if (!fs::exists(path_, error)) return {};
   Products products;
   try {
-    const MappedFile file(path_);
+    const FileBytes file(path_);
     const auto bytes = file.bytes();
     const std::string_view fault = fault_of(bytes, machine_);
     require(fault.empty(), Fault::file, "{}: {}", path_.string(), fault);

@@ -106,9 +106,30 @@ LoraOptions lora_options(const Recipe& r) {
   return o;
 }
 
-std::shared_ptr<const Tokenizer> tokenizer_of(const fs::path& folder) {
-  if (folder.empty()) return std::make_shared<ByteTokenizer>();
-  return load_tokenizer(folder);
+// As every checkpoint gets them. Where nothing but the folder's name says that bos is used, the
+// copy's tokenizer_config.json does.
+std::vector<ExtraFile> read_tokenizer_files(const fs::path& folder) {
+  std::vector<ExtraFile> files;
+  const std::string config = config_with_bos(folder);
+  for (const fs::path& path : tokenizer_files(folder)) {
+    files.push_back(read_extra(folder, path.filename().string()));
+    if (files.back().name == kTokenizerConfig && !config.empty()) files.back().contents = config;
+  }
+  return files;
+}
+
+void read_tokenizer(RunInputs& in) {
+  const fs::path& folder = in.tokenizer_dir;
+  if (folder.empty()) {
+    in.tokenizer = std::make_shared<ByteTokenizer>();
+    return;
+  }
+  in.tokenizer_files = read_tokenizer_files(folder);
+  in.tokenizer = load_tokenizer(folder);
+  in.own_template = chat_template_of(folder);
+  require(read_tokenizer_files(folder) == in.tokenizer_files, Fault::file,
+          "{}: the tokenizer's files changed while they were read; start again when they are whole",
+          folder.string());
 }
 
 fs::path tokenizer_folder(const Recipe& r, Task task) {
@@ -131,8 +152,7 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
 std::string prompting_to_record(const Recipe& r, const RunInputs& in) {
   if (in.data.style != nullptr) return prompt_style_yaml(*in.data.style);
   if (!in.data.chat_template) return "";
-  const auto own = in.tokenizer_dir.empty() ? std::nullopt : chat_template_of(in.tokenizer_dir);
-  if (own != in.data.chat_template) return prompt_style_yaml(*in.data.chat_template);
+  if (in.own_template != in.data.chat_template) return prompt_style_yaml(*in.data.chat_template);
   return r.prompt_style.empty() ? "" : own_template_yaml();
 }
 
@@ -172,11 +192,11 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
           "use finetune_full",
           m.name, m.config.tied ? "tied embeddings" : "an output head of its own");
   if (r.tie_embeddings) m.config.tied = *r.tie_embeddings;
+  constexpr const char* kGeneration = "generation_config.json";
   std::error_code error;
   if (!m.folder.empty()) m.config_text = read_text(m.folder / "config.json");
-  if (const fs::path file = m.folder / "generation_config.json";
-      !m.folder.empty() && fs::is_regular_file(file, error))
-    m.generation_config = read_text(file);
+  if (!m.folder.empty() && fs::exists(m.folder / kGeneration, error))
+    m.generation_config = read_extra(m.folder, kGeneration);
   if (tokenizer == nullptr) return m;
   require(tokenizer->vocab_size() <= m.config.vocab, Fault::file,
           "the tokenizer has {} tokens, the model room for {}: they do not belong together",
@@ -252,14 +272,14 @@ DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
 RunInputs find_inputs(const Recipe& r, Task task) {
   RunInputs in;
   in.tokenizer_dir = tokenizer_folder(r, task);
-  in.tokenizer = tokenizer_of(in.tokenizer_dir);
+  read_tokenizer(in);
   in.model = model_of(r, task, in.tokenizer.get(), false);
   in.max_seq_length = max_seq_length_of(r, in.model.config);
   DataOptions options = data_options(r, in.max_seq_length);
   in.is_text = options.kind == DataOptions::Kind::text_files;
   if (in.is_text && !options.validation_fraction && options.validation_path.empty())
     options.validation_fraction = kTextFraction;
-  if (!in.tokenizer_dir.empty()) options.chat_template = chat_template_of(in.tokenizer_dir);
+  options.chat_template = in.own_template;
   in.data = load_data(options, *in.tokenizer);
   for (const std::string& note : in.data.notes) log::info("{}", note);
   warn_of_positions(r, in.model.config);
@@ -342,15 +362,10 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
     files.push_back(ExtraFile::text("tokenizer.json", byte_tokenizer_json()));
     files.push_back(ExtraFile::text("tokenizer_config.json", byte_tokenizer_config_json()));
   } else {
-    const std::string config = config_with_bos(in.tokenizer_dir);
-    for (const fs::path& file : tokenizer_files(in.tokenizer_dir)) {
-      const std::string name = file.filename().string();
-      files.push_back(name == kTokenizerConfig && !config.empty() ? ExtraFile::text(name, config)
-                                                                  : ExtraFile::copy(name, file));
-    }
+    files = in.tokenizer_files;
   }
-  if (task != Task::finetune_lora && !in.model.generation_config.empty())
-    files.push_back(ExtraFile::text("generation_config.json", in.model.generation_config));
+  if (task != Task::finetune_lora && in.model.generation_config)
+    files.push_back(*in.model.generation_config);
   Recipe record = r;
   record.resume = "false";  // how a run was started is no part of what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));

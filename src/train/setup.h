@@ -25,8 +25,9 @@ struct NamedModel {
   ModelConfig config;
   std::filesystem::path folder;  // empty: random weights, or not on the disk
   std::string name;              // for people
-  // The folder's files, which checkpoints of all weights keep what they can of; empty without.
-  std::string config_text = {}, generation_config = {};
+  // The folder's files, which checkpoints of all weights keep what they can of; none without.
+  std::string config_text = {};
+  std::optional<ExtraFile> generation_config = {};
 };
 NamedModel model_of(const Recipe& recipe, Task task, const Tokenizer* tokenizer, bool known);
 
@@ -35,6 +36,8 @@ struct RunInputs {
   NamedModel model;
   std::filesystem::path tokenizer_dir;  // empty: one token per byte
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::vector<ExtraFile> tokenizer_files;    // of that folder, as they were when it was read
+  std::optional<ChatTemplate> own_template;  // the folder's
   LoadedData data;
   int64_t max_seq_length = 0;
   bool is_text = false;          // no prompts to show samples for
@@ -61,7 +64,8 @@ TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConf
 
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 
-// Files that go along with every checkpoint of the run: tokenizer, recipe, prompt style.
+// Files that go along with every checkpoint of the run: tokenizer, recipe, prompt style. Reads
+// none: a folder may be gone, or changed, when a run ends.
 std::vector<ExtraFile> extra_files(const Recipe& recipe, Task task, const RunInputs& inputs);
 
 }  // namespace capstan

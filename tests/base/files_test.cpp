@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <optional>
 
@@ -93,20 +94,59 @@ TEST(NewFile, TakesTheSumWhileItWrites) {
   EXPECT_EQ(write_text(folder / "b", all), sum);
 }
 
-TEST(WriteCopy, CopiesLargeFilesInPieces) {
+// In a folder that others may write to, too.
+TEST(NewFile, ALinkInThePlaceOfItsPartIsReplacedAndNotFollowed) {
   TempFolder folder;
-  std::string text(3'000'001, 'x');
-  for (size_t i = 0; i < text.size(); i += 97) text[i] = static_cast<char>(i);
-  write_text(folder / "a", text);
-  EXPECT_EQ(write_copy(folder / "a", folder / "b"), (FileSum{3'000'001, sha256_of(text)}));
-  EXPECT_EQ(read_text(folder / "b") == text, true);
-  EXPECT_NE(message_of(Fault::file, [&] { write_copy(folder / "none", folder / "c"); })
-                .find("none: cannot open"),
+  write_text(folder / "victim", "precious");
+  fs::create_symlink("victim", folder / "a.part");
+  write_text(folder / "a", "new");
+  EXPECT_EQ(read_text(folder / "victim"), "precious");
+  EXPECT_EQ(read_text(folder / "a"), "new");
+  EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(folder / "a")));
+  EXPECT_FALSE(fs::exists(fs::symlink_status(folder / "a.part")));
+}
+
+TEST(NewFile, APartOfADeadProcessIsReplacedAndOneOfALivingRefused) {
+  TempFolder folder;
+  folder.write("a.part", "left by a kill");
+  fs::create_hard_link(folder / "a.part", folder / "kept");
+  write_text(folder / "a", "new");
+  EXPECT_EQ(read_text(folder / "a"), "new");
+  EXPECT_EQ(read_text(folder / "kept"), "left by a kill") << "removed, not written to";
+  {
+    NewFile writing(folder / "b", 0);
+    const auto message = message_of(Fault::file, [&] { write_text(folder / "b", "x"); });
+    EXPECT_TRUE(message.starts_with((folder / "b.part").string() + ": another process is writing"))
+        << message;
+    writing.commit();
+  }
+  EXPECT_EQ(read_text(folder / "b"), "");
+  fs::create_directory(folder / "c.part");
+  EXPECT_NE(message_of(Fault::file, [&] { write_text(folder / "c", "x"); }).find("is in the way"),
             std::string::npos);
-  EXPECT_NE(message_of(Fault::file, [&] { write_copy(folder.path(), folder / "c"); })
-                .find("cannot read: Is a directory"),
-            std::string::npos);
-  EXPECT_FALSE(fs::exists(folder / "c"));
+}
+
+TEST(NewFile, HasThePermissionsThatItIsGivenLessTheUmask) {
+  TempFolder folder;
+  const mode_t before = ::umask(022);
+  write_text(folder / "usual", "x");
+  write_text(folder / "private", "x", 0600);
+  write_text(folder / "open", "x", 0666);
+  ::umask(before);
+  const auto mode = [&](const char* name) {
+    return static_cast<int>(fs::status(folder / name).permissions());
+  };
+  EXPECT_EQ(mode("usual"), 0644);
+  EXPECT_EQ(mode("private"), 0600);
+  EXPECT_EQ(mode("open"), 0644);
+}
+
+TEST(RequireFileSize, NamesTheLimitOfTheShell) {
+  const FileSizeLimit limit(1000);
+  EXPECT_NO_THROW(require_file_size("a", 1000));
+  EXPECT_EQ(message_of(Fault::file, [] { require_file_size("out/a", 1001); }),
+            "out/a: cannot write the file: File too large; it needs 1001 B, and a file may have "
+            "1000 B here (ulimit -f); raise the limit");
 }
 
 TEST(ReadText, RefusesAFileThatIsTooLarge) {

@@ -9,7 +9,8 @@ namespace capstan {
 namespace {
 
 SafetensorsHeader parse(const std::string& file) {
-  return parse_safetensors_header(std::as_bytes(std::span(file)), "m.safetensors");
+  return parse_safetensors_header(std::as_bytes(std::span(file)), std::ssize(file),
+                                  "m.safetensors");
 }
 std::string refusal(const std::string& file) {
   return message_of(Fault::file, [&] { parse(file); });

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 
@@ -16,9 +14,9 @@ template <class T>
 std::vector<T> values(const SafetensorsFile& file, const char* name) {
   const StoredTensor* t = file.header().find(name);
   if (t == nullptr) return {};
-  EXPECT_EQ(file.dtype(*t), dtype_of<T>);
-  std::vector<T> out(file.bytes(*t).size() / sizeof(T));
-  if (!out.empty()) std::memcpy(out.data(), file.bytes(*t).data(), out.size() * sizeof(T));
+  EXPECT_EQ(t->type.dtype, dtype_of<T>);
+  std::vector<T> out(static_cast<size_t>(t->numel()));
+  file.read_to(reinterpret_cast<std::byte*>(out.data()), *t, 0, t->numel());
   return out;
 }
 
@@ -42,10 +40,7 @@ TEST(Safetensors, ReadsWhatThePythonLibraryWrote) {
   ASSERT_EQ(a.size(), 2u);
   EXPECT_EQ(static_cast<float>(a[0]), 1.0f);
   EXPECT_EQ(static_cast<float>(a[1]), -0.5f);
-  EXPECT_EQ(message_of(Fault::file, [&] { file.dtype(*file.header().find("n")); }),
-            (folder / "a.safetensors").string() +
-                ": \"n\": expected one of F64, F32, F16, BF16, I32, U8, found I64, which is not "
-                "read");
+  EXPECT_FALSE(file.header().find("n")->type.dtype) << "I64 is not ours";
 }
 
 TEST(Safetensors, WritesWhatItReads) {
@@ -104,7 +99,7 @@ TEST(Safetensors, ErrorsNameTheFile) {
   EXPECT_NE(message_of(Fault::file, [&] { SafetensorsFile file(path); }).find("found 0 bytes"),
             std::string::npos);
   EXPECT_NE(message_of(Fault::file, [&] { SafetensorsFile file(folder.path()); })
-                .find("expected a file, found something else"),
+                .find("expected a file, found a folder"),
             std::string::npos);
 }
 

@@ -257,12 +257,11 @@ TEST(CheckpointSaver, WarnsOfAnErrorThatNobodyWaitedFor) {
 
 TEST(CheckpointSaver, CopiesFilesAndPutsThemInTheManifest) {
   QuickFolder folder;
-  write_text(folder / "source", "contents");
   SmallRun run;
   CheckpointSaver saver(run.model.queue, run.model.params, run.optimizer, nullptr);
   SaveRequest request = SmallRun::request(folder / "out", 1);
   request.max_shard_bytes = 10'000;
-  request.extras = {ExtraFile::copy("tokenizer.model", folder / "source"),
+  request.extras = {ExtraFile::text("tokenizer.model", "contents"),
                     ExtraFile::text("generation_config.json", "{\"temperature\": 1}"),
                     ExtraFile::text("logs/notes.txt", "a note")};
   saver.save(request);
@@ -274,10 +273,32 @@ TEST(CheckpointSaver, CopiesFilesAndPutsThemInTheManifest) {
   EXPECT_EQ(files.at("tokenizer.model").sha256, sha256_of("contents"));
   EXPECT_EQ(read_text(folder / "out" / "generation_config.json"), "{\"temperature\": 1}");
   EXPECT_NO_THROW(verify_checkpoint(folder / "out"));
-  request.extras = {ExtraFile::copy("tokenizer.model", folder / "gone")};
-  EXPECT_NE(message_of(Fault::file, [&] { saver.save(request); }).find("gone: cannot open"),
-            std::string::npos);
-  EXPECT_NO_THROW(verify_checkpoint(folder / "out")) << "the one before is still there";
+}
+
+TEST(CheckpointSaver, GivesTheFolderItsNameAfterWhatMustComeBeforeIt) {
+  QuickFolder folder;
+  SmallRun run;
+  Snapshot snapshot(run.model.queue, run.model.params, run.optimizer);
+  for (Snapshot* from : {static_cast<Snapshot*>(nullptr), &snapshot}) {
+    const fs::path dir = folder / (from == nullptr ? "sync" : "async");
+    CheckpointSaver saver(run.model.queue, run.model.params, run.optimizer, from);
+    SaveRequest request = SmallRun::request(dir, 1);
+    bool there = true;
+    request.before_name = [&] { there = fs::exists(dir); };
+    saver.save(request);
+    saver.wait();
+    EXPECT_FALSE(there);
+    EXPECT_NO_THROW(verify_checkpoint(dir));
+    request.dir = folder / "failed";
+    request.before_name = [] { fail(Fault::file, "metrics.csv: cannot be written"); };
+    EXPECT_EQ(message_of(Fault::file,
+                         [&] {
+                           saver.save(request);
+                           saver.wait();
+                         }),
+              "metrics.csv: cannot be written");
+    EXPECT_FALSE(fs::exists(request.dir));
+  }
 }
 
 TEST(CheckpointSaver, LeavesTensorsOutPastTheBytesOfATrial) {

@@ -91,6 +91,23 @@ TEST(TokenCache, EveryDamageIsSeen) {
   log::set_level(log::Level::info);
 }
 
+// Of a mapped file the first would change the tokens, and the second end the process by SIGBUS.
+TEST(TokenCache, WhoChangesTheFileLaterChangesNoSample) {
+  const TempFolder folder;
+  ASSERT_TRUE(write_token_cache(folder.path(), kKey, some_samples()));
+  const fs::path path = folder.path() / (kKey.hex() + ".tokens");
+  const auto found = read_token_cache(folder.path(), kKey, {});
+  ASSERT_NE(found, nullptr);
+  {
+    std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(256);
+    file << std::string(fs::file_size(path) - 256, '\x7f');
+  }
+  expect_same(*found, some_samples());
+  fs::resize_file(path, 0);
+  expect_same(*found, some_samples());
+}
+
 TEST(TokenCache, AnotherFilesContentsAreForeign) {
   const TempFolder folder;
   TokenCacheKey other = kKey;

@@ -28,7 +28,7 @@ void check_header(const SafetensorsHeader& header, size_t file_bytes) {
 void parse(const std::string& file) {
   try {
     const auto bytes = std::as_bytes(std::span(file));
-    check_header(capstan::parse_safetensors_header(bytes, "fuzz"), file.size());
+    check_header(capstan::parse_safetensors_header(bytes, std::ssize(bytes), "fuzz"), file.size());
   } catch (const capstan::Error& e) {
     check(e.fault() == capstan::Fault::file);
   }

@@ -32,7 +32,7 @@ class QuantizeGolden : public testing::TestWithParam<std::tuple<std::string, Qua
     const StoredTensor* t = file_.header().find(name);
     if (t == nullptr) return {};
     std::vector<T> v(static_cast<size_t>(t->nbytes()) / sizeof(T));
-    std::memcpy(v.data(), file_.bytes(*t).data(), v.size() * sizeof(T));
+    file_.read_to(reinterpret_cast<std::byte*>(v.data()), *t, 0, t->numel());
     return v;
   }
 };
@@ -99,7 +99,7 @@ TEST(QuantizeGoldenMap, IsBitsandbytesDynamicMap) {
   ASSERT_NE(map, nullptr);
   std::vector<float> expected(256);
   ASSERT_EQ(map->nbytes(), 256 * 4);
-  std::memcpy(expected.data(), file.bytes(*map).data(), 256 * 4);
+  file.read_to(reinterpret_cast<std::byte*>(expected.data()), *map, 0, 256);
 
   std::vector<uint8_t> packed(256 * 32, 0xff), absmax(256);
   for (size_t i = 0; i < 256; ++i) absmax[i] = static_cast<uint8_t>(i);

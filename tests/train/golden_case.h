@@ -49,7 +49,7 @@ std::vector<T> stored(const SafetensorsFile& file, const std::string& name) {
   const StoredTensor* t = file.header().find(name);
   require(t != nullptr, Fault::file, "no tensor {}", name);
   std::vector<T> v(static_cast<size_t>(t->nbytes()) / sizeof(T));
-  std::memcpy(v.data(), file.bytes(*t).data(), v.size() * sizeof(T));
+  file.read_to(reinterpret_cast<std::byte*>(v.data()), *t, 0, t->numel());
   return v;
 }
 

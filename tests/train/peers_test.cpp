@@ -49,11 +49,10 @@ class Peers : public testing::Test {
     const StoredTensor* l = file.header().find("logits");
     const StoredTensor* i = file.header().find("ids");
     ids.resize(static_cast<size_t>(i->shape[1]));
-    std::memcpy(ids.data(), file.bytes(*i).data(), ids.size() * sizeof(int32_t));
+    file.read_to(reinterpret_cast<std::byte*>(ids.data()), *i, 0, std::ssize(ids));
     std::vector<float> last(static_cast<size_t>(l->shape[2]));
-    const auto bytes = file.bytes(*l);
-    std::memcpy(last.data(), bytes.data() + bytes.size() - last.size() * sizeof(float),
-                last.size() * sizeof(float));
+    file.read_to(reinterpret_cast<std::byte*>(last.data()), *l, l->numel() - std::ssize(last),
+                 std::ssize(last));
     return last;
   }
   static double error(std::span<const float> found, const std::vector<float>& expected) {

@@ -241,7 +241,7 @@ TEST(QuantizedModel, LoadingNeverTakesMoreThanTheModelAndOneTensor) {
     e.params.initialize(e.q, 1);
     save_model(e.q, e.params, folder);
   }
-  // One more space in the header moves all data by a byte: each tensor is copied to be aligned.
+  // One more space in the header moves all data by a byte: no tensor lies well in the file.
   std::filesystem::create_directories(odd);
   std::filesystem::copy_file(folder / "config.json", odd / "config.json");
   {

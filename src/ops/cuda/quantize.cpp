@@ -20,7 +20,7 @@ struct OnHost {
   }
 };
 
-// Whether the host reads it where it lies, as it does a file that is mapped.
+// Whether the host reads it where it lies, as it does what comes from a file.
 bool on_host(const Tensor& x) {
   cudaPointerAttributes found{};
   check(cudaPointerGetAttributes(&found, x.raw()), "ask where a tensor lies");
