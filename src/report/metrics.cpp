@@ -2,9 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <array>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -19,22 +20,10 @@ std::string cell(const std::optional<double>& value) {
   return value ? fmt::format("{}", *value) : "";
 }
 
-// A metrics.csv while it is read: the text, and where its next cell begins.
-class CsvReader {
+// A line of a metrics.csv, cell by cell.
+class CsvLine {
  public:
-  CsvReader(std::string_view text, std::string where) : text_(text), where_(std::move(where)) {
-    const size_t end = text_.rfind('\n');
-    text_ = text_.substr(0, end == std::string_view::npos ? 0 : end + 1);  // less a torn line
-  }
-
-  bool done() const { return at_ >= text_.size(); }
-
-  void header() {
-    require(text_.starts_with(kMetricsColumns) && text_.substr(kMetricsColumns.size(), 1) == "\n",
-            Fault::file, "{}:1:1: expected the line {}; this file is not of Capstan's making",
-            where_, in_quotes(kMetricsColumns));
-    at_ = kMetricsColumns.size() + 1;
-  }
+  explicit CsvLine(std::string_view line) : line_(line) {}
 
   int64_t whole() {
     int64_t value = 0;
@@ -50,21 +39,17 @@ class CsvReader {
   }
 
  private:
-  std::string place() const {
-    return text_location(text_, where_, static_cast<size_t>(cell_.data() - text_.data()));
-  }
+  size_t column() const { return static_cast<size_t>(cell_.data() - line_.data()) + 1; }
   [[noreturn]] void refuse(const char* expected) const {
-    fail(Fault::file, "{}: expected {}, found {}", place(), expected, in_quotes(cell_));
+    fail(Fault::file, "{}: expected {}, found {}", column(), expected, in_quotes(cell_));
   }
 
-  // The cell up to the comma or, for the last of a row, the newline.
+  // The cell up to the comma or, for the last, the end.
   std::string_view next(bool last) {
-    const size_t end = text_.find_first_of(",\n", at_);
-    cell_ = text_.substr(at_, end - at_);
-    if (end == std::string_view::npos || (text_[end] == '\n') != last)
-      fail(Fault::file,
-           "{}: expected rows of the columns {}; remove the row, or the file, to go on", place(),
-           kMetricsColumns);
+    const size_t end = line_.find(',', at_);
+    cell_ = line_.substr(at_, end - at_);
+    require((end == std::string_view::npos) == last, Fault::file,
+            "{}: expected a row of the columns {}", column(), kMetricsColumns);
     at_ = end + 1;
     return cell_;
   }
@@ -76,10 +61,25 @@ class CsvReader {
     return error == std::errc() && stop == end;
   }
 
-  std::string_view text_, cell_;
-  std::string where_;
+  std::string_view line_, cell_;
   size_t at_ = 0;
 };
+
+MetricsRow row_of(std::string_view line) {
+  CsvLine in(line);
+  MetricsRow r;
+  r.epoch = in.whole();
+  r.iter = in.whole();
+  r.iter_time = in.real();
+  r.learning_rate = in.real();
+  r.loss = in.real();
+  r.step = in.whole();
+  r.tokens = in.whole();
+  r.total_tokens = in.whole();
+  r.val_loss = in.real();
+  in.real(true);  // val_ppl follows from val_loss
+  return r;
+}
 
 }  // namespace
 
@@ -109,24 +109,25 @@ std::string jsonl_line(const MetricsRow& r) {
   return object.dump() + "\n";
 }
 
-std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv) {
-  const std::string text = read_text(csv, std::numeric_limits<int64_t>::max());
-  CsvReader in(text, csv.string());
-  in.header();
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv, std::vector<BadLine>* bad) {
+  const std::string all = read_text(csv, std::numeric_limits<int64_t>::max());
+  const std::string header = std::string(kMetricsColumns) + "\n";
+  require(all.starts_with(header), Fault::file,
+          "{}:1:1: expected the line {}; this file is not of Capstan's making", csv.string(),
+          in_quotes(kMetricsColumns));
   std::vector<MetricsRow> rows;
-  while (!in.done()) {
-    MetricsRow r;
-    r.epoch = in.whole();
-    r.iter = in.whole();
-    r.iter_time = in.real();
-    r.learning_rate = in.real();
-    r.loss = in.real();
-    r.step = in.whole();
-    r.tokens = in.whole();
-    r.total_tokens = in.whole();
-    r.val_loss = in.real();
-    in.real(true);  // val_ppl follows from val_loss
-    rows.push_back(r);
+  int64_t number = 2;
+  for (size_t at = header.size(), end = 0; at < all.size(); at = end + 1, ++number) {
+    end = std::min(all.find('\n', at), all.size());
+    const std::string_view line = std::string_view(all).substr(at, end - at);
+    try {
+      require(end < all.size(), Fault::file, "1: the line is cut short");
+      rows.push_back(row_of(line));
+    } catch (const Error& e) {
+      if (bad != nullptr)
+        bad->push_back(
+            {std::string(line), fmt::format("{}:{}:{}", csv.string(), number, e.what())});
+    }
   }
   return rows;
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,9 +34,16 @@ inline constexpr std::string_view kMetricsColumns =
 std::string csv_line(const MetricsRow& row);    // with the newline
 std::string jsonl_line(const MetricsRow& row);  // with the newline; keys without value are left out
 
-// Reads a metrics.csv of ours. A last line without its newline is what a killed run left, and is
-// not counted. Throws Fault::file with file:line:column for anything else that is not such a file.
-std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv);
+// A line that is no row: a run that was killed, a power cut or an editor may leave one.
+struct BadLine {
+  std::string text;  // as it is, without the newline
+  std::string why;   // "file:line:column: expected …"
+};
+
+// Reads a metrics.csv of ours, less the lines that are no rows, which go to `bad`. Throws
+// Fault::file for a file that does not begin with kMetricsColumns.
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv,
+                                     std::vector<BadLine>* bad = nullptr);
 
 enum class Logger : uint8_t { csv, tensorboard, jsonl };
 // Throws Fault::usage for others, naming these three.
@@ -47,14 +55,16 @@ Logger parse_logger(std::string_view name);
 //   jsonl/version_N/metrics.jsonl                                    if asked for
 //   tensorboard/version_N/events.out.tfevents.<time>.<host>.<pid>    if asked for
 //
-// Each row is handed to the system before write returns, so that a killed run keeps its rows. A
-// disk that is full leaves whole rows alone. Every failure is Fault::file and names the file.
+// Each row is handed to the system before write returns, so that a killed run keeps its rows; sync
+// brings them to the disk, so that a power cut does not take them. A disk that is full leaves whole
+// rows alone. Every failure is Fault::file and names the file.
 class MetricsLog {
  public:
   // Begins a new version: N is one more than the highest there is, in any of the three folders.
   MetricsLog(Logger logger, const std::filesystem::path& out_dir);
   // Goes on in the newest version after the given step. Rows beyond (the resumed run makes them
-  // again) and a torn last line are removed; the files are replaced whole. TensorBoard gets a new
+  // again) are removed; lines that are no rows are warned of and put aside, in a file of the name
+  // with ".bad" at its end. The files are replaced whole. TensorBoard gets a new
   // event file that begins with SessionLog START at step + 1 and so drops later points; those of
   // that step itself stay. Begins a new version where there is none, or none of ours.
   static MetricsLog resume(Logger logger, const std::filesystem::path& out_dir, int64_t step);
@@ -63,6 +73,10 @@ class MetricsLog {
   ~MetricsLog();
 
   void write(const MetricsRow& row);
+  // Brings the rows to the disk, and the files' names. The function does the same and may be called
+  // by another thread, and after this object is gone.
+  void sync() const { sync_later()(); }
+  std::function<void()> sync_later() const;
 
   // All rows of this version, with those before a resume: for the picture.
   std::vector<MetricsRow> rows() const { return read_metrics(csv_path()); }
@@ -72,8 +86,8 @@ class MetricsLog {
 
  private:
   struct Files;
-  explicit MetricsLog(std::unique_ptr<Files> files);
-  std::unique_ptr<Files> files_;
+  explicit MetricsLog(std::shared_ptr<Files> files);
+  std::shared_ptr<Files> files_;
 };
 
 }  // namespace capstan

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -12,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json_text.h"
+#include "base/log.h"
 #include "report/metrics.h"
 #include "report/tensorboard.h"
 
@@ -28,7 +29,8 @@ constexpr std::string_view kEventFile = "events.out.tfevents.";
 class GrowingFile {
  public:
   GrowingFile(fs::path path, int flags) : path_(std::move(path)) {
-    fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0666);
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    fd_ = ::open(path_.c_str(), kFlags | flags, kUsualMode);
     require(fd_ >= 0, Fault::file, "{}: cannot be written: {}", path_.string(),
             std::strerror(errno));
   }
@@ -52,6 +54,15 @@ class GrowingFile {
       }
       text.remove_prefix(static_cast<size_t>(n));
     }
+  }
+
+  void sync() const {
+    int result;
+    do result = ::fsync(fd_);
+    while (result != 0 && errno == EINTR);
+    require(result == 0 || errno == EINVAL || errno == ENOTSUP, Fault::file,
+            "{}: cannot be written: {}; look at the disk, and resume the run", path_.string(),
+            std::strerror(errno));
   }
 
  private:
@@ -114,21 +125,38 @@ fs::path next_event_file(const fs::path& folder) {
   return folder / fmt::format("{}{}.{}.{}", kEventFile, time, host.data(), ::getpid());
 }
 
-// The lines of a metrics.jsonl up to a step, less a torn last one.
-std::string lines_until(const std::string& text, const fs::path& path, int64_t step) {
+// The lines of a metrics.jsonl up to a step.
+std::string lines_until(const fs::path& path, int64_t step, std::vector<BadLine>& bad) {
+  const std::string text = read_text(path, std::numeric_limits<int64_t>::max());
   std::string kept;
-  for (size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
+  int64_t number = 1;
+  for (size_t at = 0, end = 0; at < text.size(); at = end + 1, ++number) {
+    end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
     const auto row = nlohmann::json::parse(line, nullptr, false);
     const bool has_step =
         row.is_object() && row.contains("step") && row["step"].is_number_integer();
-    if (!has_step)  // no require: finding the place takes long
-      fail(Fault::file,
-           "{}: expected an object with \"step\"; remove the line, or the file, to go on",
-           text_location(text, path.string(), at));
-    if (row["step"] <= step) kept += line;
+    if (!has_step || end == text.size())
+      bad.push_back({line, fmt::format("{}:{}:1: {}", path.string(), number,
+                                       end == text.size() ? "the line is cut short"
+                                                          : "expected an object with \"step\"")});
+    else if (row["step"] <= step)
+      kept += line + "\n";
   }
   return kept;
+}
+
+// Moves lines that are no rows out of the way, and says so.
+void put_aside(const fs::path& file, const std::vector<BadLine>& lines) {
+  if (lines.empty()) return;
+  constexpr size_t kShown = 3;
+  GrowingFile aside(fs::path(file) += ".bad", 0);
+  for (const BadLine& line : lines) aside.append(line.text + "\n");
+  aside.sync();
+  for (size_t i = 0; i < std::min(kShown, lines.size()); ++i)
+    log::warn("{}; the line is put aside in {}", lines[i].why, aside.path().string());
+  if (lines.size() > kShown)
+    log::warn("{} more lines of {} are put aside", lines.size() - kShown, file.string());
 }
 
 bool is_ours(const fs::path& csv) {
@@ -154,37 +182,58 @@ struct MetricsLog::Files {
     }
   }
 
+  void sync() {
+    const std::array<const GrowingFile*, 2> files{&csv, other.get()};
+    for (const GrowingFile* file : files) {
+      if (file == nullptr) continue;
+      file->sync();
+      if (named) continue;
+      fs::path folder = file->path().parent_path();  // logs/LOGGER/version_N
+      for (int i = 0; i < 3; ++i, folder = folder.parent_path()) sync_folder(folder);
+    }
+    named = true;
+  }
+
   Logger logger;
   GrowingFile csv;
   std::unique_ptr<GrowingFile> other;  // none for Logger::csv
+  std::atomic<bool> named = false;     // the folders are on the disk
 };
 
-MetricsLog::MetricsLog(std::unique_ptr<Files> files) : files_(std::move(files)) {}
+MetricsLog::MetricsLog(std::shared_ptr<Files> files) : files_(std::move(files)) {}
 MetricsLog::MetricsLog(MetricsLog&&) noexcept = default;
 MetricsLog& MetricsLog::operator=(MetricsLog&&) noexcept = default;
 MetricsLog::~MetricsLog() = default;
 
 MetricsLog::MetricsLog(Logger logger, const fs::path& out_dir)
-    : files_(std::make_unique<Files>(logger, out_dir, new_version(out_dir))) {}
+    : files_(std::make_shared<Files>(logger, out_dir, new_version(out_dir))) {}
 
 MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t step) {
   const int64_t n = highest(out_dir / "logs" / "csv", "version_", true);
   const fs::path csv = version(out_dir, "csv", n) / "metrics.csv";
   if (n < 0 || !is_ours(csv)) return {logger, out_dir};
+  std::vector<BadLine> bad;
   std::string kept = std::string(kMetricsColumns) + "\n";
-  for (const MetricsRow& row : read_metrics(csv))
+  for (const MetricsRow& row : read_metrics(csv, &bad))
     if (row.step <= step) kept += csv_line(row);
+  put_aside(csv, bad);
   const fs::path jsonl = version(out_dir, "jsonl", n) / "metrics.jsonl";
   std::error_code error;
   if (logger == Logger::jsonl && fs::exists(jsonl, error)) {
-    const std::string text = read_text(jsonl, std::numeric_limits<int64_t>::max());
-    write_text(jsonl, lines_until(text, jsonl, step));
+    bad.clear();
+    const std::string lines = lines_until(jsonl, step, bad);
+    put_aside(jsonl, bad);
+    write_text(jsonl, lines);
   }
   write_text(csv, kept);
-  MetricsLog log(std::make_unique<Files>(logger, out_dir, n));
+  MetricsLog log(std::make_shared<Files>(logger, out_dir, n));
   if (logger == Logger::tensorboard)
     log.files_->other->append(restart_event(wall_time(), step + 1));
   return log;
+}
+
+std::function<void()> MetricsLog::sync_later() const {
+  return [files = files_] { files->sync(); };
 }
 
 const fs::path& MetricsLog::csv_path() const {

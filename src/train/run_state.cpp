@@ -75,6 +75,8 @@ SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const 
   request.state = state();
   request.extras = extra_files(recipe_, task_, inputs_);
   request.moments = !is_final;
+  // A checkpoint whose steps the metrics lack would leave a gap for good.
+  if (metrics_) request.before_name = metrics_->sync_later();
   // As it was typed, if that is a path: PEFT looks nowhere else.
   std::error_code error;
   request.base_model = fs::exists(recipe_.checkpoint_dir, error) ? recipe_.checkpoint_dir

@@ -91,24 +91,38 @@ TEST(MetricsCsv, ReadsBackBitByBit) {
   EXPECT_TRUE(std::isnan(*rows[1].loss));
 }
 
-TEST(MetricsCsv, OfOthersIsRefusedWithItsPlace) {
+TEST(MetricsCsv, OfOthersIsRefused) {
   const TempFolder out;
-  const auto said = [&](const std::string& text) {
+  for (const char* text : {"", "step,loss\n1,2\n"}) {
     const fs::path path = out.write("m.csv", text);
-    const std::string message = message_of(Fault::file, [&] { read_metrics(path); });
-    EXPECT_EQ(message.rfind(path.string() + ":", 0), 0u) << message;
-    return message.substr(path.string().size() + 1);
+    EXPECT_TRUE(message_of(Fault::file, [&] {
+                  read_metrics(path);
+                }).starts_with(path.string() + ":1:1: expected the line \"epoch,iter"));
+  }
+}
+
+TEST(MetricsCsv, LinesThatAreNoRowsAreLeftOutAndToldWithTheirPlace) {
+  const TempFolder out;
+  const std::string good = "1,2,3,4,5,6,7,8,,\n";
+  const auto said = [&](const std::string& text) {
+    const fs::path path = out.write("m.csv", kHeader + good + text);
+    std::vector<BadLine> bad;
+    EXPECT_EQ(read_metrics(path, &bad).size(), 1u) << text;
+    EXPECT_EQ(read_metrics(path).size(), 1u) << text;
+    EXPECT_EQ(bad.size(), 1u) << text;
+    if (bad.empty()) return std::string();
+    EXPECT_EQ(bad[0].text, text.substr(0, text.find('\n')));
+    EXPECT_EQ(bad[0].why.rfind(path.string() + ":", 0), 0u) << bad[0].why;
+    return bad[0].why.substr(path.string().size() + 1);
   };
-  const std::string h = kHeader;
-  EXPECT_EQ(said("").rfind("1:1: expected the line \"epoch,iter", 0), 0u);
-  EXPECT_EQ(said("step,loss\n1,2\n").rfind("1:1: ", 0), 0u);
-  EXPECT_EQ(said(h + "1,2,3,4,5,6,7,8,,\n1,x,3,4,5,6,7,8,,\n"),
-            "3:3: expected a whole number, found \"x\"");
-  EXPECT_EQ(said(h + "1,2,a,4,5,6,7,8,,\n"), "2:5: expected a number or nothing, found \"a\"");
-  EXPECT_EQ(said(h + "1,2,3,4\n").rfind("2:7: expected rows of the columns", 0), 0u);
-  EXPECT_EQ(said(h + "1,2,3,4,5,6,7,8,,,\n").rfind("2:18: expected rows", 0), 0u);
-  EXPECT_EQ(said(h + "\n").rfind("2:1: expected rows", 0), 0u);
-  EXPECT_EQ(said(h + "99999999999999999999,2,3,4,5,6,7,8,,\n").rfind("2:1: ", 0), 0u);
+  EXPECT_EQ(said("1,x,3,4,5,6,7,8,,\n"), "3:3: expected a whole number, found \"x\"");
+  EXPECT_EQ(said("1,2,a,4,5,6,7,8,,\n"), "3:5: expected a number or nothing, found \"a\"");
+  EXPECT_EQ(said("1,2,3,4\n").rfind("3:7: expected a row of the columns", 0), 0u);
+  EXPECT_EQ(said("1,2,3,4,5,6,7,8,,,\n").rfind("3:18: expected a row", 0), 0u);
+  EXPECT_EQ(said("\n").rfind("3:1: expected a row", 0), 0u);
+  EXPECT_EQ(said("99999999999999999999,2,3,4,5,6,7,8,,\n").rfind("3:1: ", 0), 0u);
+  EXPECT_EQ(said("1,2,3,4,5,6,7,8,,"), "3:1: the line is cut short");
+  EXPECT_EQ(said(std::string(100, '\0')), "3:1: the line is cut short") << "as a power cut leaves";
 }
 
 // Minutes if each cell or line looked for its place in the file; well under a second as it is.
@@ -248,7 +262,7 @@ TEST(MetricsLog, ResumeMayAskForAnotherLogger) {
   EXPECT_EQ(read_text(log.path()), jsonl_line(row_of(5)));
 }
 
-TEST(MetricsLog, ResumeRefusesADamagedJsonlAndChangesNothing) {
+TEST(MetricsLog, ResumePutsBadLinesAsideAndSaysWhere) {
   const TempFolder out;
   fs::path jsonl, csv;
   {
@@ -256,13 +270,40 @@ TEST(MetricsLog, ResumeRefusesADamagedJsonlAndChangesNothing) {
     write_rows(log, 1, 2);
     jsonl = log.path();
     csv = log.csv_path();
+    std::ofstream(jsonl, std::ios::app) << "{\"step\": \"x\", \"iter\": 1}\n";
+    std::ofstream(csv, std::ios::app) << "not a row\n";
+    write_rows(log, 3, 4);
+    std::ofstream(jsonl, std::ios::app) << "{\"epo";
+    std::ofstream(csv, std::ios::app) << "1,13,0.";
   }
-  const std::string before = read_text(csv);
-  std::ofstream(jsonl, std::ios::app) << "{\"step\": \"x\", \"iter\": 1}\n";
-  const std::string message =
-      message_of(Fault::file, [&] { MetricsLog::resume(Logger::jsonl, out.path(), 0); });
-  EXPECT_EQ(message.rfind(jsonl.string() + ":3:1: expected an object", 0), 0u) << message;
-  EXPECT_EQ(read_text(csv), before);
+  testing::internal::CaptureStderr();
+  MetricsLog log = MetricsLog::resume(Logger::jsonl, out.path(), 2);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(iters_of(log.rows()), (Iters{1, 2, 3, 4}));
+  std::string expected;
+  for (int64_t i = 1; i <= 4; ++i) expected += jsonl_line(row_of(i));
+  EXPECT_EQ(read_text(jsonl), expected);
+  EXPECT_EQ(read_text(csv.string() + ".bad"), "not a row\n1,13,0.\n");
+  EXPECT_EQ(read_text(jsonl.string() + ".bad"), "{\"step\": \"x\", \"iter\": 1}\n{\"epo\n");
+  for (const std::string& part :
+       {csv.string() + ":4:1: expected a row", csv.string() + ":7:1: the line is cut short",
+        jsonl.string() + ":3:1: expected an object", jsonl.string() + ":6:1: the line is cut short",
+        "put aside in " + csv.string() + ".bad"})
+    EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
+  log = MetricsLog::resume(Logger::jsonl, out.path(), 2);
+  EXPECT_EQ(read_text(csv.string() + ".bad"), "not a row\n1,13,0.\n") << "once";
+}
+
+TEST(MetricsLog, SyncIsThereForAnotherThreadAndAfterTheLog) {
+  const TempFolder out;
+  std::function<void()> sync;
+  for (const Logger logger : {Logger::csv, Logger::jsonl, Logger::tensorboard}) {
+    MetricsLog log(logger, out.path());
+    log.write(row_of(1));
+    EXPECT_NO_THROW(log.sync());
+    sync = log.sync_later();
+  }
+  EXPECT_NO_THROW(sync());
 }
 
 TEST(MetricsLog, TensorBoardGetsTheSameNumbers) {
