@@ -1,4 +1,3 @@
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <array>
@@ -10,8 +9,10 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/process_limits.h"
 #include "base/visible.h"
 #include "cli/commands.h"
+#include "cli/prepare.h"
 #include "cli/version.h"
 #include "tensor/device.h"
 
@@ -70,6 +71,7 @@ int run(int argc, char** argv) {
                kWithCuda ? "cuda, " : "");
     return 0;
   }
+  require_room_to_compute();
   std::string names;
   for (const Command& c : commands()) {
     if (words[0] == c.name) return c.run({words.begin() + 1, words.end()});
@@ -119,11 +121,6 @@ std::span<const Command> commands() {
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
-  // A standard stream that is closed would be the number of the next file that is opened, which
-  // would get its lines. Nothing can be written to what stands there now, as before.
-  for (int fd = 0; fd <= 2; ++fd)
-    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
-  // Lines appear when they are said, and in order with stderr, where they go to a file as well.
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  capstan::cli::prepare_process(argv);
   return capstan::cli::guarded(argc, argv);
 }

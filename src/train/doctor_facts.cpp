@@ -15,6 +15,7 @@
 
 #include "base/control_group.h"
 #include "base/error.h"
+#include "base/process_limits.h"
 #include "base/rng.h"
 #include "data/unicode.h"
 #include "ops/cpu/blas.h"
@@ -55,6 +56,8 @@ CpuFacts cpu_facts() {
   c.available = available_memory(Device::cpu);
   const GroupLimits limits = group_limits();
   c.memory_limit = limits.memory;
+  if (const auto own = process_limits().memory)
+    c.memory_limit = std::min(*own, c.memory_limit.value_or(*own));
   c.quota = limits.cores;
   return c;
 }

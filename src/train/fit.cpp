@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/control_group.h"
+#include "base/process_limits.h"
 #include "base/units.h"
 
 namespace capstan {
@@ -251,7 +252,10 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 
 int64_t available_memory(Device device) {
   if (device == Device::cuda) return std::max<int64_t>(0, free_device_memory() - kDriversShare);
-  return std::min(machine_memory(), group_limits().memory_left.value_or(kUnknown));
+  int64_t least = std::min(machine_memory(), group_limits().memory_left.value_or(kUnknown));
+  if (const auto left = process_limits().memory_left)
+    least = std::clamp<int64_t>(*left - needed_beside_plan(), 0, least);
+  return least;
 }
 
 int64_t left_to_cuda() {

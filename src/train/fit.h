@@ -9,8 +9,9 @@
 namespace capstan {
 
 // Memory that the GPU, or this machine, or the control group that this process runs in (a
-// container, a batch job), could give to a run now, in bytes. Of a GPU's free memory some is left
-// to the driver, for kernels when they are first used and for recorded graphs.
+// container, a batch job), or its own limits (ulimit -v, -d) could give to a run now, in bytes. Of
+// a GPU's free memory some is left to the driver, for kernels when they are first used and for
+// recorded graphs; of a process's own, some to threads and the buffers of products.
 int64_t available_memory(Device device = Device::cpu);
 
 // About what of all the memory of a GPU that is not here CUDA takes: for its context, and what is

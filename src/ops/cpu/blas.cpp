@@ -1,5 +1,7 @@
 #include "ops/cpu/blas.h"
 
+#include "base/process_limits.h"
+
 extern "C" {
 void openblas_set_num_threads(int threads);
 char* openblas_get_config();
@@ -8,7 +10,7 @@ char* openblas_get_config();
 namespace capstan::cpu {
 
 void use_one_blas_thread() {
-  static const bool done = (openblas_set_num_threads(1), true);
+  static const bool done = (require_room_for_products(), openblas_set_num_threads(1), true);
   static_cast<void>(done);
 }
 

@@ -29,6 +29,8 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
 }
 
 // OpenBLAS must not start threads of its own beside ours. Call before the first product; cheap.
+// Throws Fault::does_not_fit where a limit of the process leaves no room for the buffers of
+// products.
 void use_one_blas_thread();
 
 std::string blas_name();  // as it calls itself: "OpenBLAS 0.3.21 … neoversen1 …"
