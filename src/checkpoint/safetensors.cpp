@@ -36,9 +36,9 @@ std::string make_header(const std::vector<SafetensorsWriter::Item>& items,
 
 SafetensorsHeader read_header(const FileReader& file) {
   const std::string where = file.path().string();
-  std::vector<std::byte> start(static_cast<size_t>(std::min(kStartBytes, file.size())));
+  std::vector<std::byte> start(static_cast<size_t>(std::min(kSafetensorsStart, file.size())));
   file.read(0, start);
-  start.resize(static_cast<size_t>(header_end(start, file.size(), where)));
+  start.resize(static_cast<size_t>(safetensors_header_end(start, file.size(), where)));
   file.read(0, start);
   return parse_safetensors_header(start, file.size(), where);
 }

@@ -28,14 +28,15 @@ struct SafetensorsHeader {
 // Reads the header of a file of `file_bytes` bytes and proves it right: the header lies within the
 // file and is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that
 // does not overflow and as many bytes as that; together the tensors cover the data from its first
-// byte to its last, without gap or overlap. `start` is the file's beginning: header_end bytes of it
-// or more. Throws Fault::file, naming `where` and the tensor.
+// byte to its last, without gap or overlap. `start` is the file's beginning: safetensors_header_end
+// bytes of it or more. Throws Fault::file, naming `where` and the tensor.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, int64_t file_bytes,
                                            std::string_view where);
 // Where the header ends. Throws as parse_safetensors_header; of `start` it needs the first
-// kStartBytes, or all that the file has.
-int64_t header_end(std::span<const std::byte> start, int64_t file_bytes, std::string_view where);
-inline constexpr int64_t kStartBytes = 64;
+// kSafetensorsStart, or all that the file has.
+int64_t safetensors_header_end(std::span<const std::byte> start, int64_t file_bytes,
+                               std::string_view where);
+inline constexpr int64_t kSafetensorsStart = 64;
 
 class SafetensorsFile : public TensorFile {
  public:

@@ -182,7 +182,8 @@ class HeaderReader {
 
 }  // namespace
 
-int64_t header_end(std::span<const std::byte> start, int64_t file_bytes, std::string_view where) {
+int64_t safetensors_header_end(std::span<const std::byte> start, int64_t file_bytes,
+                               std::string_view where) {
   require(
       file_bytes >= kLengthBytes, Fault::file,
       "{}: expected a safetensors file, found {} bytes, fewer than the {} of the header's length; "
@@ -199,7 +200,7 @@ int64_t header_end(std::span<const std::byte> start, int64_t file_bytes, std::st
 
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, int64_t file_bytes,
                                            std::string_view where) {
-  const int64_t end = header_end(start, file_bytes, where);
+  const int64_t end = safetensors_header_end(start, file_bytes, where);
   const std::string_view text =
       text_of(start.subspan(kLengthBytes, static_cast<size_t>(end - kLengthBytes)));
   require(text.starts_with('{'), Fault::file, "{}: expected a header that begins with {{, found {}",
