@@ -45,6 +45,11 @@ std::string format_grouped(int64_t n) {
   return s;
 }
 
+std::string count(int64_t n, std::string_view noun, std::string_view plural) {
+  if (n != 1 && !plural.empty()) return fmt::format("{} {}", n, plural);
+  return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
+}
+
 std::string format_duration(double seconds) {
   if (!(seconds >= 0 && seconds < 1e15)) return "?";
   if (seconds < 0.9995) return fmt::format("{:.0f} ms", seconds * 1e3);

@@ -3,6 +3,7 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/stored_parts.h"
@@ -93,14 +94,14 @@ void check_weights(const Parameters& params, Rows rows, const ModelFolder& folde
   const std::string problems = differences(wanted, folder.tensors(), {.may_ignore = is_harmless});
   if (problems.empty()) return;
   require(rows == Rows::base, Fault::file,
-          "{}: the tensors are not those of this model's adapters ({}, {} layers, r {}): {}; use "
+          "{}: the tensors are not those of this model's adapters ({}, {}, r {}): {}; use "
           "the base model and the adapter_config.json that belong to them",
-          (dir / kAdapterFile).string(), config.architecture, config.layers, params.spec().lora->r,
-          problems);
+          (dir / kAdapterFile).string(), config.architecture, count(config.layers, "layer"),
+          params.spec().lora->r, problems);
   fail(Fault::file,
-       "{}: the tensors are not those that config.json asks for ({}, vocab_size {}, {} layers): "
+       "{}: the tensors are not those that config.json asks for ({}, vocab_size {}, {}): "
        "{}; use the config.json that belongs to these weights",
-       dir.string(), config.architecture, config.vocab, config.layers, problems);
+       dir.string(), config.architecture, config.vocab, count(config.layers, "layer"), problems);
 }
 
 namespace {

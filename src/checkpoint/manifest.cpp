@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "checkpoint/adapter.h"
 
 namespace capstan {
@@ -48,14 +49,14 @@ std::optional<Manifest> manifest_of(const json& root) {
 
 void check_size(const fs::path& path, const FileSum& expected) {
   std::error_code error;
-  require(fs::is_regular_file(path, error), Fault::file,
-          "{}: expected a file of {} bytes, found {}; {}", path.string(), expected.bytes,
+  require(fs::is_regular_file(path, error), Fault::file, "{}: expected a file of {}, found {}; {}",
+          path.string(), count(expected.bytes, "byte"),
           fs::exists(path, error) ? "something else" : "none", kWhatToDo);
   const auto found = static_cast<int64_t>(fs::file_size(path, error));
   require(!error, Fault::file, "{}: cannot read: {}", path.string(), error.message());
-  require(found == expected.bytes, Fault::file, "{}: expected {} bytes, found {}: it is {}; {}",
-          path.string(), expected.bytes, found, found < expected.bytes ? "cut short" : "too long",
-          kWhatToDo);
+  require(found == expected.bytes, Fault::file, "{}: expected {}, found {}: it is {}; {}",
+          path.string(), count(expected.bytes, "byte"), found,
+          found < expected.bytes ? "cut short" : "too long", kWhatToDo);
 }
 
 void check_contents(const fs::path& path, const FileSum& expected) {

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/torch_file.h"
@@ -144,7 +145,8 @@ void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
   const auto size = metadata->find("total_size");
   if (size != metadata->end() && size->is_number() &&
       size->get<double>() != static_cast<double>(total))
-    log::warn("{}: total_size says {} bytes, the tensors have {}", where, shown(*size), total);
+    log::warn("{}: total_size says {}, the tensors have {}", where, shown(*size),
+              count(total, "byte"));
 }
 
 }  // namespace capstan

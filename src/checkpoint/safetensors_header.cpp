@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "checkpoint/safetensors.h"
 
 namespace capstan {

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -123,9 +124,9 @@ bool RecordRenderer::uses_chat(const Record& record, const std::string& where) c
   if (!record.is_chat() || chat_) return record.is_chat();
   const int64_t turns = turns_of(record);
   require(turns == 1 || first_turn_, Fault::file,
-          "{}: a conversation of {} turns, but the prompt style {} takes one. Use a chat template: "
+          "{}: a conversation of {}, but the prompt style {} takes one. Use a chat template: "
           "--data.prompt_style {} (the model's own), or one of {}",
-          where, turns, style_->name, kChatTemplateStyle, template_names());
+          where, count(turns, "turn"), style_->name, kChatTemplateStyle, template_names());
   return false;
 }
 

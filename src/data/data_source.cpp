@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "base/parallel.h"
+#include "base/units.h"
 #include "data/data_render.h"
 #include "data/file_kind.h"
 #include "data/first_error.h"
@@ -26,8 +27,8 @@ class PromptSource {
 
   ExamplePrompt example(const std::string& file, int64_t record, const Tokenizer& tokenizer) const {
     const RecordFile records(file, fields_);
-    require(record < records.size(), Fault::file,
-            "{}: has {} records now, fewer than when it was read", file, records.size());
+    require(record < records.size(), Fault::file, "{}: has {} now, fewer than when it was read",
+            file, count(records.size(), "record"));
     const RenderedRecord r = renderer_.prompt(records.record(record),
                                               fmt::format("{}:{}", file, records.line_of(record)));
     return {r.instruction, text_of(r.pieces), encode(r, tokenizer).tokens, r.answer};
@@ -97,8 +98,8 @@ Tokenized tokenize(const RecordFile& file, int64_t index, const RecordRenderer& 
     out.sample = encode(rendered, tokenizer);
     out.flags = rendered.flags;
     require(out.sample.tokens.size() >= 2, Fault::file,
-            "{}: gives {} token(s), too few to learn from. Remove the record", where,
-            out.sample.tokens.size());
+            "{}: gives {}, too few to learn from. Remove the record", where,
+            count(std::ssize(out.sample.tokens), "token"));
   } catch (const Error& e) {
     if (e.fault() != Fault::file) throw;
     out.error = e.what();

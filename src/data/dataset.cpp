@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "data/sampler.h"
 
 namespace capstan {
@@ -162,10 +163,10 @@ Split split(const Dataset& dataset, double validation_fraction, uint64_t seed) {
           validation_fraction);
   const int64_t n = dataset.size();
   require(validation_fraction == 0 || n >= 2, Fault::file,
-          "cannot hold out a fraction of {} for validation: the data make {} sample(s), and one "
+          "cannot hold out a fraction of {} for validation: the data make {}, and one "
           "must stay for training. Give more data, separate validation data, or "
           "--data.val_split_fraction 0",
-          validation_fraction, n);
+          validation_fraction, count(n, "sample"));
   int64_t held = 0;
   if (validation_fraction > 0)
     held =

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -13,26 +14,27 @@ constexpr size_t kPlaces = 3;
 
 struct Kind {
   LintFinding LintReport::*finding;
+  std::string_view one, many;  // the verb: "has", "have"
   std::string_view what;
 };
 // In the order in which they are told.
 constexpr Kind kKinds[] = {
-    {&LintReport::doubled_bos,
-     "begin with two bos tokens: the text itself holds one. Remove it from the data"},
-    {&LintReport::missing_eos,
-     "do not end with a token that ends answers: a model trained on them does not learn to stop"},
-    {&LintReport::all_masked,
-     "have nothing to learn after the prompt and the cut: they cost time and teach nothing"},
-    {&LintReport::truncated, "are longer than max_seq_length and lose their ends"},
-    {&LintReport::empty_response, "have an empty response: they teach to say nothing"},
-    {&LintReport::duplicate, "repeat a sample before them, token for token"},
-    {&LintReport::joined_input,
-     "have an input, for which the prompt style has no place: it stands after the instruction"},
-    {&LintReport::joined_system,
-     "have a system text, for which the prompt style has no place: it stands before the "
-     "instruction"},
-    {&LintReport::first_turn,
-     "are conversations of which only the first turn is used. A chat template takes all of them"},
+    {&LintReport::doubled_bos, "begins", "begin",
+     "with two bos tokens: the text itself holds one. Remove it from the data"},
+    {&LintReport::missing_eos, "does not end", "do not end",
+     "with a token that ends answers: a model does not learn to stop from it"},
+    {&LintReport::all_masked, "has", "have",
+     "nothing to learn after the prompt and the cut: training on it only costs time"},
+    {&LintReport::truncated, "is", "are", "longer than max_seq_length: the end is lost"},
+    {&LintReport::empty_response, "has", "have",
+     "an empty response: the model learns to say nothing"},
+    {&LintReport::duplicate, "repeats", "repeat", "an earlier sample, token for token"},
+    {&LintReport::joined_input, "has", "have",
+     "an input, for which the prompt style has no place: it stands after the instruction"},
+    {&LintReport::joined_system, "has", "have",
+     "a system text, for which the prompt style has no place: it stands before the instruction"},
+    {&LintReport::first_turn, "has", "have",
+     "several turns, of which only the first is used. A chat template takes all"},
 };
 
 class Linter {
@@ -125,8 +127,10 @@ std::vector<std::string> warnings(const LintReport& report) {
     const LintFinding& finding = report.*kind.finding;
     if (finding.count == 0) continue;
     const std::string more = finding.count > std::ssize(finding.places) ? ", …" : "";
-    lines.push_back(fmt::format("{} of {} samples {} ({}{})", finding.count, report.samples,
-                                kind.what, fmt::join(finding.places, ", "), more));
+    lines.push_back(fmt::format("{} of {} {} {} ({}{})", finding.count,
+                                count(report.samples, "sample"),
+                                finding.count == 1 ? kind.one : kind.many, kind.what,
+                                fmt::join(finding.places, ", "), more));
   }
   return lines;
 }

@@ -1,6 +1,7 @@
 #include "data/micro_batches.h"
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -17,9 +18,9 @@ int64_t checked_largest(const Dataset& dataset, int64_t micro_batch, const Batch
           options.multiple);
   const int64_t tokens = largest_batch(dataset, micro_batch, options);
   require(tokens <= INT32_MAX, Fault::usage,
-          "a micro-batch of {} samples has up to {} tokens, more than the {} that positions can "
+          "a micro-batch of {} has up to {} tokens, more than the {} that positions can "
           "count. Make the micro-batch or max_seq_length smaller",
-          micro_batch, tokens, INT32_MAX);
+          count(micro_batch, "sample"), tokens, INT32_MAX);
   return tokens;
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
+#include "base/units.h"
 #include "data/csv.h"
 #include "data/file_kind.h"
 #include "data/record_source.h"
@@ -111,7 +112,7 @@ void RecordErrors::throw_if_any() const {
   std::string all;
   for (const std::string& message : first_) all += (all.empty() ? "" : "\n") + message;
   if (const int64_t more = count_ - std::ssize(first_); more > 0)
-    all += fmt::format("\nand {} more bad record{}", more, more == 1 ? "" : "s");
+    all += "\nand " + count(more, "more bad record");
   throw Error(Fault::file, all);
 }
 

@@ -8,6 +8,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/units.h"
 #include "train/doctor.h"
 
 namespace capstan {
@@ -231,8 +232,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
 
 std::string machine_name(Device device) {
   if (device == Device::cuda) return device_name(device);
-  const int threads = num_threads();
-  return fmt::format("{}, {} thread{}", cpu_model(), threads, threads == 1 ? "" : "s");
+  return fmt::format("{}, {}", cpu_model(), count(num_threads(), "thread"));
 }
 
 fs::path calibration_path(std::string_view name) {

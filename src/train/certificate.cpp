@@ -64,9 +64,10 @@ InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConf
       static_cast<double>(tokens) * static_cast<double>(config.vocab) * sizeof(float);
   const auto available = static_cast<double>(available_memory());
   require(bytes < available / 2, Fault::does_not_fit,
-          "does not fit: the logits after {} tokens of {} prompts take {}, and {} are free; give "
-          "fewer or shorter prompts",
-          tokens, prompts.size(), format_bytes(bytes), format_bytes(available));
+          "does not fit: the logits after {} of {} take {}, and {} are free; give fewer or shorter "
+          "prompts",
+          count(tokens, "token"), count(std::ssize(prompts), "prompt"), format_bytes(bytes),
+          format_bytes(available));
   InferenceOptions options;
   options.device = device;
   options.precision = Precision::f32_true;

@@ -45,7 +45,7 @@ class Judge {
            fmt::format("capstan {} ({}), {}", p.version, p.commit,
                        p.cuda ? fmt::format("with CUDA for architecture {}", p.architectures)
                               : "without CUDA"));
-    to_.ok("BLAS", fmt::format("{}; {} threads", p.blas, p.threads));
+    to_.ok("BLAS", fmt::format("{}; {}", p.blas, count(p.threads, "thread")));
     if (p.icu.empty())
       to_.note("ICU", "not built in: a tokenizer.json that needs it is refused",
                "install libicu-dev and build again");
@@ -57,12 +57,13 @@ class Judge {
     const CpuFacts& c = m_.cpu;
     const double most = std::min<double>(c.usable, c.quota.value_or(c.usable));
     const std::string text =
-        fmt::format("{}; {} cores, {} usable{}", c.model, c.cores, c.usable,
+        fmt::format("{}; {}, {} usable{}", c.model, count(c.cores, "core"), c.usable,
                     c.quota ? fmt::format(", {:.3g} by the control group", *c.quota) : "");
     if (m_.program.threads > std::ceil(most))
       to_.note("CPU", text,
-               fmt::format("{} threads would share {:.3g} cores: set OMP_NUM_THREADS={}",
-                           m_.program.threads, most, std::max(1, static_cast<int>(most))));
+               fmt::format("{} would share {:.3g} core{}: set OMP_NUM_THREADS={}",
+                           count(m_.program.threads, "thread"), most, most == 1 ? "" : "s",
+                           std::max(1, static_cast<int>(most))));
     else
       to_.ok("CPU", text);
   }

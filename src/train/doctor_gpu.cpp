@@ -34,8 +34,8 @@ class GpuJudge {
       to_.note("NVIDIA driver", fmt::format("not available: {}", g.nvml_why_not),
                "only a run on an NVIDIA GPU needs one");
     else
-      to_.ok("NVIDIA driver", fmt::format("{}, {} {}", g.driver_version, g.boards.size(),
-                                          g.boards.size() == 1 ? "card" : "cards"));
+      to_.ok("NVIDIA driver",
+             fmt::format("{}, {}", g.driver_version, count(std::ssize(g.boards), "card")));
     const bool cards = !g.boards.empty();
     if (!m_.program.cuda) {
       if (cards) to_.note("CUDA", "this program was built without it", "./do build cuda");
@@ -113,12 +113,12 @@ class GpuJudge {
   void health(const std::string& about, const GpuFacts& f) {
     if (f.ecc_uncorrected.value_or(0) > 0)
       to_.problem(
-          about + " ECC", fmt::format("{} errors that were not corrected", *f.ecc_uncorrected),
-          "results may be wrong: reset the card (nvidia-smi -r), and have it replaced if they "
-          "come again");
+          about + " ECC", "not corrected: " + count(*f.ecc_uncorrected, "error"),
+          "results may be wrong: reset the card (nvidia-smi -r), and have it replaced if that "
+          "comes again");
     else if (f.ecc_corrected.value_or(0) > 0)
-      to_.note(about + " ECC", fmt::format("{} errors, all corrected", *f.ecc_corrected),
-               "watch whether they become more");
+      to_.note(about + " ECC", "corrected: " + count(*f.ecc_corrected, "error"),
+               "watch whether there will be more");
     else if (f.ecc_uncorrected)
       to_.ok(about + " ECC", "no errors");
     if (!f.celsius) return;
@@ -162,10 +162,11 @@ class GpuJudge {
   }
 
   void link(const std::string& about, const GpuFacts& f) {
-    std::string text = fmt::format("generation {}, {} lanes", f.pcie->generation, f.pcie->width);
+    std::string text =
+        fmt::format("generation {}, {}", f.pcie->generation, count(f.pcie->width, "lane"));
     if (!f.pcie_most) return to_.ok(about + " PCIe", text);
-    text += fmt::format("; could be generation {}, {} lanes", f.pcie_most->generation,
-                        f.pcie_most->width);
+    text += fmt::format("; could be generation {}, {}", f.pcie_most->generation,
+                        count(f.pcie_most->width, "lane"));
     if (f.pcie->width < f.pcie_most->width)
       to_.note(about + " PCIe", text,
                "the slot has fewer lanes, or the card does not sit well in it");

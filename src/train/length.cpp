@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -45,6 +46,10 @@ RunLength::RunLength(const Recipe& r, int64_t samples, int64_t inputs_per_epoch)
 
 std::string RunLength::of_steps() const {
   return limited_ ? fmt::format(" of {}", steps_) : "";
+}
+
+std::string RunLength::counted(int64_t steps) const {
+  return limited_ ? fmt::format("{} of {}", steps, count(steps_, "step")) : count(steps, "step");
 }
 
 int64_t RunLength::iterations(int64_t steps) const {

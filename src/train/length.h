@@ -25,6 +25,8 @@ class RunLength {
   bool limited() const { return limited_; }
   // " of 400", for a message that counts steps; empty where nothing limits them.
   std::string of_steps() const;
+  // "12 of 400 steps"; "12 steps" where nothing limits them.
+  std::string counted(int64_t steps) const;
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
   int64_t warmup_steps() const { return warmup_; }
   // From 1, of the step that comes after `steps` of them.

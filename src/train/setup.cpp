@@ -31,10 +31,8 @@ void require_targets(const RunInputs& in) {
           "the training data: there is nothing to learn, every token is masked or cut; give a "
           "longer train.max_seq_length, or data.mask_prompt false");
   if (in.data.validation.size() > 0 && targets(in.data.validation) == 0)
-    log::warn(
-        "of the {} samples that are held out every token is masked or cut: there is no "
-        "validation",
-        in.data.validation.size());
+    log::warn("every token of what is held out ({}) is masked or cut: there is no validation",
+              count(in.data.validation.size(), "sample"));
 }
 
 constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
@@ -62,8 +60,8 @@ NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
   } else {
     const ByteTokenizer bytes;
     m.config = model_by_sizes(r, tokenizer == nullptr ? bytes : *tokenizer);
-    m.name =
-        fmt::format("a Llama of {} layers and {} channels", r.num_hidden_layers, r.hidden_size);
+    m.name = fmt::format("a Llama of {} and {}", count(r.num_hidden_layers, "layer"),
+                         count(r.hidden_size, "channel"));
   }
   return m;
 }
@@ -207,9 +205,8 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
 
 void warn_of_positions(const Recipe& r, const ModelConfig& model) {
   if (r.max_seq_length.value_or(0) > model.max_positions)
-    log::warn(
-        "train.max_seq_length {}: the model has {} positions, and longer samples are cut there",
-        *r.max_seq_length, model.max_positions);
+    log::warn("train.max_seq_length {}: the model has {}, and longer samples are cut there",
+              *r.max_seq_length, count(model.max_positions, "position"));
 }
 
 int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {

@@ -23,6 +23,14 @@ TEST(Units, BytesInPowersOf1024) {
   EXPECT_EQ(format_bytes(-50 * 1024), "-50.0 KiB");
 }
 
+TEST(Units, OneOfAThingIsNotSeveral) {
+  EXPECT_EQ(count(1, "sample"), "1 sample");
+  for (const int64_t n : {0, 2, 1000, -1})
+    EXPECT_EQ(count(n, "sample"), std::to_string(n) + " samples");
+  EXPECT_EQ(count(1, "batch", "batches"), "1 batch");
+  EXPECT_EQ(count(3, "batch", "batches"), "3 batches");
+}
+
 TEST(Units, RoundingNeverShowsAWholeNextUnit) {
   EXPECT_EQ(format_bytes(0x1p20 - 1), "1.00 MiB");
   EXPECT_EQ(format_count(999999), "1.00 M");

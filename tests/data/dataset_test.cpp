@@ -176,7 +176,8 @@ TEST(Split, KeepsAtLeastOneSampleOnEachSide) {
   EXPECT_EQ(split(numbered(5), 0.0, 1).validation.size(), 0);
   EXPECT_EQ(split(numbered(5), 1e-9, 1).validation.size(), 1);
   EXPECT_EQ(split(numbered(5), 0.999, 1).train.size(), 1);
-  expect_error(Fault::file, {"1 sample(s)", "Give more data"}, [] { split(numbered(1), 0.1, 1); });
+  expect_error(Fault::file, {"the data make 1 sample, ", "Give more data"},
+               [] { split(numbered(1), 0.1, 1); });
   expect_error(Fault::usage, {"at least 0 and below 1", "1.5"}, [] { split(numbered(5), 1.5, 1); });
 }
 

@@ -193,10 +193,10 @@ TEST(Doctor, ReportsWhatIsWrongWithACard) {
               "others compute here");
   m = healthy();
   card(m).ecc_uncorrected = 2;
-  expect_only(m, Severity::problem, "GPU ECC", "2 errors that were not corrected", "nvidia-smi -r");
+  expect_only(m, Severity::problem, "GPU ECC", "not corrected: 2 errors", "nvidia-smi -r");
   m = healthy();
   card(m).ecc_corrected = 7;
-  expect_only(m, Severity::note, "GPU ECC", "7 errors, all corrected", "watch");
+  expect_only(m, Severity::note, "GPU ECC", "corrected: 7 errors", "watch");
   m = healthy();
   card(m).celsius = 86;
   expect_only(m, Severity::problem, "GPU temperature", "86 °C, slows down at 90 °C", "fans");

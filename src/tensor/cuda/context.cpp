@@ -77,8 +77,8 @@ void Context::note_measured(double seconds) {
 
 void Context::tell_measured() {
   if (measured_ == 0) return;
-  log::info("measured {} matrix products in {:.1f} s, once for this GPU; kept in {}", measured_,
-            measured_seconds_, product_cache_->path().string());
+  log::info("measured {} in {:.1f} s, once for this GPU; kept in {}",
+            count(measured_, "matrix product"), measured_seconds_, product_cache_->path().string());
   measured_ = 0;
   measured_seconds_ = 0;
 }
