@@ -15,8 +15,7 @@ namespace {
 
 constexpr std::array kPalette{"#2f81f7", "#e36209", "#2da44e", "#8957e5", "#d1242f", "#1b8f8f"};
 constexpr const char *kText = "#6e7781", *kGrid = "#8b949e";
-constexpr size_t kMostPoints = 1000;
-constexpr int kLeft = 56, kTop = 74, kBottom = 40, kCharacter = 7;
+constexpr int kBottom = 40, kCharacter = 7, kLegendRow = 18;
 
 struct Point {
   double x, y;
@@ -33,16 +32,16 @@ std::vector<Point> points_of(const Series& s) {
   return points;
 }
 
-// At most kMostPoints: both ends, and of each stretch between them the lowest and highest point.
-std::vector<Point> thinned(const std::vector<Point>& all) {
-  if (all.size() <= kMostPoints) return all;
-  constexpr size_t kStretches = (kMostPoints - 2) / 2;
+// At most so many: both ends, and of each stretch between them the lowest and highest point.
+std::vector<Point> thinned(const std::vector<Point>& all, size_t most) {
+  if (all.size() <= most) return all;
+  const size_t stretches = (most - 2) / 2;
   std::vector<Point> kept{all.front()};
   const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
   const size_t inner = all.size() - 2;
-  for (size_t i = 0; i < kStretches; ++i) {
-    const auto begin = all.begin() + 1 + static_cast<ptrdiff_t>(inner * i / kStretches);
-    const auto end = all.begin() + 1 + static_cast<ptrdiff_t>(inner * (i + 1) / kStretches);
+  for (size_t i = 0; i < stretches; ++i) {
+    const auto begin = all.begin() + 1 + static_cast<ptrdiff_t>(inner * i / stretches);
+    const auto end = all.begin() + 1 + static_cast<ptrdiff_t>(inner * (i + 1) / stretches);
     const auto [low, high] = std::minmax_element(begin, end, by_y);
     kept.push_back(*std::min(low, high));
     if (low != high) kept.push_back(*std::max(low, high));
@@ -71,11 +70,13 @@ struct Range {
 class Drawing {
  public:
   explicit Drawing(const Chart& chart) : chart_(chart) {
+    const bool narrow = chart.width < 500;
+    left_edge_ = narrow ? 44 : 56;
     Range x, left, right;
     for (size_t i = 0; i < chart.series.size(); ++i) {
       const Series& s = chart.series[i];
       colours_.push_back(s.colour.empty() ? kPalette[i % kPalette.size()] : s.colour);
-      points_.push_back(thinned(points_of(s)));
+      points_.push_back(thinned(points_of(s), narrow ? 400 : 1000));
       for (const Point& p : points_.back()) {
         x.include(p.x);
         (s.right_axis ? right : left).include(p.y);
@@ -83,11 +84,13 @@ class Drawing {
     }
     has_right_ = !right.empty();
     if (has_right_) right.include(0);
-    x_ = x.axis(8, true, x.whole);
+    x_ = x.axis(narrow ? 4 : 8, true, x.whole);
     left_ = left.axis(6, false, false);
     right_ = right.axis(6, false, false);
     bottom_ = chart.height - kBottom;
-    end_ = chart.width - (has_right_ ? kLeft : 20);
+    end_ = chart.width - (has_right_ ? (narrow ? 50 : left_edge_) : 20);
+    place_legend();
+    top_ = 74 + kLegendRow * (legend_rows_ - 1);
   }
 
   std::string draw() {
@@ -97,7 +100,7 @@ class Drawing {
         "width=\"{0}\" height=\"{1}\" role=\"img\" font-family=\"system-ui, sans-serif\" "
         "font-size=\"12\">\n<title>{2}</title>\n",
         chart_.width, chart_.height, title);
-    text(kLeft, 20, "start", title, kText, " font-size=\"15\" font-weight=\"600\"");
+    text(left_edge_, 20, "start", title, kText, " font-size=\"15\" font-weight=\"600\"");
     legend();
     scales();
     for (const bool right : {true, false})  // the faint ones below
@@ -111,9 +114,9 @@ class Drawing {
   void add(fmt::format_string<Args...> format, Args&&... args) {
     out_ += fmt::format(format, std::forward<Args>(args)...);
   }
-  double px(double x) const { return kLeft + x_.fraction(x) * (end_ - kLeft); }
+  double px(double x) const { return left_edge_ + x_.fraction(x) * (end_ - left_edge_); }
   double py(const Axis& axis, double y) const {
-    return bottom_ - axis.fraction(y) * (bottom_ - kTop);
+    return bottom_ - axis.fraction(y) * (bottom_ - top_);
   }
 
   void text(double x, double y, const char* anchor, const std::string& escaped,
@@ -122,18 +125,36 @@ class Drawing {
         anchor, colour, more, escaped);
   }
 
-  void legend() {
-    double x = kLeft;
+  struct LegendEntry {
+    size_t series;
+    int x, row;
+  };
+  // From left to right; the next row where one is full.
+  void place_legend() {
+    int x = left_edge_;
     for (size_t i = 0; i < points_.size(); ++i) {
+      const std::string& name = chart_.series[i].name;
+      if (points_[i].empty() || name.empty()) continue;
+      const int width = 22 + kCharacter * static_cast<int>(name.size());
+      if (x > left_edge_ && x + width > chart_.width) {
+        x = left_edge_;
+        ++legend_rows_;
+      }
+      legend_.push_back({i, x, legend_rows_ - 1});
+      x += width + 22;
+    }
+  }
+
+  void legend() {
+    for (const auto& [i, x, row] : legend_) {
       const Series& s = chart_.series[i];
-      if (points_[i].empty() || s.name.empty()) continue;
+      const int y = 38 + kLegendRow * row;
       if (s.stroke == Stroke::points)
-        add("<circle cx=\"{}\" cy=\"38\" r=\"3.5\" fill=\"{}\"/>\n", x + 8, colours_[i]);
+        add("<circle cx=\"{}\" cy=\"{}\" r=\"3.5\" fill=\"{}\"/>\n", x + 8, y, colours_[i]);
       else
-        add("<line x1=\"{}\" x2=\"{}\" y1=\"38\" y2=\"38\" stroke=\"{}\"{}/>\n", x, x + 16,
+        add("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"{}/>\n", x, x + 16, y, y,
             colours_[i], style(s));
-      text(x + 22, 42, "start", escape_markup(s.name), kText);
-      x += 44 + kCharacter * static_cast<double>(s.name.size());
+      text(x + 22, y + 4, "start", escape_markup(s.name), kText);
     }
   }
 
@@ -142,8 +163,8 @@ class Drawing {
       const double y = py(left_, tick);
       add("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
           "stroke-opacity=\"0.25\"/>\n",
-          kLeft, end_, y, y, kGrid);
-      text(kLeft - 8, y + 4, "end", left_.label(tick), kText);
+          left_edge_, end_, y, y, kGrid);
+      text(left_edge_ - 8, y + 4, "end", left_.label(tick), kText);
     }
     for (const double tick : x_.ticks()) {
       add("<line class=\"axis\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\" "
@@ -151,14 +172,14 @@ class Drawing {
           px(tick), bottom_, bottom_ + 5, kGrid);
       text(px(tick), bottom_ + 18, "middle", x_.label(tick), kText);
     }
-    add("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft,
-        end_, bottom_, bottom_, kGrid);
+    add("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n",
+        left_edge_, end_, bottom_, bottom_, kGrid);
     text(end_, bottom_ + 34, "end", escape_markup(chart_.x_label), kText);
-    text(kLeft - 8, kTop - 12, "end", escape_markup(chart_.y_label), kText);
+    text(left_edge_ - 8, top_ - 12, "end", escape_markup(chart_.y_label), kText);
     if (!has_right_) return;
     for (const double tick : right_.ticks())
       text(end_ + 8, py(right_, tick) + 4, "start", right_.label(tick), kGrid);
-    text(chart_.width - 4, kTop - 12, "end", escape_markup(chart_.right_label), kGrid);
+    text(chart_.width - 4, top_ - 12, "end", escape_markup(chart_.right_label), kGrid);
   }
 
   static std::string style(const Series& s) {
@@ -187,7 +208,9 @@ class Drawing {
   std::vector<std::string> colours_;  // of each series
   Axis x_, left_, right_;
   bool has_right_ = false;
-  int bottom_ = 0, end_ = 0;  // of the plot, in pixels
+  std::vector<LegendEntry> legend_;
+  int legend_rows_ = 1;
+  int left_edge_ = 0, top_ = 0, bottom_ = 0, end_ = 0;  // of the plot, in pixels
   std::string out_;
 };
 

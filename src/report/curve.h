@@ -9,8 +9,8 @@ namespace capstan {
 
 enum class Stroke : uint8_t { line, thin, points };
 
-// One line of a chart. Points that are not finite are left out; of more than a thousand, the
-// extremes of each stretch are drawn. x is in ascending order.
+// One line of a chart. Points that are not finite are left out; of more than a thousand (in a
+// narrow chart 400), the extremes of each stretch are drawn. x is in ascending order.
 struct Series {
   std::string name = {};  // in the legend
   std::vector<double> x = {}, y = {};
@@ -26,10 +26,13 @@ struct Chart {
   std::vector<Series> series = {};
   int width = 860, height = 420;
 };
+// For a phone, where it is shown in its own size: the same letters as the wide one has.
+inline constexpr int kNarrowWidth = 340, kNarrowHeight = 300;
 
 // An <svg> element that stands alone or inside a page: no fonts, scripts or links, a transparent
-// ground, and colours that can be read on white and on black. Texts are escaped. A page may restyle
-// it by the classes capstan-chart, grid, axis, series.
+// ground, and colours that can be read on white and on black. Texts are escaped; a legend that is
+// wider than the chart takes several rows. A page may restyle it by the classes capstan-chart,
+// grid, axis, series.
 std::string chart_svg(const Chart& chart);
 
 // The loss of each row (thin), its smoothed course, the validation losses, and the learning rate.

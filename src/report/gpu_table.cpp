@@ -79,7 +79,7 @@ std::vector<Row> memory(const GpuUse& u, int64_t planned, int64_t allocated) {
 void add_work(std::vector<Row>& r, const GpuUse& u) {
   if (u.mean_busy)
     r.push_back({"busy", fmt::format("{:.0f} %", 100 * *u.mean_busy),
-                 fmt::format("a kernel was running; {} readings", u.readings)});
+                 fmt::format("a kernel was running; {}", count(u.readings, "reading"))});
   if (u.mean_mhz) r.push_back(clock(u));
   if (u.mean_watts) r.push_back(power(u));
   // The card's counter moves some ten times a second: a run can be over before.
@@ -106,10 +106,10 @@ std::string gpu_table(const GpuUse& use, int64_t planned, int64_t allocated) {
 }
 
 std::string gpu_html(const GpuUse& use, int64_t planned, int64_t allocated) {
-  std::string s = "<table><tbody>\n";
+  std::string s = "<div class=\"scroll\"><table class=\"notes\"><tbody>\n";
   for (const Row& r : rows(use, planned, allocated))
     s += fmt::format("<tr><td>{}</td><td>{}</td><td>{}</td></tr>\n", r.name, r.value, r.note);
-  return s + "</tbody></table>\n";
+  return s + "</tbody></table></div>\n";
 }
 
 }  // namespace capstan

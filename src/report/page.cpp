@@ -81,12 +81,15 @@ void entry(std::string& out, const char* label, const std::string& value) {
 
 std::string numbers(const RunSummary& r) {
   const auto seconds = [](double s) { return s > 0 ? format_duration(s) : ""; };
-  const auto count = [](int64_t n) { return n > 0 ? format_grouped(n) : ""; };
+  const auto amount = [](int64_t n) { return n > 0 ? format_grouped(n) : ""; };
   std::string s = "<dl>\n";
+  entry(s, "Capstan", r.program);
   entry(s, "Device", r.device);
+  if (!r.processor.empty())
+    entry(s, "Processor", fmt::format("{}, {}", r.processor, count(r.threads, "thread")));
   entry(s, "Precision", r.precision);
-  entry(s, "Trainable parameters", count(r.trainable));
-  entry(s, "Frozen parameters", count(r.frozen));
+  entry(s, "Trainable parameters", amount(r.trainable));
+  entry(s, "Frozen parameters", amount(r.frozen));
   entry(s, "Steps",
         r.total_steps > r.steps
             ? fmt::format("{} of {}", format_grouped(r.steps), format_grouped(r.total_steps))
@@ -95,9 +98,9 @@ std::string numbers(const RunSummary& r) {
   entry(s, "Training", seconds(r.train_seconds));
   entry(s, "Evaluation", seconds(r.eval_seconds));
   entry(s, "Saving", seconds(r.save_seconds));
-  entry(s, "Input tokens", count(r.input_tokens));
-  entry(s, "Tokens with prompt", count(r.tokens_with_prompt));
-  entry(s, "Total tokens with padding", count(r.tokens_with_padding));
+  entry(s, "Input tokens", amount(r.input_tokens));
+  entry(s, "Tokens with prompt", amount(r.tokens_with_prompt));
+  entry(s, "Total tokens with padding", amount(r.tokens_with_padding));
   if (r.tokens_per_second() > 0) {
     entry(s, "Tokens/s without padding", fmt::format("{:.1f}", r.tokens_per_second()));
     entry(s, "Tokens/s with padding", fmt::format("{:.1f}", r.tokens_per_second_with_padding()));
@@ -114,8 +117,20 @@ std::string numbers(const RunSummary& r) {
   if (r.last_loss) entry(s, "Last loss", fmt::format("{:.4f}", *r.last_loss));
   entry(s, "Checkpoint", r.checkpoint);
   entry(s, "Started", moment(r.started));
+  if (r.resumed_after)
+    entry(s, "Resumed",
+          fmt::format("after step {}, {}", format_grouped(*r.resumed_after), moment(r.resumed)));
   entry(s, "Ended", moment(r.ended));
   return s + "</dl>\n";
+}
+
+// Letters shrink with a picture: a phone gets one of its own, and the style shows one of the two.
+std::string curves(const std::vector<MetricsRow>& rows) {
+  Chart chart = loss_chart(rows, "Loss");
+  std::string s = "<figure class=\"wide\">" + chart_svg(chart) + "</figure>\n";
+  chart.width = kNarrowWidth;
+  chart.height = kNarrowHeight;
+  return s + "<figure class=\"narrow\">" + chart_svg(chart) + "</figure>\n";
 }
 
 std::string fill(const char* kind, double share) {
@@ -127,7 +142,9 @@ std::string memory_rows(const char* title, const MemoryUse& use) {
   const double most =
       static_cast<double>(std::max({use.planned_bytes, use.measured_bytes, int64_t{1}}));
   std::string s = fmt::format(
-      "<table><thead><tr><th>{}</th><th></th><th>planned</th><th>measured</th></tr></thead>"
+      "<div "
+      "class=\"scroll\"><table><thead><tr><th>{}</th><th></th><th>planned</th><th>measured</th></"
+      "tr></thead>"
       "<tbody>\n",
       title);
   const auto row = [&](std::string_view name, int64_t planned, int64_t measured) {
@@ -142,7 +159,7 @@ std::string memory_rows(const char* title, const MemoryUse& use) {
     row(name_of(static_cast<Category>(i)), use.planned[static_cast<size_t>(i)],
         use.measured[static_cast<size_t>(i)]);
   row("one allocation", use.planned_bytes, use.measured_bytes);
-  return s + "</tbody></table>\n";
+  return s + "</tbody></table></div>\n";
 }
 
 std::string memory(const RunSummary& r) {
@@ -157,9 +174,23 @@ std::string memory(const RunSummary& r) {
   return "<figure>" + s + "</figcaption></figure>\n";
 }
 
+// "4.9", "812,300": a billion each.
+std::string giga(double n) {
+  return n < 999.95e9 ? fmt::format("{:.1f}", n / 1e9) : format_grouped(std::llround(n / 1e9));
+}
+
+// A name may break after its words, on a narrow page.
+std::string breakable(std::string_view name) {
+  std::string s;
+  for (const char c : escape_markup(name))
+    s += c == '_' ? std::string("_<wbr/>") : std::string(1, c);
+  return s;
+}
+
 std::string ops(const RunSummary& r) {
   std::string s =
-      "<table><thead><tr><th>op</th><th></th><th>share</th><th class=\"optional\">calls</th>"
+      "<div class=\"scroll\"><table class=\"ops\"><thead><tr><th>op</th><th></th><th>share</th><th "
+      "class=\"optional\">calls</th>"
       "<th>time</th><th>GFLOP/s</th><th>GB/s</th></tr></thead><tbody>\n";
   double all = r.ops_seconds;
   if (!(all > 0))
@@ -169,19 +200,21 @@ std::string ops(const RunSummary& r) {
     const double seconds = std::max(t.seconds, 1e-12), share = t.seconds / std::max(all, 1e-12);
     s += fmt::format(
         "<tr><td><code>{}</code></td><td class=\"bar\"><div class=\"track\">{}</div></td>"
-        "<td>{:.1f} %</td><td class=\"optional\">{}</td><td>{}</td><td>{:.1f}</td><td>{:.1f}</td>"
+        "<td>{:.1f} %</td><td class=\"optional\">{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "</tr>\n",
-        escape_markup(t.op), fill("measured", share), 100 * share, format_grouped(t.calls),
-        format_duration(t.seconds), t.cost.flops / seconds / 1e9, t.cost.bytes / seconds / 1e9);
+        breakable(t.op), fill("measured", share), 100 * share, format_grouped(t.calls),
+        format_duration(t.seconds), giga(t.cost.flops / seconds), giga(t.cost.bytes / seconds));
   }
-  return s + "</tbody></table>\n";
+  return s + "</tbody></table></div>\n";
 }
 
 std::string samples(const RunSummary& r) {
   std::string s;
   for (const RunSummary::Sample& sample : r.samples)
-    s += fmt::format("<div class=\"sample\"><pre>{}</pre><pre>{}</pre></div>\n",
-                     escape_markup(sample.prompt), escape_markup(sample.text));
+    s += fmt::format(
+        "<div class=\"sample\"><p class=\"soft\">after step "
+        "{}</p><pre>{}</pre><pre>{}</pre></div>\n",
+        format_grouped(sample.step), escape_markup(sample.prompt), escape_markup(sample.text));
   return s;
 }
 
@@ -189,8 +222,7 @@ std::string samples(const RunSummary& r) {
 
 std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows) {
   std::string s = head(r) + tiles(r);
-  if (!rows.empty())
-    s += "<section>\n<figure>" + chart_svg(loss_chart(rows, "Loss")) + "</figure>\n</section>\n";
+  if (!rows.empty()) s += "<section>\n" + curves(rows) + "</section>\n";
   s += section("The run", numbers(r));
   if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
   if (r.gpu)

@@ -29,13 +29,16 @@ section { background: var(--card); border: 1px solid var(--edge); border-radius:
 .tile span { display: block; font-size: 12.5px; }
 .tile strong { font-size: 19px; white-space: nowrap; font-weight: 600; font-variant-numeric: tabular-nums; }
 .capstan-chart { width: 100%; height: auto; display: block; }
+.narrow { display: none; max-width: 420px; margin: 0 auto; }
+.scroll { overflow-x: auto; }
 .capstan-chart text { fill: var(--soft); }
 table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th { font-weight: 500; color: var(--soft); font-size: 13px; text-align: right; }
 td { text-align: right; white-space: nowrap; } td, th { padding: 4px 0 4px 14px; }
 th:first-child, td:first-child { text-align: left; padding-left: 0; white-space: normal; }
 tbody tr { border-top: 1px solid var(--edge); }
-td.bar { width: 34%; } 
+td.bar { width: 34%; }
+.notes td:last-child { text-align: left; white-space: normal; color: var(--soft); width: 60%; }
 code, pre { font-family: ui-monospace, Menlo, Consolas, monospace; font-size: 13px; }
 header code { overflow-wrap: anywhere; }
 .track { position: relative; height: 14px; border-radius: 3px; overflow: hidden; }
@@ -52,8 +55,15 @@ dt { color: var(--soft); } dd { margin: 0; text-align: right; overflow-wrap: any
 figcaption { font-size: 13px; margin-top: 8px; } figure { margin: 0; }
 pre { margin: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .sample { border-left: 3px solid var(--blue); padding-left: 14px; }
-.sample + .sample { margin-top: 14px; } .sample pre:first-child { color: var(--soft); }
-@media (max-width: 620px) { .optional { display: none; } td.bar { width: 24%; } }
+.sample + .sample { margin-top: 14px; } .sample pre:nth-of-type(1) { color: var(--soft); }
+.sample p { font-size: 13px; }
+@media (max-width: 620px) {
+  main { padding: 20px 12px 32px; } section { padding: 14px; }
+  .wide, .optional, .ops .bar, .ops th:nth-child(2) { display: none; } .narrow { display: block; }
+  td.bar { width: 24%; } td, th { padding-left: 8px; }
+  .notes tr { display: grid; grid-template-columns: 1fr auto; }
+  .notes td:last-child { grid-column: 1 / -1; width: auto; padding: 0 0 4px; }
+  .notes td:last-child:empty { display: none; } }
 @media print { body { background: #fff; font-size: 12px; } main { padding: 0; max-width: none; }
   section { padding: 10px 14px; margin-top: 10px; } td, th { padding: 2px 0 2px 12px; }
   .tiles { grid-template-columns: repeat(auto-fit, minmax(84px, 1fr)); gap: 8px; }

@@ -12,6 +12,13 @@ double per_second(int64_t n, double seconds) {
   return seconds > 0 ? static_cast<double>(n) / seconds : 0;
 }
 
+// "6.13 GB", as LitGPT has it; what that would round away is in MB or KB.
+std::string gigabytes(int64_t bytes) {
+  const auto n = static_cast<double>(bytes);
+  if (n >= 995e6) return fmt::format("{:.2f} GB", n / 1e9);
+  return n >= 995e3 ? fmt::format("{:.2f} MB", n / 1e6) : fmt::format("{:.2f} KB", n / 1e3);
+}
+
 // A block of labelled lines: LitGPT's labels are 26 wide.
 class Block {
  public:
@@ -72,10 +79,11 @@ std::optional<double> RunSummary::beyond_prediction() const {
 }
 
 std::string verdict(const RunSummary& r) {
-  const std::string of =
-      r.total_steps > 0 && r.total_steps != r.steps ? fmt::format(" of {}", r.total_steps) : "";
+  const std::string steps = r.total_steps > 0 && r.total_steps != r.steps
+                                ? fmt::format("{} of {}", r.steps, count(r.total_steps, "step"))
+                                : count(r.steps, "step");
   std::string s = r.stopped_by.empty() ? "Trained " : "Stopped by " + r.stopped_by + " after ";
-  s += fmt::format("{}{} steps in {}", r.steps, of, format_duration(r.train_seconds));
+  s += fmt::format("{} in {}", steps, format_duration(r.train_seconds));
   const char* before = "; ";
   if (r.first_loss && r.last_loss) {
     s += fmt::format("; loss {:.3f} to {:.3f}", *r.first_loss, *r.last_loss);
@@ -95,9 +103,7 @@ std::string closing_block(const RunSummary& r) {
   b.line("Total Tokens (w/ Padding)", "{}", r.tokens_with_padding);
   performance(b, r);
   b.section("Memory Usage");
-  const auto line = [&](const char* label, int64_t n) {
-    b.line(label, "{:.2f} GB", static_cast<double>(n) / 1e9);
-  };
+  const auto line = [&](const char* label, int64_t n) { b.line(label, "{}", gigabytes(n)); };
   line("Memory Used", r.memory.measured_bytes);
   line("Memory Planned", r.memory.planned_bytes);
   if (r.host_memory.planned_bytes > 0) {

@@ -38,8 +38,11 @@ int64_t peak_resident_bytes();
 // What a run was and did. What is 0 or empty is not known, and is not shown.
 struct RunSummary {
   std::string command = {};  // as it was typed
+  std::string program = {};  // "0.1.0 (34d4793)"
   std::string model = {};
   std::string device = {}, precision = {};
+  std::string processor = {};          // of the machine, also where a GPU computes
+  int threads = 0;                     // on it
   int64_t trainable = 0, frozen = 0;   // parameters
   int64_t steps = 0, total_steps = 0;  // total: 0 where nothing but time limits them
   double epochs = 0;
@@ -69,10 +72,14 @@ struct RunSummary {
   std::string recipe = {};      // YAML, as it was used
 
   struct Sample {
+    int64_t step = 0;  // after which the model wrote it
     std::string prompt = {}, text = {};
   };
-  std::vector<Sample> samples = {};
+  std::vector<Sample> samples = {};  // of this process
+  // From the begin of the first part to the end of the last.
   std::chrono::system_clock::time_point started = {}, ended = {};
+  std::optional<int64_t> resumed_after = {};           // step; only where the run was resumed
+  std::chrono::system_clock::time_point resumed = {};  // and then: when
 
   double tokens_per_second() const;               // without padding; 0 if unknown
   double tokens_per_second_with_padding() const;  // what LitGPT prints as tok/sec

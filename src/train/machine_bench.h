@@ -58,8 +58,8 @@ struct DevicePeak {
 };
 std::optional<DevicePeak> known_peak(std::string_view name);
 
-// The row's share of the device's peak, or, where no peak is known, of the best product of its type
-// and of the copy that were measured. None for times and for the bus.
+// The row's share of the device's peak (above 1 for what is read from a cache), or, where no peak
+// is known, of the best of its type and unit that was measured. None for times and for the bus.
 std::optional<double> share_of_peak(const BenchRow& row, const BenchResult& result);
 
 // For people, with a bar for each share.

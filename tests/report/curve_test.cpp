@@ -113,6 +113,31 @@ TEST(Chart, ComparesSeveralSeriesInColoursOfTheirOwn) {
     EXPECT_NE(svg.find(what), std::string::npos) << what;
 }
 
+TEST(Chart, OfAPhonesWidthHasFewerTicksAndALegendInRows) {
+  Chart chart = loss_chart(falling(3000), "Loss");
+  const std::string wide = chart_svg(chart);
+  chart.width = kNarrowWidth;
+  chart.height = kNarrowHeight;
+  const std::string narrow = chart_svg(chart);
+  expect_sound(narrow);
+  // Labels of the steps are 40 pixels wide, and the axis has room for six.
+  EXPECT_LE(count_of(narrow, "text-anchor=\"middle\""), 5u);
+  EXPECT_GE(count_of(narrow, "text-anchor=\"middle\""), 2u);
+  EXPECT_GT(count_of(wide, "text-anchor=\"middle\""), 5u);
+  EXPECT_NE(wide.find("y=\"42.0\" text-anchor=\"start\" fill=\"#6e7781\">learning rate<"),
+            std::string::npos)
+      << "all in one row";
+  EXPECT_NE(narrow.find("y=\"60.0\" text-anchor=\"start\" fill=\"#6e7781\">learning rate<"),
+            std::string::npos)
+      << "the next row";
+  for (size_t line = 0; line < 4; ++line) EXPECT_LE(points_of(narrow, line).size(), 400u);
+  for (const auto& [x, y] : points_of(narrow, 1)) {
+    EXPECT_GE(x, 0);
+    EXPECT_LE(x, kNarrowWidth);
+    EXPECT_GE(y, 74 + 18 - 0.1) << "below the legend";
+  }
+}
+
 TEST(Chart, EscapesItsTexts) {
   const Series s{.name = "a<b>&\"c'", .x = {0, 1}, .y = {1, 2}};
   const std::string svg =

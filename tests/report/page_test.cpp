@@ -30,7 +30,10 @@ RunSummary full_run() {
            {.op = "rope", .calls = 5, .cost = {.flops = 1, .bytes = 1}, .seconds = 1}};
   r.ops_seconds = 4;
   r.recipe = "train:\n  seed: 1\n";
-  r.samples = {{.prompt = "Once", .text = "upon a time"}};
+  r.samples = {{.step = 1200, .prompt = "Once", .text = "upon a time"}};
+  r.program = "0.1.0 (34d4793)";
+  r.processor = "a processor";
+  r.threads = 16;
   r.started = std::chrono::system_clock::from_time_t(1700000000);
   return r;
 }
@@ -66,7 +69,8 @@ TEST(Page, HasTheVerdictTheCurveTheNumbersTheOpsTheRecipeAndTheSamples) {
        {"<title>small · Capstan</title>", "Stopped by SIGINT after 30 of 1200 steps in 1:01",
         "class=\"early\"", "<svg ", ">1,100,048,384<", ">30 of 1,200<", ">3.05 TFLOP<",
         ">50 GFLOP/s<", ">50.0 %<", ">100.0<", ">2023-11-14 22:13:20 UTC<", ">linear<", ">2.0<",
-        "train:\n  seed: 1\n", "upon a time", "<code>capstan finetune</code>"})
+        "train:\n  seed: 1\n", "upon a time", "<code>capstan finetune</code>", ">0.1.0 (34d4793)<",
+        ">a processor, 16 threads<", ">after step 1,200<"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
@@ -94,9 +98,61 @@ TEST(Page, HasATableOfHostMemoryWhereThereIsAny) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+TEST(Page, OfAResumedRunSpansAllOfIt) {
+  RunSummary r = full_run();
+  EXPECT_EQ(report_html(r, {}).find("Resumed"), std::string::npos);
+  r.resumed_after = 20;
+  r.resumed = std::chrono::system_clock::from_time_t(1700003600);
+  r.ended = std::chrono::system_clock::from_time_t(1700007200);
+  const std::string page = report_html(r, {});
+  for (const char* part :
+       {"<dt>Started</dt><dd>2023-11-14 22:13:20 UTC", "<dt>Ended</dt><dd>2023-11-15 00:13:20 UTC",
+        "<dt>Resumed</dt><dd>after step 20, 2023-11-14 23:13:20 UTC"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+}
+
+// The rules for a phone: 390 pixels.
+std::string narrow_rules(const std::string& page) {
+  const size_t begin = page.find("@media (max-width: 620px) {");
+  EXPECT_NE(begin, std::string::npos);
+  return page.substr(begin, page.find("@media print") - begin);
+}
+
+TEST(Page, TablesStayInTheirCards) {
+  RunSummary r = full_run();
+  r.host_memory = r.memory;
+  r.gpu = GpuUse{};
+  const std::string page = report_html(r, rows());
+  EXPECT_EQ(count_of(page, "<table"), 4u);
+  size_t inside = 0;
+  for (const char* table : {"<table>", "<table class=\"ops\">", "<table class=\"notes\">"})
+    inside += count_of(page, std::string("<div class=\"scroll\">") + table);
+  EXPECT_EQ(inside, 4u) << "each scrolls in its card where it is too wide";
+  EXPECT_NE(page.find(".scroll { overflow-x: auto; }"), std::string::npos);
+  const std::string narrow = narrow_rules(page);
+  for (const char* rule : {".ops .bar", ".notes tr { display: grid;", ".optional"})
+    EXPECT_NE(narrow.find(rule), std::string::npos) << rule;
+}
+
+// A wide picture in 336 pixels would have letters of 5: there is another one, of that width.
+TEST(Page, APhoneGetsAChartWhoseLettersItDoesNotShrink) {
+  const std::string page = report_html(full_run(), rows());
+  const size_t wide = page.find("<figure class=\"wide\"><svg "),
+               narrow = page.find("<figure class=\"narrow\"><svg ");
+  ASSERT_NE(wide, std::string::npos);
+  ASSERT_NE(narrow, std::string::npos);
+  EXPECT_NE(page.find("viewBox=\"0 0 860 420\"", wide), std::string::npos);
+  EXPECT_NE(page.find("viewBox=\"0 0 340 300\"", narrow), std::string::npos);
+  EXPECT_NE(page.find("font-size=\"12\"", narrow), std::string::npos);
+  EXPECT_NE(page.find(".narrow { display: none;"), std::string::npos);
+  EXPECT_NE(narrow_rules(page).find(".narrow { display: block; }"), std::string::npos);
+  EXPECT_NE(narrow_rules(page).find(".wide, "), std::string::npos);
+}
+
 TEST(Page, EscapesEveryText) {
   RunSummary r = full_run();
   r.command = r.model = r.device = r.precision = r.stopped_by = r.checkpoint = r.recipe = kHostile;
+  r.program = r.processor = kHostile;
   r.samples = {{.prompt = kHostile, .text = kHostile}};
   r.ops[0].op = "<script>";
   const std::string page = report_html(r, rows());
@@ -119,7 +175,7 @@ TEST(Page, NeedsNothingElse) {
   const std::string page = report_html(full_run(), rows());
   for (const char* link : {"href", "src=", "url(", "@import", "<script"})
     EXPECT_EQ(page.find(link), std::string::npos) << link;
-  EXPECT_EQ(count_of(page, "http"), 2u) << "a policy's http-equiv, and SVG's name";
+  EXPECT_EQ(count_of(page, "http"), 3u) << "a policy's http-equiv, and SVG's name for two charts";
 }
 
 }  // namespace

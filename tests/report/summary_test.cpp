@@ -184,6 +184,21 @@ TEST(ClosingBlock, HasLitGptsLabelsAndBothRates) {
             "-------------------------------------------------------\n");
 }
 
+TEST(ClosingBlock, OfASmallRunShowsItsMemoryInAUnitThatTells) {
+  const auto used = [](int64_t bytes) {
+    RunSummary r = some_run();
+    r.memory.measured_bytes = bytes;
+    const std::string block = closing_block(r), label = "| - Memory Used               :  ";
+    const size_t at = block.find(label) + label.size();
+    return block.substr(at, block.find('\n', at) - at);
+  };
+  EXPECT_EQ(used(8945664), "8.95 MB");
+  EXPECT_EQ(used(12345), "12.35 KB");
+  EXPECT_EQ(used(994e6), "994.00 MB");
+  EXPECT_EQ(used(995e6), "0.99 GB");
+  EXPECT_EQ(used(123456789012), "123.46 GB");
+}
+
 TEST(ClosingBlock, ShowsWhatElseIsKnown) {
   RunSummary r = some_run();
   r.eval_seconds = 3;
@@ -230,6 +245,9 @@ TEST(RunSummary, KnowsNoRatesOfARunWithoutTime) {
 TEST(Verdict, SaysHowFarAndHowWell) {
   RunSummary r = some_run();
   EXPECT_EQ(verdict(r), "Trained 120 steps in 3:20");
+  r.steps = r.total_steps = 1;
+  EXPECT_EQ(verdict(r), "Trained 1 step in 3:20");
+  r = some_run();
   r.val_loss = 0;
   EXPECT_EQ(verdict(r), "Trained 120 steps in 3:20; validation 0.000 (perplexity 1.00)");
   r.first_loss = 2.5;
