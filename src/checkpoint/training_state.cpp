@@ -3,7 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <type_traits>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -17,7 +16,10 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 
-// The one table of the fields: calls visit(key, field) for each.
+// What states of earlier versions are without keeps its default there.
+constexpr bool kIsNew = true;
+
+// The one table of the fields: calls visit(key, field) or visit(key, field, kIsNew) for each.
 template <class State, class Visit>
 void for_each_field(State& s, const Visit& visit) {
   visit("step", s.step);
@@ -28,9 +30,12 @@ void for_each_field(State& s, const Visit& visit) {
   visit("padding", s.padding);
   visit("targets", s.targets);
   visit("seconds", s.seconds);
+  visit("eval_seconds", s.eval_seconds, kIsNew);
+  visit("save_seconds", s.save_seconds, kIsNew);
+  visit("started", s.started, kIsNew);
   visit("dataset_samples", s.dataset_samples);
   visit("dataset_fingerprint", s.dataset_fingerprint);
-  visit("base_fingerprint", s.base_fingerprint);
+  visit("base_fingerprint", s.base_fingerprint, kIsNew);
   visit("first_loss", s.first_loss);
   visit("last_loss", s.last_loss);
   visit("val_loss", s.val_loss);
@@ -47,10 +52,6 @@ template <class T>
 json to_json(const T& value) {
   return value;
 }
-
-// Whether states of earlier versions are without it.
-template <class T>
-constexpr bool kIsNew = std::is_same_v<T, std::optional<std::string>>;
 
 // Each returns what was expected if the value is something else.
 const char* from_json(int64_t& to, const json& value) {
@@ -90,7 +91,8 @@ const char* from_json(std::optional<std::string>& to, const json& value) {
 
 std::string state_json(const TrainingState& state) {
   nlohmann::ordered_json out = {{"format", kFormat}};
-  for_each_field(state, [&](const char* key, const auto& field) { out[key] = to_json(field); });
+  for_each_field(
+      state, [&](const char* key, const auto& field, bool = false) { out[key] = to_json(field); });
   // Whatever bytes a recipe has: a save must not fail for them.
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
@@ -109,10 +111,10 @@ TrainingState parse_state(std::string_view text, std::string_view where) {
   check("format", format == root.end() || *format != kFormat ? "1" : nullptr);
   std::set<std::string> known = {"format"};
   TrainingState state;
-  for_each_field(state, [&]<class Field>(const char* key, Field& field) {
+  for_each_field(state, [&](const char* key, auto& field, bool is_new = false) {
     known.insert(key);
     const auto it = root.find(key);
-    if (kIsNew<Field> && it == root.end()) return;
+    if (is_new && it == root.end()) return;
     check(key, it == root.end() ? "a value" : from_json(field, *it));
   });
   for (const auto& [key, _] : root.items())

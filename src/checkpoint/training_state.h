@@ -18,7 +18,10 @@ struct TrainingState {
   int64_t tokens = 0;   // without padding
   int64_t padding = 0;
   int64_t targets = 0;
-  double seconds = 0;               // of training, over all parts of the run
+  double seconds = 0;               // of training, over all parts of the run, as are the next two
+  double eval_seconds = 0;          // earlier versions have none of these three
+  double save_seconds = 0;          // without the save that writes this
+  int64_t started = 0;              // seconds since 1970, of the first part; 0: not known
   int64_t dataset_samples = 0;      // of the training set
   std::string dataset_fingerprint;  // any text; equal text means equal samples
   // Beside adapters, of the frozen weights; earlier versions have none.

@@ -1,6 +1,7 @@
 #include "checkpoint/manifest.h"
 
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "checkpoint/quick_folder.h"
 #include "checkpoint/small_run.h"
@@ -107,6 +108,19 @@ TEST(TrainingState, ComesBackBitForBit) {
   EXPECT_NO_THROW(parse_state(state_json(s), "x")) << "a save does not fail for a recipe's bytes";
 }
 
+TEST(TrainingState, OfAnEarlierVersionLacksWhatCameLater) {
+  TrainingState s = SmallRun::state(3);
+  s.eval_seconds = 1.5;
+  s.save_seconds = 2.5;
+  s.started = 1700000000;
+  s.base_fingerprint = "base";
+  EXPECT_EQ(parse_state(state_json(s), "x"), s);
+  auto earlier = nlohmann::json::parse(state_json(s));
+  for (const char* key : {"eval_seconds", "save_seconds", "started", "base_fingerprint"})
+    EXPECT_EQ(earlier.erase(key), 1u) << key;
+  EXPECT_EQ(parse_state(earlier.dump(), "x"), SmallRun::state(3));
+}
+
 TEST(TrainingState, ErrorsPointIntoTheFile) {
   const std::string good = state_json(SmallRun::state(3));
   const auto failure = [&](const std::string& from, const std::string& to) {
@@ -122,7 +136,7 @@ TEST(TrainingState, ErrorsPointIntoTheFile) {
   EXPECT_EQ(failure("\"seed\": 1337,", "\"seed\": 1337, \"more\": 0,"),
             "state.json:4:17: \"more\": no such key");
   EXPECT_EQ(failure("\"recipe\": ", "\"recipe\": 3, \"x\": "),
-            "state.json:17:3: recipe: expected a string, found 3");
+            "state.json:20:3: recipe: expected a string, found 3");
   EXPECT_NE(message_of(Fault::file, [&] { parse_state("3", "state.json"); })
                 .find("state.json:1:1: expected an object, found 3"),
             std::string::npos);
