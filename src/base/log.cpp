@@ -1,14 +1,30 @@
 #include "base/log.h"
 
+#include <poll.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
 
 #include "base/visible.h"
 
 namespace capstan::log {
 namespace {
 
-spdlog::logger& logger() {
+using Clock = std::chrono::steady_clock;
+
+// For the reader of a pipe to write what it has read.
+constexpr auto kMoment = std::chrono::milliseconds(100);
+constexpr const char* kErase = "\r\x1b[2K";
+
+spdlog::logger& errors() {
   static const auto instance = [] {
     auto made = std::make_shared<spdlog::logger>(
         "capstan", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
@@ -18,25 +34,122 @@ spdlog::logger& logger() {
   return *instance;
 }
 
-}  // namespace
-
-void set_level(Level level) {
-  switch (level) {
-    case Level::quiet: return logger().set_level(spdlog::level::off);
-    case Level::warning: return logger().set_level(spdlog::level::warn);
-    case Level::info: return logger().set_level(spdlog::level::info);
-    case Level::debug: return logger().set_level(spdlog::level::debug);
+// Returns 0, or what went wrong.
+int write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = ::write(fd, text.data(), text.size());
+    if (n >= 0) {
+      text.remove_prefix(static_cast<size_t>(n));
+    } else if (errno == EAGAIN) {  // somebody who has the terminal, too, made it so
+      pollfd ready{fd, POLLOUT, 0};
+      ::poll(&ready, 1, -1);
+    } else if (errno != EINTR) {
+      return errno;
+    }
   }
+  return 0;
 }
 
-void write(Level level, std::string_view text) {
-  const std::string line = visible(text);  // names of files and pieces of data are in it
-  switch (level) {
-    case Level::quiet: return;
-    case Level::warning: return logger().warn("warning: {}", line);
-    case Level::info: return logger().log(spdlog::level::info, line);
-    case Level::debug: return logger().log(spdlog::level::debug, line);
+bool is_pipe(int fd) {
+  struct stat s {};
+  return ::fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode));
+}
+
+// What is on the screen, and what belongs there. All calls hold the lock.
+class Screen {
+ public:
+  void say(std::string_view line) {
+    const bool terminal = ::isatty(STDOUT_FILENO) == 1;
+    const bool read_by_another = !terminal && !reader_gone_ && is_pipe(STDOUT_FILENO);
+    if (terminal || read_by_another) erase();
+    std::fflush(stdout);  // what others have printed comes first
+    lost(write_all(STDOUT_FILENO, fmt::format("{}\n", line)));
+    if (read_by_another) last_read_ = Clock::now();
+    if (terminal) redraw();
   }
+
+  void tell(spdlog::level::level_enum level, std::string_view line) {
+    erase();
+    errors().log(level, line);
+    redraw();
+  }
+
+  void draw(std::string_view text) {
+    bar_ = text;
+    if (Clock::now() - last_read_ < kMoment) return;
+    show(kErase + bar_);
+    visible_ = true;
+  }
+
+  void end(const char* how) {
+    if (visible_) show(how);
+    visible_ = false;
+    bar_.clear();
+  }
+
+ private:
+  static void show(std::string_view text) { write_all(STDERR_FILENO, text); }
+
+  void erase() {
+    if (visible_) show(kErase);
+    visible_ = false;
+  }
+  void redraw() {
+    if (!bar_.empty()) draw(std::string(bar_));
+  }
+
+  void lost(int error) {
+    // Nobody is there to read: a program that has read enough, a terminal that was closed.
+    reader_gone_ = error == EPIPE || error == EIO || error == EBADF;
+    if (error == 0 || reader_gone_ || warned_) return;
+    warned_ = true;
+    tell(spdlog::level::warn,
+         fmt::format("warning: standard output: cannot write: {}; lines are lost, the run goes on",
+                     std::strerror(error)));
+  }
+
+  std::string bar_;       // its text; empty: there is none
+  bool visible_ = false;  // it is on the screen
+  bool reader_gone_ = false, warned_ = false;
+  Clock::time_point last_read_ = Clock::now() - 2 * kMoment;  // of a line for a pipe's reader
+};
+
+// The one screen, locked while the result lives.
+struct Locked {
+  std::unique_lock<std::mutex> lock;
+  Screen* screen;
+  Screen* operator->() const { return screen; }
+};
+Locked screen() {
+  static std::mutex mutex;
+  static Screen only;
+  return {std::unique_lock(mutex), &only};
+}
+
+}  // namespace
+
+void say_line(std::string_view line) {
+  screen()->say(visible(line));
+}
+
+void info_line(std::string_view line) {
+  screen()->tell(spdlog::level::info, visible(line));
+}
+
+void warn_line(std::string_view line) {
+  screen()->tell(spdlog::level::warn, fmt::format("warning: {}", visible(line)));
+}
+
+void draw_bar(std::string_view text) {
+  screen()->draw(text);
+}
+
+void end_bar() {
+  screen()->end("\n");
+}
+
+void clear_bar() {
+  screen()->end(kErase);
 }
 
 }  // namespace capstan::log

@@ -16,13 +16,8 @@ namespace fs = std::filesystem;
 // A line that is redrawn where somebody watches.
 void show_progress(std::string_view what, int64_t number, int64_t of) {
   if (isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\x1b[K{:>3.0f}%  {}",
-             100.0 * static_cast<double>(number) / static_cast<double>(of), what);
-  std::fflush(stderr);
-}
-
-void end_progress() {
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\x1b[K");
+  const double share = static_cast<double>(number) / static_cast<double>(of);
+  log::draw_bar(fmt::format("{:>3.0f}%  {}", 100 * share, what));
 }
 
 const char* name_of(BenchRow::Unit unit) {
@@ -91,7 +86,7 @@ int bench(const Arguments& arguments) {
           "bench: neither CAPSTAN_CACHE nor HOME is set; say where to write, as --out FILE");
   require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
-  end_progress();
+  log::clear_bar();
   write_calibration(file, result.calibration);
   if (json) {
     print_json(result, file);

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "cli/command_line.h"
 #include "cli/text_model.h"
 #include "train/setup.h"
@@ -90,8 +91,8 @@ void talk(TextModel& text, Options& o) {
     const std::vector<int32_t> prompt =
         conversation.ask(question, text.capacity() - o.generate.max_new_tokens);
     if (std::ssize(prompt) >= text.capacity()) {
-      log::warn("this question alone has {} tokens, and there is room for {}; ask a shorter one",
-                prompt.size(), text.capacity());
+      log::warn("this question alone has {}, and there is room for {}; ask a shorter one",
+                count(std::ssize(prompt), "token"), text.capacity());
       conversation.take_back();
       continue;
     }
@@ -105,7 +106,7 @@ void talk(TextModel& text, Options& o) {
     const std::vector<int32_t> answer = text.stream(prompt, o.generate);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     fmt::print("\n");
-    log::info("{} tokens, {:.1f} tok/s", answer.size(),
+    log::info("{}, {:.1f} tok/s", count(std::ssize(answer), "token"),
               static_cast<double>(answer.size()) / took.count());
     in_cache = prompt;
     if (!answer.empty()) in_cache.insert(in_cache.end(), answer.begin(), answer.end() - 1);

@@ -1,9 +1,11 @@
-#include <fmt/format.h>
+#include <csignal>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/demo_stage.h"
 #include "cli/recipe_arguments.h"
+#include "cli/version.h"
 
 namespace capstan::cli {
 namespace {
@@ -42,14 +44,14 @@ NamedModel demo_model(const Recipe& r) {
 // The first stage, with a summary of it. Returns as train_and_ask.
 int learn_tasks(const Recipe& recipe, RunSummary& summary) {
   const DemoTasks tasks(make_examples(static_cast<uint64_t>(recipe.seed), kExamples));
-  TrainingRun run(recipe, Task::demo, demo_inputs(demo_model(recipe), tasks), "capstan demo");
-  fmt::print("A model of {} parameters learns {} small tasks. {} others are held out.\n\n{}\n",
-             format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
-             tasks.train.size(), tasks.held_out, plan_table(run.plan()));
+  TrainingRun run(recipe, Task::demo, demo_inputs(demo_model(recipe), tasks),
+                  {"capstan demo", CAPSTAN_BUILD});
+  log::say("A model of {} parameters learns {} small tasks. {} others are held out.\n\n{}",
+           format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
+           tasks.train.size(), tasks.held_out, plan_table(run.plan()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
-  fmt::print("\n{}\n  saved to {}; the report is {}. Try\n  {}\n", run.report(),
-             run.saved().string(), run.report_file().string(),
-             command_to_ask(run.saved(), tasks.asked));
+  log::say("\n{}\n  saved to {}; the report is {}. Try\n  {}", run.report(), run.saved().string(),
+           run.report_file().string(), command_to_ask(run.saved(), tasks.asked));
   summary = run.summary();
   return 0;
 }
@@ -61,6 +63,7 @@ int demo(const Arguments& arguments) {
       recipe_from(arguments, Task::demo,
                   "shows a small model learn, from nothing, and adapters beside it", demo_recipe());
   if (!recipe) return 0;
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the lines that goes away stops no training
   RunSummary full;
   int signal = learn_tasks(*recipe, full);
   if (signal == 0) signal = adapt_to_new_task(*recipe, full);

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/demo_stage.h"
+#include "cli/version.h"
 
 namespace capstan::cli {
 namespace {
@@ -53,20 +55,20 @@ int adapt_to_new_task(const Recipe& first, const RunSummary& full) {
   const ByteTokenizer tokenizer;
   TrainingRun run(recipe, Task::finetune_lora,
                   demo_inputs(model_of(recipe, Task::finetune_lora, &tokenizer, false), tasks),
-                  "capstan demo");
+                  {"capstan demo", CAPSTAN_BUILD});
   const ModelSpec& spec = run.trainer().params().spec();
-  fmt::print(
+  log::say(
       "\nA new task: a word backwards, in capitals. The model is frozen now; adapters beside\n"
-      "it (LoRA, rank {}, of queries and values) learn: {} of {} parameters, {:.2f}%.\n\n",
+      "it (LoRA, rank {}, of queries and values) learn: {} of {} parameters, {:.2f}%.\n",
       recipe.lora_r, spec.trainable_count(), spec.parameter_count(),
       100 * static_cast<double>(spec.trainable_count()) /
           static_cast<double>(spec.parameter_count()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
   const RunSummary summary = run.summary();
-  fmt::print("\n{}.\n\n{}\n", verdict(summary), memory_beside(full.memory, summary.memory));
-  fmt::print(
+  log::say("\n{}.\n\n{}", verdict(summary), memory_beside(full.memory, summary.memory));
+  log::say(
       "  saved to {}: the adapters alone. The model was only read:\n"
-      "  without them it does its first tasks as before, to the bit. Try\n  {}\n",
+      "  without them it does its first tasks as before, to the bit. Try\n  {}",
       run.saved().string(), command_to_ask(run.saved(), tasks.asked));
   return 0;
 }

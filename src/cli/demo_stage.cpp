@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "base/visible.h"
 
 namespace capstan::cli {
 namespace {
@@ -31,15 +30,15 @@ void ask(TrainingRun& run, std::span<const Example> asked, const char* when) {
   const auto right = std::count_if(asked.begin(), asked.end(), [&](const Example& e) {
     return answer(run, e.prompt) == e.response;
   });
-  fmt::print("{:<17}{} of {} held-out tasks answered exactly ({:.0f}%)\n", when, right,
-             asked.size(), 100.0 * static_cast<double>(right) / static_cast<double>(asked.size()));
+  log::say("{:<17}{} of {} held-out tasks answered exactly ({:.0f}%)", when, right, asked.size(),
+           100.0 * static_cast<double>(right) / static_cast<double>(asked.size()));
 }
 
 void show_samples(TrainingRun& run, std::span<const Example> examples) {
   for (const Example& e : examples) {
     const std::string got = answer(run, e.prompt);
-    fmt::print("  {:<20} → {:<10} {}\n", first_line(e.prompt), visible(got),
-               got == e.response ? "right" : fmt::format("wrong: {}", e.response));
+    log::say("  {:<20} → {:<10} {}", first_line(e.prompt), got,
+             got == e.response ? "right" : fmt::format("wrong: {}", e.response));
   }
 }
 
@@ -75,7 +74,7 @@ int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
     return run.interrupted();
   }
   ask(run, asked, "after training:");
-  fmt::print("\n");
+  log::say("");
   show_samples(run, asked.first(std::min(asked.size(), kShown)));
   run.finish();
   if (run.interrupted() != 0) log::warn("interrupted at the end: the model is complete");

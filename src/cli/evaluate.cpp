@@ -87,8 +87,8 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.data = load_data(options, *in.tokenizer);
   for (const std::string& note : in.data.notes) log::info("{}", note);
   if (in.data.validation.size() > 0) {
-    log::info("the data have a part that is held out, of {} samples: it is what is counted",
-              in.data.validation.size());
+    log::info("the data have a part that is held out, of {}: it is what is counted",
+              count(in.data.validation.size(), "sample"));
     std::swap(in.data.train, in.data.validation);
   }
   for (const std::string& line : warnings(in.data.lint)) log::warn("{}", line);
@@ -109,15 +109,14 @@ Evaluation evaluate_all(Inference& model, const RunInputs& in, const Recipe& r, 
     all.targets += e.targets;
     if (isatty(STDERR_FILENO) == 0) continue;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    fmt::print(stderr, "\r{}{}",
-               progress_bar({.done = i + 1,
-                             .total = pieces,
-                             .elapsed = took.count(),
-                             .seconds_per_step = took.count() / static_cast<double>(i + 1),
-                             .notes = fmt::format("loss={:.4f}", all.mean())},
-                            79),
-               i + 1 == pieces ? "\n" : "");
+    log::draw_bar(progress_bar({.done = i + 1,
+                                .total = pieces,
+                                .elapsed = took.count(),
+                                .seconds_per_step = took.count() / static_cast<double>(i + 1),
+                                .notes = fmt::format("loss={:.4f}", all.mean())},
+                               79));
   }
+  log::end_bar();
   return all;
 }
 
@@ -131,10 +130,11 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
     print_json(out);
     return;
   }
-  fmt::print("loss {:.6f}, perplexity {:.4f}, over {} tokens of {} samples\n", e.mean(),
-             std::exp(e.mean()), e.targets, in.data.train.size());
-  log::info("{} in {}, {} tok/s", format_count(static_cast<double>(c.inputs)),
-            format_duration(seconds), format_count(static_cast<double>(c.inputs) / seconds));
+  fmt::print("loss {:.6f}, perplexity {:.4f}, over {} of {}\n", e.mean(), std::exp(e.mean()),
+             count(e.targets, "token"), count(in.data.train.size(), "sample"));
+  log::info("{} {} in {}, {} tok/s", format_count(static_cast<double>(c.inputs)),
+            c.inputs == 1 ? "token" : "tokens", format_duration(seconds),
+            format_count(static_cast<double>(c.inputs) / seconds));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/command_line.h"
 #include "cli/text_model.h"
@@ -27,9 +28,9 @@ void run(Options o) {
   const std::vector<int32_t> prompt = text.prompt_tokens(o.prompt);
   const int64_t positions = text.config().max_positions;
   const int64_t room = positions - std::ssize(prompt);
-  require(room > 0, Fault::usage,
-          "--prompt: {} tokens leave no room in the model's {} positions; give a shorter one",
-          prompt.size(), positions);
+  require(room > 0, Fault::usage, "--prompt: {} {} no room in the model's {}; give a shorter one",
+          count(std::ssize(prompt), "token"), prompt.size() == 1 ? "leaves" : "leave",
+          count(positions, "position"));
   const bool cut = o.generate.max_new_tokens > room;
   if (cut) o.generate.max_new_tokens = room;
   text.set_stops(o.generate);
@@ -46,8 +47,8 @@ void run(Options o) {
     std::fflush(stdout);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (cut && std::ssize(tokens) == room)
-      log::warn("stopped at the last of the model's {} positions", positions);
-    log::info("{} tokens in {:.2f} s, {:.1f} tok/s", tokens.size(), took.count(),
+      log::warn("stopped at the last of the model's {}", count(positions, "position"));
+    log::info("{} in {:.2f} s, {:.1f} tok/s", count(std::ssize(tokens), "token"), took.count(),
               static_cast<double>(tokens.size()) / took.count());
   }
 }

@@ -67,8 +67,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (words[0] == "--version") {
-    fmt::print("capstan {} ({}), devices: cpu, {}sim\n", CAPSTAN_VERSION, CAPSTAN_COMMIT,
-               kWithCuda ? "cuda, " : "");
+    fmt::print("capstan {}, devices: cpu, {}sim\n", CAPSTAN_BUILD, kWithCuda ? "cuda, " : "");
     return 0;
   }
   require_room_to_compute();

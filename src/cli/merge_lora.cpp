@@ -4,6 +4,7 @@
 
 #include "base/json_text.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/convert_model.h"
 #include "checkpoint/extra_file.h"
 #include "checkpoint/manifest.h"
@@ -52,8 +53,8 @@ std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
       require(!t.empty() && tokens > 0, Fault::usage, "--prompt: {} has no tokens; give a text",
               in_quotes(t));
       require(tokens <= files.config.max_positions, Fault::usage,
-              "--prompt: {} has {} tokens, and the model {} positions; give a shorter one",
-              in_quotes(t), tokens, files.config.max_positions);
+              "--prompt: {} has {}, and the model {}; give a shorter one", in_quotes(t),
+              count(tokens, "token"), count(files.config.max_positions, "position"));
     }
   }
   for (Prompt& p : random_prompts(files.config)) prompts.push_back(std::move(p));
@@ -106,15 +107,16 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
 void report(const Certificate& certificate, const std::vector<Prompt>& prompts) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     const Agreement& a = certificate.prompts[i];
-    log::info("{}: {} tokens, logits differ by {:.2g}, {} next token",
+    log::info("{}: {}, logits differ by {:.2g}, {} next token",
               prompts[i].text.empty() ? "random prompt" : in_quotes(prompts[i].text),
-              prompts[i].tokens.size(), a.difference, a.same_next ? "the same" : "another");
+              count(std::ssize(prompts[i].tokens), "token"), a.difference,
+              a.same_next ? "the same" : "another");
   }
 }
 
 // The words for how many prompts were compared: "2 given and 4 random prompts".
 std::string count_of(size_t given, size_t all) {
-  const std::string random = fmt::format("{} random prompts", all - given);
+  const std::string random = count(static_cast<int64_t>(all - given), "random prompt");
   return given > 0 ? fmt::format("{} given and {}", given, random) : random;
 }
 

@@ -72,8 +72,9 @@ Planned plan_for(const Recipe& recipe, Task task) {
       p.options = run_options(recipe, task, inputs);
       const RunLength length(recipe, inputs.data.train, inputs.max_seq_length);
       if (length.limited()) p.steps = length.steps();
-      p.basis = fmt::format("for the {} samples of the data, the longest of {} tokens",
-                            inputs.data.train.size(), inputs.data.train.longest());
+      p.basis = fmt::format("for the {} of the data, the longest of {}",
+                            count(inputs.data.train.size(), "sample"),
+                            count(inputs.data.train.longest(), "token"));
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
@@ -85,13 +86,13 @@ Planned plan_for(const Recipe& recipe, Task task) {
     }
   }
   p.options = worst_case_options(recipe, task, model.config);
-  p.basis =
-      fmt::format("for the largest batch that the recipe allows: {} samples of {} tokens{} ({})",
-                  p.options.limits.documents, p.options.limits.longest,
-                  recipe.max_seq_length ? ""
-                                        : ", all that the model has; --train.max_seq_length "
-                                          "plans for shorter ones",
-                  missing);
+  p.basis = fmt::format("for the largest batch that the recipe allows: {} of {}{} ({})",
+                        count(p.options.limits.documents, "sample"),
+                        count(p.options.limits.longest, "token"),
+                        recipe.max_seq_length ? ""
+                                              : ", all that the model has; --train.max_seq_length "
+                                                "plans for shorter ones",
+                        missing);
   return p;
 }
 
@@ -214,8 +215,9 @@ std::string time_lines(const Planned& p, const std::optional<Time>& time) {
                   about(time->step.seconds), three_digits(time->step.tokens_per_second()),
                   time->calibration.name, time->calibration.date);
   if (time->run_seconds)
-    s += fmt::format("  the {} steps take about {}, without validations and checkpoints\n",
-                     *p.steps, about(*time->run_seconds));
+    s += fmt::format("  the {} {} about {}, without validations and checkpoints\n",
+                     count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",
+                     about(*time->run_seconds));
   return s;
 }
 
@@ -235,14 +237,14 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
              p.basis, plan_table(fit.plan));
   std::vector<std::string> largest;
   if (micro_batch > 0)
-    largest.push_back(
-        fmt::format("train.micro_batch_size {} at {} tokens", micro_batch, o.limits.longest));
+    largest.push_back(fmt::format("train.micro_batch_size {} at {}", micro_batch,
+                                  count(o.limits.longest, "token")));
   if (sequence > 0)
-    largest.push_back(
-        fmt::format("train.max_seq_length {} at {} samples", sequence, o.limits.documents));
+    largest.push_back(fmt::format("train.max_seq_length {} at {}", sequence,
+                                  count(o.limits.documents, "sample")));
   if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
   fmt::print("{}  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", of_gpu,
-             bytes(disk_bytes(o)), p.steps ? fmt::format("; the run has {} steps", *p.steps) : "",
+             bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
              fit.fits() ? time_lines(p, time) : "", fit.verdict());
 }
 

@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/recipe_arguments.h"
+#include "cli/version.h"
 #include "report/summary.h"
 #include "train/run.h"
 
@@ -20,32 +21,37 @@ std::string typed(Task task, const Arguments& arguments) {
 void describe(const TrainingRun& run, const ModelSpec& spec) {
   const RunInputs& in = run.inputs();
   const DatasetCounts c = count(in.data.train, in.max_seq_length);
-  log::info("{}: {} trainable parameters, {} frozen", in.model.name,
-            format_count(static_cast<double>(spec.trainable_count())),
-            format_count(static_cast<double>(spec.parameter_count() - spec.trainable_count())));
-  log::info("{} training samples{}, {} held out{}; the longest sequence has {} tokens{}",
-            in.data.train.size(), in.data.from_cache ? " (tokenized before)" : "",
-            in.data.validation.size(),
-            in.data.default_fraction ? " (5%, since nothing says how many)" : "", c.longest + 1,
-            c.truncated > 0 ? fmt::format(", {} are cut", c.truncated) : "");
+  log::say("{}: {} trainable parameters, {} frozen", in.model.name,
+           format_count(static_cast<double>(spec.trainable_count())),
+           format_count(static_cast<double>(spec.parameter_count() - spec.trainable_count())));
+  log::say("{}{}, {} held out{}; the longest sequence has {}{}",
+           count(in.data.train.size(), "training sample"),
+           in.data.from_cache ? " (tokenized before)" : "", in.data.validation.size(),
+           in.data.default_fraction ? " (5%, since nothing says how many)" : "",
+           count(c.longest + 1, "token"),
+           c.truncated > 0
+               ? fmt::format(", {} {} cut", c.truncated, c.truncated == 1 ? "is" : "are")
+               : "");
   const RunLength& length = run.length();
-  log::info("{}, {} in an epoch\n\n{}",
-            length.limited() ? fmt::format("{} steps", length.steps())
-                             : "as many steps as train.max_time allows",
-            length.steps_per_epoch(), plan_table(run.plan()));
+  log::say(
+      "{}, {} in an epoch\n\n{}",
+      length.limited() ? count(length.steps(), "step") : "as many steps as train.max_time allows",
+      length.steps_per_epoch(), plan_table(run.plan()));
 }
 
 int train(Task task, const Arguments& arguments, std::string_view summary) {
   const auto recipe = recipe_from(arguments, task, summary, defaults_of(task));
   if (!recipe) return 0;
-  std::signal(SIGPIPE, SIG_IGN);  // a reader of the log that goes away stops no training
+  std::signal(SIGPIPE, SIG_IGN);  // a reader of the lines that goes away stops no training
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time, or memory
-  TrainingRun run(*recipe, task, find_inputs(*recipe, task), typed(task, arguments));
+  TrainingRun run(*recipe, task, find_inputs(*recipe, task),
+                  {typed(task, arguments), CAPSTAN_BUILD});
   describe(run, run.trainer().params().spec());
   run.initialize();
   if (run.finished()) {
-    log::info("{} has all {} steps: nothing is left to do", run.saved().string(),
-              run.length().steps());
+    log::say(
+        "{} has {}: nothing is left to do", run.saved().string(),
+        run.length().steps() == 1 ? "its step" : fmt::format("all {} steps", run.length().steps()));
     return 0;
   }
   run.rehearse();
@@ -58,10 +64,10 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     return 128 + run.interrupted();
   }
   run.finish();
-  log::info("\n{}\n  saved to {}; the report is {}", run.report(), run.saved().string(),
-            run.report_file().string());
+  log::say("\n{}\n  saved to {}; the report is {}", run.report(), run.saved().string(),
+           run.report_file().string());
   if (!run.complete())
-    log::info(
+    log::say(
         "train.max_time was over after step {}; the same command with more of it and "
         "--resume auto goes on",
         run.steps());

@@ -6,20 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "base/log.h"
 #include "base/units.h"
-#include "base/visible.h"
 #include "report/bar.h"
 
 namespace capstan {
 namespace {
-
-// A terminal that is gone, or a full disk under a log, is no reason to stop a training.
-template <class... Args>
-void show(fmt::format_string<Args...> format, Args&&... args) {
-  std::fputs(fmt::format(format, std::forward<Args>(args)...).c_str(), stderr);
-}
 
 constexpr int kWidestBar = 24, kNarrowestBar = 4;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
@@ -64,7 +57,7 @@ std::string progress_bar(const ProgressState& s, int columns) {
         fmt::format("{}it [{}, {}{}]", s.done, clock(s.elapsed), rate(s.seconds_per_step), notes);
     return text.substr(0, static_cast<size_t>(std::max(0, columns - 1)));
   }
-  const double fraction = static_cast<double>(s.done) / static_cast<double>(s.total);
+  const double fraction = std::min(1.0, static_cast<double>(s.done) / static_cast<double>(s.total));
   const double to_go =
       s.seconds_per_step > 0 ? s.seconds_per_step * static_cast<double>(s.total - s.done) : -1;
   // Down, not to the nearest: 100% is said when all is done.
@@ -96,9 +89,8 @@ std::string final_evaluation_line(double val_loss) {
                      std::exp(val_loss));
 }
 
-Progress::Progress(int64_t total_steps, int64_t interval, int64_t done)
+Progress::Progress(int64_t total_steps, int64_t done)
     : total_(total_steps),
-      interval_(interval),
       first_(done),
       done_(done),
       terminal_(isatty(STDERR_FILENO) == 1),
@@ -106,23 +98,13 @@ Progress::Progress(int64_t total_steps, int64_t interval, int64_t done)
   if (terminal_) draw();
 }
 
+bool Progress::replaces_lines() const {
+  return terminal_ && isatty(STDOUT_FILENO) == 1;
+}
+
 double Progress::seconds() const {
   const std::chrono::duration<double> all = std::chrono::steady_clock::now() - start_;
   return std::max(1e-9, all.count() - excluded_);
-}
-
-std::string Progress::plain_line(const Line& line) const {
-  const double training = seconds();
-  const double per_step =
-      (training + excluded_) / static_cast<double>(std::max<int64_t>(1, done_ - first_));
-  const std::string val = line.val_loss < 0 ? "" : fmt::format(" | val {:.4f}", line.val_loss);
-  std::string text = fmt::format("step {}", done_), to_go;
-  if (total_ > 0) {
-    text += fmt::format("/{}", total_);
-    to_go = " | ETA " + format_duration(per_step * static_cast<double>(total_ - done_));
-  }
-  return fmt::format("{} | loss {:.4f}{} | lr {:.2e} | {} tok/s{}", text, line.loss, val, line.lr,
-                     format_count(static_cast<double>(tokens_) / training), to_go);
 }
 
 std::string Progress::bar() const {
@@ -138,35 +120,26 @@ std::string Progress::bar() const {
 }
 
 void Progress::draw() {
-  show("\r\x1b[2K{}", bar());
+  log::draw_bar(bar());
   last_draw_ = std::chrono::steady_clock::now();
-  open_ = drawn_ = true;
+  drawn_ = true;
 }
 
 void Progress::step(const Line& line) {
   ++done_;
   tokens_ += line.tokens;
   last_ = line;
-  const bool validated = line.val_loss >= 0;
-  const bool prints =
-      interval_ > 0 && (validated || (!terminal_ && (done_ % interval_ == 0 || done_ == total_)));
-  if (prints) show("{}{}\n", open_ ? "\r\x1b[2K" : "", plain_line(line));
   if (!terminal_) return;
   drawn_ = false;
   const bool due = std::chrono::steady_clock::now() - last_draw_ >= kBetweenDraws;
-  if (prints || due || done_ == total_) draw();
-}
-
-void Progress::say(const std::string& text) {
-  show("{}{}\n", open_ ? "\r\x1b[2K" : "", visible(text));
-  if (open_) draw();
+  if (due || done_ == total_) draw();
 }
 
 void Progress::finish() {
-  if (!open_) return;
+  if (!terminal_) return;
   if (!drawn_) draw();
-  show("\n");
-  open_ = false;
+  log::end_bar();
+  terminal_ = false;
 }
 
 }  // namespace capstan

@@ -35,15 +35,12 @@ std::string validation_line(int64_t iter, double val_loss, double seconds);
 // "Final evaluation | val loss: 1.235 | val ppl: 3.437"
 std::string final_evaluation_line(double val_loss);
 
-// How far a run is: on a terminal a bar that is redrawn in place, at most ten times a second; else
-// nothing but lines. All of it goes to stderr. Belongs to one thread.
+// How far a run is, as a bar on stderr where that is a terminal, drawn at most ten times a second;
+// elsewhere nothing is shown. Belongs to one thread.
 class Progress {
  public:
-  // A resumed run has `done` of its `total` steps, 0 where it is not known, behind it. Every
-  // `interval` steps, at the last one, and where a step has a validation loss, a line is printed
-  // ("step 12/400 | loss …"; on a terminal only for validations, since the bar has the rest).
-  // Interval 0: none of these, for a caller that says LitGPT's lines.
-  Progress(int64_t total_steps, int64_t interval, int64_t done = 0);
+  // A resumed run has `done` of its `total` steps, 0 where it is not known, behind it.
+  explicit Progress(int64_t total_steps, int64_t done = 0);
   ~Progress() { finish(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -51,29 +48,26 @@ class Progress {
   struct Line {
     double loss = 0;
     double lr = 0;
-    double val_loss = -1;  // negative: none was measured after this step
-    int64_t tokens = 0;    // of this step
+    int64_t tokens = 0;  // of this step
   };
   void step(const Line& line);
   // So many of the seconds up to now were not training (but a validation, say). They do not count
   // in seconds() and the speed; the time to go has its share of them.
   void exclude(double seconds) { excluded_ += seconds; }
 
-  // A line of its own above the bar, with control characters as escapes (base/visible.h).
-  void say(const std::string& text);
+  // Whether the bar is on the terminal that stdout is: a line for each step would say the same.
+  bool replaces_lines() const;
   // Draws the last state and ends the bar; more calls do nothing.
   void finish();
 
-  int64_t tokens() const { return tokens_; }  // of the steps that this process made
-  double seconds() const;                     // of training, since the start
+  double seconds() const;  // of training, since the start
 
  private:
-  std::string plain_line(const Line& line) const;
   std::string bar() const;
   void draw();
 
-  int64_t total_, interval_, first_, done_, tokens_ = 0;
-  bool terminal_, open_ = false;
+  int64_t total_, first_, done_, tokens_ = 0;
+  bool terminal_;
   bool drawn_ = true;  // the bar on the screen shows the last step
   double excluded_ = 0;
   Line last_;

@@ -1,7 +1,6 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,11 +8,13 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "report/curve.h"
 #include "report/page.h"
+#include "train/doctor.h"
 #include "train/fingerprint.h"
 #include "train/fit.h"
 #include "train/peak.h"
@@ -46,8 +47,8 @@ std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in)
   } else if (r.evaluate_example != "first") {
     index = std::stoll(r.evaluate_example);
     require(index < part.size(), Fault::usage,
-            "eval.evaluate_example: {} was asked for, and there are {} samples to show", index,
-            part.size());
+            "eval.evaluate_example: {} was asked for, and there {} {} to show", index,
+            part.size() == 1 ? "is" : "are", count(part.size(), "sample"));
   }
   return in.data.example(part, index, *in.tokenizer);
 }
@@ -82,8 +83,8 @@ RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
         "saved",
         format_bytes(static_cast<double>(fit.dropped_staging)));
   if (options.recompute_to_fit)
-    log::info("activations: {}, the least that fits into {}", name_of(fit.options.recompute),
-              format_bytes(static_cast<double>(fit.available.device)));
+    log::say("activations: {}, the least that fits into {}", name_of(fit.options.recompute),
+             format_bytes(static_cast<double>(fit.available.device)));
   options = fit.options;
   return std::move(fit.plan);
 }
@@ -94,11 +95,11 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
   return options_of(recipe, task, inputs, example_of(recipe, inputs));
 }
 
-TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command)
+TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation)
     : recipe_(recipe),
       task_(task),
       inputs_(std::move(inputs)),
-      command_(std::move(command)),
+      invocation_(std::move(invocation)),
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
       options_(options_of(recipe, task, inputs_, example_)),
@@ -117,15 +118,15 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std:
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(
-        "no text is generated during the run: the prompt of the example has {} tokens, and the "
-        "model "
-        "{} positions. eval.evaluate_example chooses another",
-        asked->tokens.size(), inputs_.model.config.max_positions);
+        "no text is generated during the run: the prompt of the example has {}, and the model {}. "
+        "eval.evaluate_example chooses another",
+        count(std::ssize(asked->tokens), "token"),
+        count(inputs_.model.config.max_positions, "position"));
   if (length_.warmup_steps() >= length_.steps())
     log::warn(
-        "the warm-up of {} steps is not shorter than the run of {}: the learning rate never "
-        "reaches its peak",
-        length_.warmup_steps(), length_.steps());
+        "the warm-up of {} is not shorter than the run of {}: the learning rate never reaches its "
+        "peak",
+        count(length_.warmup_steps(), "step"), length_.steps());
 }
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
@@ -133,7 +134,7 @@ MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
 }
 
 void TrainingRun::rehearse() {
-  log::info("Verifying settings ...");
+  log::say("Verifying settings ...");
   const Dataset& train = inputs_.data.train;
   std::vector<int64_t> order(static_cast<size_t>(train.size()));
   std::iota(order.begin(), order.end(), 0);
@@ -196,11 +197,11 @@ void TrainingRun::evaluate_and_show(Progress& progress) {
   const auto start = Clock::now();
   const auto loss = validate();
   const double seconds = since(start);
-  if (loss) progress.say(validation_line(length_.iterations(step_), *loss, seconds));
+  if (loss) log::say("{}", validation_line(length_.iterations(step_), *loss, seconds));
   if (example_ && trainer_->decoder() != nullptr) {
     const std::string text = sample_text();
-    progress.say(fmt::format("{}\n{}\n", example_->prompt, text));
-    samples_.push_back({example_->prompt, text});
+    log::say("{}\n{}\n", example_->prompt, text);
+    samples_.push_back({.step = step_, .prompt = example_->prompt, .text = text});
   }
   const double all = since(start);
   eval_seconds_ += all;
@@ -270,14 +271,14 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
                    .grad_norm = r.grad_norm};
     if (evaluated) row.val_loss = val_loss_;
     metrics_->write(row);
-    if (isatty(STDERR_FILENO) == 0)
-      progress.say(iteration_line({.epoch = row.epoch,
-                                   .iter = iterations,
-                                   .step = step_,
-                                   .loss = r.loss,
-                                   .val_loss = val_loss_,
-                                   .seconds = iter_time,
-                                   .stepped = true}));
+    if (!progress.replaces_lines())
+      log::say("{}", iteration_line({.epoch = row.epoch,
+                                     .iter = iterations,
+                                     .step = step_,
+                                     .loss = r.loss,
+                                     .val_loss = val_loss_,
+                                     .seconds = iter_time,
+                                     .stepped = true}));
   }
   progress.step({.loss = r.loss, .lr = r.lr, .tokens = r.tokens});
 }
@@ -296,14 +297,14 @@ void TrainingRun::train() {
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
   const Logger logger = parse_logger(recipe_.logger_name);
+  const StopSignals stop;  // before anything shows that the training began
   remove_leftovers(recipe_.out_dir);
   if (task_ != Task::demo) move_earlier_run();
   metrics_ = resumed_ && resumes_here() ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
                                         : MetricsLog(logger, recipe_.out_dir);
   const double earlier = seconds_;
   queue_.reset_totals();
-  Progress progress(length_.limited() ? length_.steps() : 0, 0, step_);
-  const StopSignals stop;
+  Progress progress(length_.limited() ? length_.steps() : 0, step_);
   if (recipe_.initial_validation && step_ == 0) {
     evaluate_and_show(progress);
     metrics_->write({.val_loss = val_loss_});
@@ -360,7 +361,7 @@ void TrainingRun::finish() {
     recipe_.eval_max_iters = some;
     eval_seconds_ += since(start);
     if (loss) {
-      log::info("{}", final_evaluation_line(*loss));
+      log::say("{}", final_evaluation_line(*loss));
       metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
                        .iter = length_.iterations(step_),
                        .step = step_,
@@ -381,13 +382,17 @@ void TrainingRun::write_report() const {
 
 RunSummary TrainingRun::summary() const {
   RunSummary s;
-  s.command = command_;
+  s.command = invocation_.command;
+  s.program = invocation_.program;
   s.model = inputs_.model.name;
   s.device = device_name(options_.device);
+  s.processor = cpu_model();
+  s.threads = num_threads();
   s.precision = std::string(name_of(options_.precision));
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
   s.steps = step_;
+  s.resumed_after = resumed_ ? std::optional(first_step_) : std::nullopt;
   s.total_steps = length_.limited() ? length_.steps() : 0;
   s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
   if (signal_ != 0 && !complete()) s.stopped_by = StopSignals::name_of(signal_);
@@ -419,6 +424,7 @@ RunSummary TrainingRun::summary() const {
   s.recipe = settings();
   s.samples = samples_;
   s.started = started_;
+  s.resumed = began_;
   s.ended = std::chrono::system_clock::now();
   return s;
 }

@@ -19,6 +19,11 @@ namespace capstan {
 // its plan from it, and so does who plans without running.
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 
+// What the user typed, and the version of the program that runs it: for the report.
+struct Invocation {
+  std::string command = {}, program = {};
+};
+
 // One training run on one device, from its inputs to a folder with the model:
 //
 //   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans, refuses what does not fit
@@ -33,8 +38,7 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
 // train.save_interval steps.
 class TrainingRun {
  public:
-  // `command` is what the user typed, for the report.
-  TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, std::string command = {});
+  TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation = {});
 
   const RunPlan& plan() const { return plan_; }
   const RunLength& length() const { return length_; }
@@ -121,7 +125,7 @@ class TrainingRun {
   Recipe recipe_;
   Task task_;
   RunInputs inputs_;
-  std::string command_;
+  Invocation invocation_;
   RunLength length_;
   std::optional<ExamplePrompt> example_;  // what samples are made from
   TrainOptions options_;
@@ -152,7 +156,8 @@ class TrainingRun {
   std::optional<double> first_loss_, last_loss_, val_loss_;
   std::vector<RunSummary::Sample> samples_;
   std::filesystem::path saved_;
-  std::chrono::system_clock::time_point started_ = std::chrono::system_clock::now();
+  std::chrono::system_clock::time_point began_ = std::chrono::system_clock::now();  // this process
+  std::chrono::system_clock::time_point started_ = began_;  // the first part
 };
 
 }  // namespace capstan

@@ -55,6 +55,9 @@ TrainingState TrainingRun::state() const {
           .padding = padding_,
           .targets = targets_,
           .seconds = seconds_,
+          .eval_seconds = eval_seconds_,
+          .save_seconds = save_seconds_,
+          .started = std::chrono::system_clock::to_time_t(started_),
           .dataset_samples = inputs_.data.train.size(),
           .dataset_fingerprint = fingerprint_,
           .base_fingerprint = base_fingerprint_,
@@ -106,8 +109,8 @@ void TrainingRun::keep_state(const Error& why) {
   } catch (const std::exception&) {  // what is wrong already is the news
     return;
   }
-  fail(why.fault(), "{}. The state after {}{} steps is in {}, and --resume auto goes on from it",
-       why.what(), step_, length_.of_steps(), saved_.string());
+  fail(why.fault(), "{}. The state after {} is in {}, and --resume auto goes on from it",
+       why.what(), length_.counted(step_), saved_.string());
 }
 
 // Beside the checkpoints that stay there is one that is being written, or the final model.
@@ -202,22 +205,26 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   padding_ = s.padding;
   targets_ = s.targets;
   seconds_ = s.seconds;
+  eval_seconds_ = s.eval_seconds;
+  save_seconds_ = s.save_seconds;
+  if (s.started > 0) started_ = std::chrono::system_clock::from_time_t(s.started);
   first_loss_ = s.first_loss;
   last_loss_ = s.last_loss;
   val_loss_ = s.val_loss;
   saved_ = c.dir;
   if (finished()) return;
-  require(
-      fs::exists(c.dir / kOptimizerFile), Fault::usage,
-      "resume: {} is a finished run of {} steps and keeps no state of the optimizer; to train it "
-      "further, start a new run from that folder",
-      c.dir.string(), s.step);
+  require(fs::exists(c.dir / kOptimizerFile), Fault::usage,
+          "resume: {} is a finished run of {} and keeps no state of the optimizer; to train it "
+          "further, start a new run from that folder",
+          c.dir.string(), count(s.step, "step"));
   if (options_.lora) {
     verify_if_ours(inputs_.model.folder);
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);
   }
   load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
-  log::info("resumed from {}: {}{} steps are done", c.dir.string(), step_, length_.of_steps());
+  const std::string steps = length_.counted(step_);
+  log::say("resumed from {}: {} {} done", c.dir.string(), steps,
+           steps.ends_with('s') ? "are" : "is");
 }
 
 bool TrainingRun::is_left_behind(const fs::path& dir) const {
@@ -246,7 +253,7 @@ void TrainingRun::move_earlier_run() const {
     to = fs::path(recipe_.out_dir) / fmt::format("previous-{}", n);
   fs::create_directories(to);
   for (const fs::path& from : earlier) fs::rename(from, to / from.filename());
-  log::info("checkpoints of an earlier run are in {} now", to.string());
+  log::say("checkpoints of an earlier run are in {} now", to.string());
 }
 
 // What a run reads until its end must not be what it moves away at its start.

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "base/log.h"
-
 namespace capstan {
 namespace {
 
@@ -53,29 +51,6 @@ TEST(Require, FormatsOnlyWhenItThrows) {
   EXPECT_EQ(formatted, 0);
   EXPECT_THROW(require(false, Fault::bug, "{}", Counted{&formatted}), Error);
   EXPECT_EQ(formatted, 1);
-}
-
-TEST(Log, WritesLinesToStderrAsTheyAre) {
-  testing::internal::CaptureStderr();
-  log::info("{} done", 3);
-  log::info("{}", "braces {} and {0} stay");
-  log::warn("{}", "careful");
-  log::debug("{}", "not shown at the level it starts with");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "3 done\nbraces {} and {0} stay\nwarning: careful\n");
-}
-
-TEST(Log, DropsWhatIsAboveItsLevel) {
-  testing::internal::CaptureStderr();
-  log::set_level(log::Level::warning);
-  log::info("{}", "dropped");
-  log::warn("{}", "kept");
-  log::set_level(log::Level::quiet);
-  log::warn("{}", "dropped");
-  log::set_level(log::Level::debug);
-  log::debug("{}", "kept too");
-  log::set_level(log::Level::info);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: kept\nkept too\n");
 }
 
 }  // namespace

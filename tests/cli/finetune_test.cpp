@@ -35,7 +35,7 @@ class Finetune : public TinyModel {
 TEST_F(Finetune, OneCommandFromACheckpointAndAJsonFileToAFolderOfHuggingFace) {
   const Outcome o = run(finetune({"--eval.interval=2", "--data.mask_prompt=true"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"trainable parameters", "28 training samples", "2 held out",
+  expect_holds(o.out, {"trainable parameters", "28 training samples", "2 held out",
                        "the longest sequence has", "Verifying settings ...",
                        "Epoch 1 | iter 2 step 1 | loss train: ", "iter 4: val loss ",
                        "### Instruction:\nSay ", "Final evaluation | val loss: ", "Training Time",
@@ -90,13 +90,13 @@ TEST_F(Finetune, AFullDiskUnderTheLogStopsNothing) {
   Words words = finetune();
   std::string line = std::string("cd ") + at(".").string() + " && " + CAPSTAN_PROGRAM;
   for (const std::string& word : words) line += " '" + word + "'";
-  EXPECT_EQ(std::system((line + " 2>/dev/full").c_str()), 0);
+  EXPECT_EQ(std::system((line + " >/dev/full 2>&1").c_str()), 0);
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
 }
 
 TEST_F(Finetune, ASecondRunFindsTheTokensOfTheFirst) {
-  EXPECT_EQ(run(finetune()).err.find("tokenized before"), std::string::npos);
-  expect_holds(run(finetune({"--out_dir=again"})).err, {"(tokenized before)"});
+  EXPECT_EQ(run(finetune()).out.find("tokenized before"), std::string::npos);
+  expect_holds(run(finetune({"--out_dir=again"})).out, {"(tokenized before)"});
 }
 
 TEST_F(Finetune, PrintConfigTellsWhereEachValueCameFrom) {
@@ -173,7 +173,7 @@ TEST_F(Finetune, EvaluateAsksAsTheRunDid) {
     const Outcome e = run({"evaluate", "asked/final", "--data=both", "--json"});
     ASSERT_EQ(e.code, 0) << e.err;
     const double loss = nlohmann::json::parse(e.out)["loss"];
-    expect_holds(o.err, {fmt::format("Final evaluation | val loss: {:.3f}", loss)});
+    expect_holds(o.out, {fmt::format("Final evaluation | val loss: {:.3f}", loss)});
     fs::remove_all(at("asked"));
   };
   for (const char* style :
@@ -319,8 +319,8 @@ TEST_F(Finetune, ThereMustBeSomethingToLearn) {
   write("both/val.json", masked.dump());
   const Outcome o = run(finetune(more));
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"of the 8 samples that are held out every token is masked or cut"});
-  EXPECT_EQ(o.err.find("val loss"), std::string::npos) << o.err;
+  expect_holds(o.err, {"every token of what is held out (8 samples) is masked or cut"});
+  EXPECT_EQ(o.out.find("val loss"), std::string::npos) << o.out;
 }
 
 TEST_F(Finetune, BadDataAreRefusedWithTheirLine) {

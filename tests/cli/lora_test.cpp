@@ -10,7 +10,7 @@ namespace {
 TEST_F(Lora, TrainsAnAdapterThatIsUsed) {
   const Outcome o = run(finetune({"--lora_mlp=true", "--lora_head=true"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {" trainable parameters, ", " frozen"});
+  expect_holds(o.out, {" trainable parameters, ", " frozen"});
   for (const char* name : {"adapter_config.json", "adapter_model.safetensors", "tokenizer.json",
                            "hyperparameters.yaml", "prompt_style.yaml", "MANIFEST.json"})
     EXPECT_TRUE(fs::exists(at("out/final") / name)) << name;
@@ -61,7 +61,7 @@ TEST_F(Lora, ResumesBitForBitWithDropout) {
   fs::remove_all(at("parts/final"));
   const Outcome o = run(with("parts"));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"resumed from parts/step-000004"});
+  expect_holds(o.out, {"resumed from parts/step-000004"});
   EXPECT_TRUE(slurp(at("parts/final/adapter_model.safetensors")) ==
               slurp(at("whole/final/adapter_model.safetensors")));
 }

@@ -36,7 +36,7 @@ class Optimizers : public Cli {
     again.push_back("--resume=true");
     const Outcome o = run(small("parts", again));
     ASSERT_EQ(o.code, 0) << o.err;
-    expect_holds(o.err, {"resumed from parts/step-00000003"});
+    expect_holds(o.out, {"resumed from parts/step-00000003"});
     EXPECT_TRUE(weights("parts") == weights("whole"));
     fs::remove_all(at("parts"));
   }

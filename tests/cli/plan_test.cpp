@@ -268,7 +268,7 @@ TEST_F(Plan, IsWhatTheRunAllocates) {
     const size_t begin = text.find("  memory  ");
     return text.substr(begin, text.find("\n\n", begin) - begin);
   };
-  EXPECT_EQ(table(planned), table(o.err));
+  EXPECT_EQ(table(planned), table(o.out));
   const json exact = plan(before, 0);
   EXPECT_EQ(exact["steps"], 3);
 }

@@ -54,7 +54,7 @@ TEST_F(Cli, ALowerLearningRateNeedsNoMinimumOfItsOwn) {
 TEST_F(Cli, ActivationsCanBeChosenByTheRun) {
   const Outcome o = run(tiny({"--activations=auto"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out + o.err, {"activations: none, the least that fits into "});
+  expect_holds(o.out, {"activations: none, the least that fits into "});
   const std::string weights = slurp(at(made) / "model.safetensors");
   expect_holds(slurp(at(made) / "hyperparameters.yaml"), {"activations: auto\n"});
   train_tiny({"--activations=block:1", "--out_dir=other"});
@@ -122,7 +122,7 @@ TEST_F(Cli, AModelThatDoesNotFitIsRefusedAtOnce) {
 TEST_F(Cli, AFolderThatCannotBeWrittenIsKnownBeforeTheTraining) {
   write("taken/final/thesis.tex", "precious");
   expect_refused(4, tiny({"--out_dir=taken"}), {"taken/final", "choose another folder"});
-  EXPECT_EQ(run(tiny({"--out_dir=taken"})).err.find("step 1 |"), std::string::npos);
+  EXPECT_EQ(run(tiny({"--out_dir=taken"})).out.find("step 1 |"), std::string::npos);
   EXPECT_EQ(slurp(at("taken/final/thesis.tex")), "precious");
   expect_refused(4, tiny({"--out_dir=text.txt"}), {"text.txt/final"});
 }
@@ -130,8 +130,7 @@ TEST_F(Cli, AFolderThatCannotBeWrittenIsKnownBeforeTheTraining) {
 TEST_F(Cli, PretrainMakesAFolderWithTheModel) {
   const Outcome o = run(tiny());
   EXPECT_EQ(o.code, 0) << o.err;
-  EXPECT_EQ(o.out, "") << "progress goes to stderr";
-  expect_holds(o.err, {"training samples", "memory", "planned",
+  expect_holds(o.out, {"training samples", "memory", "planned",
                        "Epoch 1 | iter 2 step 1 | loss train: ", "(step)",
                        "Final evaluation | val loss", "measured", "saved to out/pretrain/final"});
   for (const char* name : {"config.json", "model.safetensors", "tokenizer.json",
@@ -158,7 +157,7 @@ TEST_F(Cli, TheCommandLineOverridesTheFileWhateverTheOrder) {
                             Words{"--train.max_steps=2", "--config=r.yaml"}}) {
     const Outcome o = run(tiny(more));
     EXPECT_EQ(o.code, 0) << o.err;
-    expect_holds(o.err, {"2 steps,"});
+    expect_holds(o.out, {"2 steps,"});
     expect_holds(slurp(at("from_file/final/hyperparameters.yaml")),
                  {"precision: bf16-true", "  max_steps: 2"});
     EXPECT_EQ(read_config(at("from_file/final")).dtype, DType::bf16);
@@ -172,8 +171,8 @@ TEST_F(Cli, GoesOnFromACheckpoint) {
   ASSERT_EQ(o.code, 0) << o.err;
   // Random weights have a loss of log(259) = 5.56.
   const std::string first = "step 1 | loss train: ";
-  const size_t loss = o.err.find(first) + first.size();
-  EXPECT_LT(std::stod(o.err.substr(loss)), 4.5) << o.err;
+  const size_t loss = o.out.find(first) + first.size();
+  EXPECT_LT(std::stod(o.out.substr(loss)), 4.5) << o.out;
   EXPECT_EQ(read_config(at("more/final")), read_config(at(made)));
 }
 
@@ -195,7 +194,7 @@ TEST_F(Cli, ASignalEndsTheRunAfterTheStepAndTheWeightsAreSaved) {
                              "--model.hidden_size", "16", "--model.intermediate_size", "32",
                              "--train.max_steps", "100000000", "--train.global_batch_size", "2",
                              "--train.micro_batch_size", "2", "--train.max_seq_length", "32"});
-    for (int i = 0; i < 1000 && slurp(at("stderr")).find("step 3 |") == std::string::npos; ++i)
+    for (int i = 0; i < 1000 && slurp(at("stdout")).find("step 3 |") == std::string::npos; ++i)
       ::usleep(20'000);
     ASSERT_EQ(::kill(pid, signal), 0);
     const Outcome o = finish(pid);

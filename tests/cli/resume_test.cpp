@@ -115,8 +115,9 @@ TEST_F(Resume, ASignalWhileTheFinalModelIsSavedWaitsForIt) {
   ASSERT_EQ(::kill(pid, SIGTERM), 0);
   const Outcome o = finish(pid);
   EXPECT_EQ(o.code, 128 + SIGTERM) << o.err;
-  expect_holds(o.err, {"interrupted at the end: the final model is complete", "Saved To"});
-  EXPECT_EQ(o.err.find("Final evaluation"), std::string::npos);
+  expect_holds(o.err, {"interrupted at the end: the final model is complete"});
+  expect_holds(o.out, {"Saved To"});
+  EXPECT_EQ(o.out.find("Final evaluation"), std::string::npos);
   EXPECT_EQ(steps_saved("out"), 1);
   EXPECT_TRUE(fs::exists(at("out/final/MANIFEST.json")));
 }
@@ -129,8 +130,8 @@ TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
   write("whole/step-00000055/model.safetensors", bytes);
   const Outcome o = run(command("whole", true));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"damaged, passed over: ", "step-00000055/model.safetensors",
-                       "resumed from whole/step-00000050: 50 of 60 steps are done"});
+  expect_holds(o.err, {"damaged, passed over: ", "step-00000055/model.safetensors"});
+  expect_holds(o.out, {"resumed from whole/step-00000050: 50 of 60 steps are done"});
 }
 
 TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
@@ -142,7 +143,7 @@ TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
             0);
   const Outcome o = run(from("whole/step-00000020"));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err,
+  expect_holds(o.out,
                {"resumed from whole/step-00000020: 20 of 60", "are in whole/previous-1 now"});
   for (const char* name : {"step-00000025", "step-00000055", "final"})
     EXPECT_TRUE(fs::exists(at("whole/previous-1") / name)) << name;
@@ -187,10 +188,10 @@ TEST_F(Resume, AFinalModelIsNeverReplacedByARunThatBeganBeforeIt) {
   auto state = slurp(at("out/step-00000004/training_state/state.json"));
   state.replace(state.find("\"step\": 2"), 9, "\"step\": 4");
   write("out/step-00000004/training_state/state.json", state);
-  expect_holds(with("4").err, {"nothing is left to do"});
+  expect_holds(with("4").out, {"nothing is left to do"});
   const Outcome longer = with("6");
   ASSERT_EQ(longer.code, 0) << longer.err;
-  expect_holds(longer.err, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  expect_holds(longer.out, {"resumed from out/step-00000002", "are in out/previous-1 now"});
   EXPECT_TRUE(slurp(at("out/previous-1/final/model.safetensors")) == model);
   EXPECT_TRUE(fs::exists(at("out/step-00000004"))) << "written anew";
 }
@@ -205,7 +206,7 @@ TEST_F(Resume, AFolderThatCannotBeReadIsPutAside) {
   fs::remove_all(at("out/final/training_state"));
   const Outcome o = with("auto", "6");
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  expect_holds(o.out, {"resumed from out/step-00000002", "are in out/previous-1 now"});
   EXPECT_EQ(slurp(at("out/previous-1/final/model.safetensors")), "the user's own");
 }
 
@@ -267,7 +268,7 @@ TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   EXPECT_FALSE(fs::exists(at("out/.step-00000003.capstan-part")));
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
               slurp(at("out/step-00000002/model.safetensors")));
-  expect_holds(run(with("2")).err, {"nothing is left to do"});
+  expect_holds(run(with("2")).out, {"nothing is left to do"});
 }
 
 TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
@@ -278,11 +279,11 @@ TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
   ASSERT_EQ(run(with("whole", "1000")).code, 0);
   const Outcome first = run(with("parts", "1e-6"));
   EXPECT_EQ(first.code, 0) << first.err;
-  expect_holds(first.err, {"train.max_time was over after step 1;"});
-  expect_holds(run(with("parts", "1e-6")).err, {"train.max_time was over after step 1;"});
+  expect_holds(first.out, {"train.max_time was over after step 1;"});
+  expect_holds(run(with("parts", "1e-6")).out, {"train.max_time was over after step 1;"});
   const Outcome rest = run(with("parts", "1000"));
   EXPECT_EQ(rest.code, 0) << rest.err;
-  expect_holds(rest.err, {"resumed from parts/step-00000001: 1 of 20 steps are done"});
+  expect_holds(rest.out, {"resumed from parts/step-00000001: 1 of 20 steps are done"});
   EXPECT_TRUE(slurp(at("parts/final/model.safetensors")) ==
               slurp(at("whole/final/model.safetensors")));
 }
@@ -294,12 +295,12 @@ TEST_F(Resume, TimeAloneIsNoNumberOfSteps) {
   };
   const Outcome first = run(with("1e-6"));
   ASSERT_EQ(first.code, 0) << first.err;
-  expect_holds(first.err, {"as many steps as train.max_time allows, "});
-  expect_holds(slurp(at("out/report.html")), {"Stopped by train.max_time after 1 steps in"});
+  expect_holds(first.out, {"as many steps as train.max_time allows, "});
+  expect_holds(slurp(at("out/report.html")), {"Stopped by train.max_time after 1 step in"});
   const Outcome rest = run(with("0.3"));
   ASSERT_EQ(rest.code, 0) << rest.err;
-  expect_holds(rest.err, {"resumed from out/step-00000001: 1 steps are done"});
-  for (const std::string& text : {first.err, rest.err, slurp(at("out/report.html"))})
+  expect_holds(rest.out, {"resumed from out/step-00000001: 1 step is done"});
+  for (const std::string& text : {first.out, rest.out, slurp(at("out/report.html"))})
     EXPECT_EQ(text.find("00000000000"), std::string::npos) << text;
 }
 
@@ -319,11 +320,11 @@ TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
     return tiny({"--resume=auto", "--out_dir=out", "--train.log_interval=1",
                  std::string("--train.max_steps=") + steps});
   };
-  const pid_t first = start(with("1000000"));
+  const pid_t first = start(with("1000000"), "/dev/null");
   for (int i = 0; i < 60'000 && steps_logged("out") == 0; ++i) ::usleep(500);
   expect_refused(4, with("1000000"), {"out: another process writes there", "another folder"});
   ASSERT_EQ(::kill(first, SIGTERM), 0);
-  EXPECT_EQ(finish(first).code, 128 + SIGTERM);
+  EXPECT_EQ(finish(first, "/dev/null").code, 128 + SIGTERM);
   EXPECT_EQ(run(with(std::to_string(steps_saved("out") + 1).c_str())).code, 0);
 }
 
@@ -357,7 +358,7 @@ TEST_F(Resume, AFinishedRunIsLeftAlone) {
   ASSERT_EQ(run(command("whole", true)).code, 0);
   const Outcome o = run(command("whole", true));
   EXPECT_EQ(o.code, 0);
-  expect_holds(o.err, {"has all 60 steps: nothing is left to do"});
+  expect_holds(o.out, {"has all 60 steps: nothing is left to do"});
 }
 
 TEST_F(Resume, WantsACheckpointWhenToldTo) {

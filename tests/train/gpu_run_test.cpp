@@ -11,13 +11,12 @@ namespace {
 std::pair<RunSummary, std::string> run_on(const char* accelerator, const TempFolder& folder) {
   Recipe r = short_recipe(folder);
   r.accelerator = accelerator;
-  testing::internal::CaptureStderr();
+  const Quiet quiet;
   TrainingRun run(r, Task::pretrain, short_inputs(8, 0));
   run.initialize();
   run.rehearse();
   run.train();
   run.finish();
-  testing::internal::GetCapturedStderr();
   return {run.summary(), run.report()};
 }
 

@@ -199,11 +199,10 @@ class RunsOnGpu : public testing::Test {
   void SetUp() override {
     std::string_view why;
     if (!cuda_present(&why)) GTEST_SKIP() << why;
-    testing::internal::CaptureStderr();  // progress need not be shown
-    captured_ = true;
+    quiet_.emplace();
   }
   void TearDown() override {
-    if (captured_) testing::internal::GetCapturedStderr();
+    quiet_.reset();
   }
 
   static RunInputs inputs() {
@@ -248,7 +247,7 @@ class RunsOnGpu : public testing::Test {
   }
 
   TempFolder folder_;
-  bool captured_ = false;
+  std::optional<Quiet> quiet_;
 };
 
 void expect_as_planned(const MemoryUse& use) {

@@ -22,12 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Progress goes to stderr; the tests need not show it.
-struct Quiet {
-  Quiet() { testing::internal::CaptureStderr(); }
-  ~Quiet() { testing::internal::GetCapturedStderr(); }
-};
-
 TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   const Quiet quiet;
   const TempFolder folder;
@@ -183,6 +177,41 @@ TEST(TrainingRun, KeepsItsMeasurementsWhenItGoesOnInOtherMicroBatches) {
   for (const MetricsRow& row : read_metrics(fs::path(r.out_dir) / "logs/csv/version_0/metrics.csv"))
     steps.push_back(row.step);
   EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+TEST(TrainingRun, TellsOfAllItsParts) {
+  const Quiet quiet;
+  const TempFolder folder;
+  Recipe r = short_recipe(folder);
+  r.eval_interval = 1;
+  r.save_interval = 1;
+  RunSummary first;
+  {
+    TrainingRun run(r, Task::pretrain, short_inputs(8, 4), {"capstan pretrain", "0.1.0 (abc)"});
+    run.stop_after(2);
+    run.initialize();
+    run.train();
+    first = run.summary();
+  }
+  ASSERT_GT(first.eval_seconds, 0);
+  ASSERT_GT(first.save_seconds, 0);
+  EXPECT_FALSE(first.resumed_after);
+  r.resume = "auto";
+  TrainingRun run(r, Task::pretrain, short_inputs(8, 4));
+  run.initialize();
+  const RunSummary before = run.summary();
+  EXPECT_EQ(before.eval_seconds, first.eval_seconds);
+  EXPECT_GT(before.save_seconds, 0) << "of the checkpoints before the last";
+  EXPECT_LT(before.started, first.ended) << "when the first part did";
+  EXPECT_EQ(before.resumed_after, 2);
+  EXPECT_GE(before.resumed, first.ended);
+  run.train();
+  run.finish();
+  EXPECT_GT(run.summary().eval_seconds, first.eval_seconds);
+  EXPECT_GT(run.summary().save_seconds, before.save_seconds);
+  EXPECT_EQ(first.program, "0.1.0 (abc)");
+  EXPECT_FALSE(first.processor.empty());
+  EXPECT_GE(first.threads, 1);
 }
 
 TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "support/temp_folder.h"
@@ -8,6 +12,19 @@
 
 // What the tests of whole runs share: a recipe and its inputs, of a run that takes no time.
 namespace capstan::test {
+
+// What a run tells the tests need not show, unless one of them fails: gtest says so there, too.
+struct Quiet {
+  Quiet() {
+    testing::internal::CaptureStdout();
+    testing::internal::CaptureStderr();
+  }
+  ~Quiet() {
+    const std::string told = testing::internal::GetCapturedStdout();
+    testing::internal::GetCapturedStderr();
+    if (testing::Test::HasFailure()) std::fputs(told.c_str(), stdout);
+  }
+};
 
 // Three steps, whose output is in `folder`/out.
 inline Recipe short_recipe(const TempFolder& folder) {

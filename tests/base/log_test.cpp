@@ -1,0 +1,114 @@
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <thread>
+
+#include "support/terminal.h"
+
+namespace capstan {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+TEST(Log, LinesOfARunGoToStdoutNotesAndWarningsToStderr) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  log::say("step {}", 3);
+  log::info("{} done", 3);
+  log::say("{}", "braces {} and {0} stay");
+  log::warn("{}", "careful");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "step 3\nbraces {} and {0} stay\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "3 done\nwarning: careful\n");
+}
+
+TEST(Log, KeepsTheOrderOfWhatOthersPrint) {
+  testing::internal::CaptureStdout();
+  std::fputs("before\n", stdout);
+  log::say("between");
+  std::fputs("after\n", stdout);
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "before\nbetween\nafter\n");
+}
+
+TEST(Log, OnOneTerminalEveryLineStandsAboveTheBar) {
+  const Terminal terminal(80);
+  {
+    const Redirected out(STDOUT_FILENO, terminal.there()), err(STDERR_FILENO, terminal.there());
+    log::draw_bar(" 10%|");
+    log::say("a line");
+    log::warn("careful");
+    log::draw_bar(" 20%|");
+    log::end_bar();
+    log::say("the end");
+  }
+  const std::string written = terminal.text();
+  const Lines lines = lines_on_screen(written);
+  ASSERT_EQ(lines.size(), 4U) << written;
+  EXPECT_EQ(lines[0], "a line");
+  EXPECT_NE(lines[1].find("warning: careful"), std::string::npos) << "perhaps in colour";
+  EXPECT_EQ(lines[2], " 20%|");
+  EXPECT_EQ(lines[3], "the end");
+  EXPECT_NE(written.find(std::string("a line\r\n") + kErasedLine + " 10%|"), std::string::npos)
+      << "the bar is there again: " << written;
+}
+
+// Its reader (`| tee log`) may write to the same terminal, a little later.
+TEST(Log, LinesForAPipeClearTheBarAndItComesBackLater) {
+  const Terminal terminal(80);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  std::string before, after, end;  // on the terminal
+  {
+    const Redirected out(STDOUT_FILENO, pipe[1]), err(STDERR_FILENO, terminal.there());
+    log::draw_bar(" 10%|");
+    log::say("a line");
+    log::draw_bar(" 20%|");
+    before = terminal.text();
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    log::draw_bar(" 30%|");
+    after = terminal.text();
+    log::clear_bar();
+    end = terminal.text();
+  }
+  EXPECT_EQ(before, std::string(kErasedLine) + " 10%|" + kErasedLine);
+  EXPECT_EQ(after, std::string(kErasedLine) + " 30%|");
+  EXPECT_EQ(end, kErasedLine);
+  std::array<char, 32> got{};
+  EXPECT_EQ(::read(pipe[0], got.data(), got.size()), 7);
+  EXPECT_STREQ(got.data(), "a line\n") << "at once, and no bar";
+  for (const int fd : pipe) close(fd);
+}
+
+TEST(Log, AFullDiskUnderStdoutIsWarnedOfOnce) {
+  testing::internal::CaptureStderr();
+  {
+    const int full = ::open("/dev/full", O_WRONLY);
+    const Redirected out(STDOUT_FILENO, full);
+    log::say("lost");
+    log::say("lost, too");
+    close(full);
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: standard output: cannot write: No space left on device; lines are lost, the "
+            "run goes on\n");
+}
+
+TEST(Log, AReaderThatWentAwayIsNoFault) {
+  const auto before = std::signal(SIGPIPE, SIG_IGN);
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  close(pipe[0]);
+  testing::internal::CaptureStderr();
+  {
+    const Redirected out(STDOUT_FILENO, pipe[1]);
+    log::say("for nobody");
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  close(pipe[1]);
+  std::signal(SIGPIPE, before);
+}
+
+}  // namespace
+}  // namespace capstan
