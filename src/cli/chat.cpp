@@ -57,11 +57,12 @@ class Conversation {
     history_ = before_history_;
   }
 
-  void answered(std::span<const int32_t> tokens) {
+  // `prompt` is what was asked with: the answer's text continues its.
+  void answered(std::span<const int32_t> prompt, std::span<const int32_t> tokens) {
     history_.insert(history_.end(), tokens.begin(), tokens.end());
     history_.push_back(text_.tokenizer().eos());
     if (text_.has_chat_template())
-      messages_.push_back({Role::assistant, text_.tokenizer().decode(tokens)});
+      messages_.push_back({Role::assistant, text_.tokenizer().decode_after(prompt, tokens)});
   }
 
  private:
@@ -110,7 +111,7 @@ void talk(TextModel& text, Options& o) {
               static_cast<double>(answer.size()) / took.count());
     in_cache = prompt;
     if (!answer.empty()) in_cache.insert(in_cache.end(), answer.begin(), answer.end() - 1);
-    conversation.answered(answer);
+    conversation.answered(prompt, answer);
   }
 }
 

@@ -94,7 +94,7 @@ void TextModel::load(Device device, const std::string& precision, int64_t positi
 
 std::vector<int32_t> TextModel::stream(std::span<const int32_t> prompt,
                                        const GenerateOptions& options) {
-  const auto text = tokenizer_->stream();
+  const auto text = tokenizer_->stream_after(prompt);
   auto tokens = capstan::generate(loaded_->queue(), loaded_->model().decoder(), prompt, options,
                                   [&](int32_t id) { put_text(text->push(id)); });
   put_text(text->finish());

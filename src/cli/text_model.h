@@ -43,7 +43,7 @@ class TextModel {
   // Loads the weights to the device, with room for texts of so many tokens.
   void load(Device device, const std::string& precision, int64_t positions);
   int64_t capacity() { return loaded_->model().decoder().capacity(); }
-  // Generates, and prints the text as it comes.
+  // Generates, and prints the text as it comes, as the continuation of the prompt's.
   std::vector<int32_t> stream(std::span<const int32_t> prompt, const GenerateOptions& options);
 
  private:

@@ -23,6 +23,10 @@ class JsonStream final : public TextStream {
     if (token && !tokenizer_.is_special(id)) steps_->push(*token);
     return std::exchange(text_, {});
   }
+  std::string settle() override {
+    steps_->settle();
+    return std::exchange(text_, {});
+  }
   std::string finish() override {
     steps_->finish();
     return std::exchange(text_, {});

@@ -38,7 +38,8 @@ struct SentencePieceTokenizer::Library {
 
 // Bytes are held back until the run of them ends: the library reads a run as one text. Before any
 // text was given, all is decoded together, since a space at the very front is dropped; later, with
-// the anchor before it, which keeps it from being the front.
+// the anchor before it, which keeps it from being the front. Without an anchor all is held back
+// until the end, and what was settled is taken from the front.
 class SentencePieceTokenizer::Stream final : public TextStream {
  public:
   explicit Stream(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {
@@ -53,7 +54,13 @@ class SentencePieceTokenizer::Stream final : public TextStream {
     if (!tokenizer_.anchor_ || tokenizer_.is_byte(id)) return {};
     return flush();
   }
-  std::string finish() override { return flush(); }
+  std::string settle() override {
+    if (tokenizer_.anchor_) return flush();
+    std::string text = tokenizer_.decode(waiting_);
+    text.erase(0, std::exchange(settled_, text.size()));
+    return text;
+  }
+  std::string finish() override { return tokenizer_.anchor_ ? flush() : settle(); }
 
  private:
   std::string flush() {
@@ -61,8 +68,7 @@ class SentencePieceTokenizer::Stream final : public TextStream {
     if (started_) text.erase(0, anchor_bytes_);
     if (started_ || !text.empty()) {
       started_ = true;
-      waiting_.clear();
-      if (tokenizer_.anchor_) waiting_.push_back(*tokenizer_.anchor_);
+      waiting_ = {*tokenizer_.anchor_};
     }
     return text;
   }
@@ -71,6 +77,7 @@ class SentencePieceTokenizer::Stream final : public TextStream {
   std::vector<int32_t> waiting_;
   bool started_ = false;
   size_t anchor_bytes_ = 0;
+  size_t settled_ = 0;  // bytes that were given, where there is no anchor
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string_view file, std::string_view where)

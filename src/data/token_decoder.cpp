@@ -42,6 +42,10 @@ class Hold final : public DecodeStep {
  public:
   explicit Hold(Next next) : DecodeStep(std::move(next)) {}
   void push(std::string_view token) override { all_ += token; }
+  void settle() override {
+    next_->push(std::exchange(all_, {}));
+    next_->settle();
+  }
   void finish() override {
     next_->push(all_);
     next_->finish();
@@ -74,6 +78,10 @@ class ByteFallback final : public DecodeStep {
       next_->push(token);
     }
   }
+  void settle() override {
+    flush();
+    next_->settle();
+  }
   void finish() override {
     flush();
     next_->finish();
@@ -102,20 +110,27 @@ class ByteFallback final : public DecodeStep {
 };
 
 // Takes up to `start` of a character from the front of each token and up to `stop` from its end.
+// `fused`: all of the text is one token, which a settle() cuts in two.
 class Strip final : public DecodeStep {
  public:
-  Strip(Next next, std::string what, int64_t start, int64_t stop)
-      : DecodeStep(std::move(next)), what_(std::move(what)), start_(start), stop_(stop) {}
+  Strip(Next next, std::string what, int64_t start, int64_t stop, bool fused)
+      : DecodeStep(std::move(next)),
+        what_(std::move(what)),
+        start_(start),
+        stop_(stop),
+        fused_(fused) {}
   void push(std::string_view token) override {
     for (int64_t i = 0; i < start_ && token.starts_with(what_); ++i)
       token.remove_prefix(what_.size());
     for (int64_t i = 0; i < stop_ && token.ends_with(what_); ++i) token.remove_suffix(what_.size());
+    if (fused_ && !token.empty()) start_ = 0;
     next_->push(token);
   }
 
  private:
   std::string what_;
   int64_t start_, stop_;
+  bool fused_;
 };
 
 // The same at the front of one token that comes in pieces.
@@ -143,14 +158,21 @@ class ByteLevel final : public DecodeStep {
     characters_.push(bytes ? *bytes : token, text);
     next_->push(text);
   }
+  void settle() override {
+    flush();
+    next_->settle();
+  }
   void finish() override {
-    std::string text;
-    characters_.finish(text);
-    next_->push(text);
+    flush();
     next_->finish();
   }
 
  private:
+  void flush() {
+    std::string text;
+    characters_.finish(text);
+    next_->push(text);
+  }
   Utf8Stream characters_{BadBytes::replace};
 };
 
@@ -244,7 +266,7 @@ void TokenDecoder::add_strip(const Spec& spec) {
     add_step<StripFront>(what, start);
   } else {
     hold_if_fused();
-    add_step<Strip>(what, start, stop);
+    add_step<Strip>(what, start, stop, fused_);
   }
 }
 

@@ -18,6 +18,10 @@ class DecodeStep {
   virtual ~DecodeStep() = default;
 
   virtual void push(std::string_view token) = 0;
+  // What is held back goes on as if no token followed; those that do continue the text.
+  virtual void settle() {
+    if (next_) next_->settle();
+  }
   // No token follows.
   virtual void finish() {
     if (next_) next_->finish();

@@ -15,23 +15,39 @@ class ByteStream final : public TextStream {
     if (id >= 0 && id < 256) characters_.push({&byte, 1}, text);
     return text;
   }
-  std::string finish() override {
+  std::string settle() override {
     std::string text;
     characters_.finish(text);
     return text;
   }
+  std::string finish() override { return settle(); }
 
  private:
   Utf8Stream characters_{BadBytes::keep};
 };
 
+std::string text_from(TextStream& pieces, std::span<const int32_t> ids) {
+  std::string text;
+  for (const int32_t id : ids) text += pieces.push(id);
+  return text + pieces.finish();
+}
+
 }  // namespace
 
 std::string Tokenizer::decode(std::span<const int32_t> ids) const {
-  const std::unique_ptr<TextStream> pieces = stream();
-  std::string text;
-  for (const int32_t id : ids) text += pieces->push(id);
-  return text + pieces->finish();
+  return text_from(*stream(), ids);
+}
+
+std::unique_ptr<TextStream> Tokenizer::stream_after(std::span<const int32_t> before) const {
+  std::unique_ptr<TextStream> pieces = stream();
+  for (const int32_t id : before) pieces->push(id);
+  pieces->settle();
+  return pieces;
+}
+
+std::string Tokenizer::decode_after(std::span<const int32_t> before,
+                                    std::span<const int32_t> ids) const {
+  return text_from(*stream_after(before), ids);
 }
 
 std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text) {

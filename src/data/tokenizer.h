@@ -18,6 +18,8 @@ class TextStream {
 
   // The text that is certain now; perhaps nothing.
   virtual std::string push(int32_t id) = 0;
+  // What was held back, as if the text ended here; ids that follow still continue it.
+  virtual std::string settle() = 0;
   // What was held back. Nothing may be pushed afterwards.
   virtual std::string finish() = 0;
 };
@@ -36,6 +38,10 @@ class Tokenizer {
   virtual std::string decode(std::span<const int32_t> ids) const;
   // The same, id by id. Must not outlive the tokenizer.
   virtual std::unique_ptr<TextStream> stream() const = 0;
+  // Of ids that follow those of `before`, whose text is not given again: a space between the two is
+  // a space, not the start of a text. Where they have no text, what follows is the start of one.
+  std::unique_ptr<TextStream> stream_after(std::span<const int32_t> before) const;
+  std::string decode_after(std::span<const int32_t> before, std::span<const int32_t> ids) const;
 
   // The token of exactly this name, special or not: "<|eot_id|>", "</s>".
   virtual std::optional<int32_t> id_of(std::string_view token) const = 0;

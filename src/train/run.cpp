@@ -189,8 +189,8 @@ std::string TrainingRun::sample_text() {
   options.seed = static_cast<uint64_t>(recipe_.seed);
   set_stops(options, options_.model, *inputs_.tokenizer,
             {inputs_.data.style, inputs_.data.chat_template});
-  return inputs_.tokenizer->decode(
-      generate(queue_, *trainer_->decoder(), example_->tokens, options));
+  return inputs_.tokenizer->decode_after(
+      example_->tokens, generate(queue_, *trainer_->decoder(), example_->tokens, options));
 }
 
 void TrainingRun::evaluate_and_show(Progress& progress) {

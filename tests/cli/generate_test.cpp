@@ -35,6 +35,35 @@ TEST_F(Cli, TheSameSeedGivesTheSameText) {
   EXPECT_NE(two.substr(first.size()), first);
 }
 
+// A model that knows two words by heart: every tokenizer keeps the space between them.
+TEST_F(Cli, AContinuationKeepsItsSpace) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "red green ";
+  write("text.txt", text);
+  write("data.jsonl", "{\"instruction\": \"red\", \"output\": \" green\"}\n");
+  for (const char* kind : {"model", "metaspace", "pieces", "bytes"}) {
+    SCOPED_TRACE(kind);
+    const fs::path tokenizer = fs::path(CAPSTAN_SOURCE_DIR) / "tests/golden_tokens" / kind;
+    train_tiny({"--tokenizer_dir=" + tokenizer.string(), "--train.max_steps=100",
+                "--optimizer.lr=0.02", "--train.log_interval=1000"});
+    const Outcome o = run({"generate", made, "--prompt=red green", "--temperature=0",
+                           "--prompt_style=default", "--max_new_tokens=6"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    expect_holds(o.out, {"red green red"});
+    const Outcome talked =
+        run_with("red green\n\n",
+                 {"chat", made, "--temperature=0", "--max_new_tokens=6", "--prompt_style=default"});
+    expect_holds(talked.out, {">> Reply:  red"});
+    const Outcome shown =
+        run({"finetune_full", made, "--data=JSON", "--data.json_path=data.jsonl",
+             "--data.prompt_style=default", "--data.val_split_fraction=0", "--train.epochs=2",
+             "--train.global_batch_size=1", "--train.lr_warmup_steps=0", "--optimizer.lr=1e-9",
+             "--eval.interval=1", "--eval.max_new_tokens=6", "--out_dir=shown"});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    expect_holds(shown.out + shown.err, {"red\n gre"});
+  }
+}
+
 TEST_F(Cli, GenerateLooksUnderCheckpointsAsWell) {
   train_tiny({"--out_dir=checkpoints/mine"});
   EXPECT_EQ(run({"generate", "mine/final", "--max_new_tokens=2"}).code, 0);

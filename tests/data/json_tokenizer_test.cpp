@@ -130,6 +130,25 @@ TEST(JsonTokenizer, SizeCoversAddedTokens) {
   EXPECT_EQ(tokenizer.id_of("abc"), 4);
 }
 
+TEST(JsonTokenizer, AContinuationIsNeitherTheStartOfATextNorPartOfItsPrompt) {
+  json file = small();
+  file["model"]["merges"] = json::array();
+  file["model"]["vocab"] = {{"<0xC3>", 0}, {"<0xA9>", 1}, {"\u2581a", 2}, {"\u2581b", 3}};
+  const json bytes = {{"type", "ByteFallback"}}, fuse = {{"type", "Fuse"}};
+  const json space = {{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}};
+  for (const int stop : {0, 1}) {
+    const json strip = {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", stop}};
+    file["decoder"] = {{"type", "Sequence"}, {"decoders", {space, bytes, fuse, strip}}};
+    const JsonTokenizer tokenizer = made(file);
+    EXPECT_EQ(tokenizer.decode(Ids{2, 3}), "a b");
+    EXPECT_EQ(tokenizer.decode_after(Ids{2}, Ids{3}), " b");
+    EXPECT_EQ(tokenizer.decode_after(Ids{}, Ids{3}), "b");
+    // A run of bytes is text as a whole or not at all: a bad one must not change the prompt's.
+    EXPECT_EQ(tokenizer.decode_after(Ids{0, 1}, Ids{0, 1}), "\u00e9");
+    EXPECT_EQ(tokenizer.decode_after(Ids{0, 1}, Ids{0}), "\uFFFD");
+  }
+}
+
 TEST(JsonTokenizer, NamesWhatItDoesNotKnow) {
   const auto with = [](const char* key, const json& value) {
     json file = small();

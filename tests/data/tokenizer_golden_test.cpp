@@ -76,6 +76,35 @@ TEST_P(Golden, AStreamGivesTheSameInWholeCharacters) {
   expect_same_streams(*load_tokenizer(folder()), expected());
 }
 
+// Wherever a text is cut between two characters, its second part is given as it stands in the
+// whole.
+TEST_P(Golden, AContinuationIsDecodedAsOne) {
+  const auto tokenizer = load_tokenizer(folder());
+  constexpr size_t kMost = 40;
+  int cuts = 0, with_space = 0;
+  const json golden = expected();
+  for (const json& list : golden["ids"]) {
+    auto ids = list.get<std::vector<int32_t>>();
+    ids.resize(std::min(ids.size(), kMost));
+    const std::string whole = tokenizer->decode(ids);
+    for (size_t cut = 0; cut <= ids.size(); ++cut) {
+      const auto before = std::span(ids).first(cut), after = std::span(ids).subspan(cut);
+      const std::string first = tokenizer->decode(before);
+      if (!whole.starts_with(first) || first.ends_with("\uFFFD")) continue;  // in a character
+      const std::string rest = whole.substr(first.size());
+      EXPECT_EQ(tokenizer->decode_after(before, after), rest) << list.dump() << " at " << cut;
+      const auto stream = tokenizer->stream_after(before);
+      std::string pieces;
+      for (const int32_t id : after) pieces += stream->push(id);
+      EXPECT_EQ(pieces + stream->finish(), rest) << list.dump() << " at " << cut;
+      ++cuts;
+      with_space += !first.empty() && rest.starts_with(' ');
+    }
+  }
+  EXPECT_GT(cuts, 100);
+  EXPECT_GT(with_space, 10);
+}
+
 TEST_P(Golden, ThreadsShareATokenizer) {
   const auto tokenizer = load_tokenizer(folder());
   const json golden = expected();
