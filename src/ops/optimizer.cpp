@@ -16,6 +16,10 @@ void check_parameter(const char* op, const OptimizerOperands& p) {
           "{}: only a bf16 weight without a master is rounded by draws", op);
 }
 
+void check_flag(const char* op, const Tensor& not_finite) {
+  if (not_finite) check::exact(op, "not_finite", not_finite, DType::f64, {1});
+}
+
 // The gradient is read; all else is read and written, but for a weight that its master overwrites.
 double bytes_of(const OptimizerOperands& p) {
   const int64_t weight =
@@ -30,7 +34,8 @@ void adamw(Queue& q, const OptimizerOperands& p, const AdamWStep& s) {
   adamw(q, std::span(&one, 1));
 }
 
-void adamw(Queue& q, std::span<const AdamWParameter> all) {
+void adamw(Queue& q, std::span<const AdamWParameter> all, Tensor not_finite) {
+  check_flag("adamw", not_finite);
   Cost cost;
   for (const auto& [p, s] : all) {
     check_parameter("adamw", p);
@@ -43,10 +48,10 @@ void adamw(Queue& q, std::span<const AdamWParameter> all) {
   const auto span = q.account("adamw", cost);
   switch (q.device()) {
     case Device::cpu:
-      for (const auto& [p, s] : all) cpu::adamw(p, s);
+      for (const auto& [p, s] : all) cpu::adamw(p, s, not_finite);
       return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw(q, all);
+      if constexpr (kWithCuda) cuda::adamw(q, all, not_finite);
       return;
     case Device::sim: return;
   }
@@ -58,7 +63,8 @@ void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
   adamw8bit(q, std::span(&one, 1));
 }
 
-void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all) {
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, Tensor not_finite) {
+  check_flag("adamw8bit", not_finite);
   Cost cost;
   for (const auto& [p, absmax, s] : all) {
     check_parameter("adamw8bit", p);
@@ -75,16 +81,17 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all) {
   const auto span = q.account("adamw8bit", cost);
   switch (q.device()) {
     case Device::cpu:
-      for (const auto& [p, absmax, s] : all) cpu::adamw8bit(p, absmax, s);
+      for (const auto& [p, absmax, s] : all) cpu::adamw8bit(p, absmax, s, not_finite);
       return;
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw8bit(q, all);
+      if constexpr (kWithCuda) cuda::adamw8bit(q, all, not_finite);
       return;
     case Device::sim: return;
   }
 }
 
-void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, Tensor not_finite) {
+  check_flag("sgd", not_finite);
   check_parameter("sgd", p);
   if (s.momentum != 0) check::dense("sgd", "m", p.m, p.weight.shape());
   require(s.momentum != 0 || !p.m, Fault::bug, "sgd: m is given, but there is no momentum");
@@ -93,9 +100,9 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
   const auto span =
       q.account("sgd", {.flops = 8 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
   switch (q.device()) {
-    case Device::cpu: return cpu::sgd(p, s);
+    case Device::cpu: return cpu::sgd(p, s, not_finite);
     case Device::cuda:
-      if constexpr (kWithCuda) cuda::sgd(q, p, s);
+      if constexpr (kWithCuda) cuda::sgd(q, p, s, not_finite);
       return;
     case Device::sim: return;
   }

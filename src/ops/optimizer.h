@@ -25,6 +25,12 @@ struct OptimizerOperands {
   std::optional<Rng> rounding = {};
 };
 
+// Every update takes `not_finite`, one f64 that may be absent: it becomes 1 where a value that the
+// update stores (of a weight, its master, a moment or a scale) is not finite in the type that it is
+// stored in, and stays as it is elsewhere. Of f32, too, 2 - 2^-8 times 2^127 and above count as not
+// finite, since that is what bf16 makes of them.
+inline constexpr uint32_t kNotFiniteBits = 0x7f7f8000;  // of the least such f32
+
 struct AdamWStep {
   float lr = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0.01f;
   int64_t step = 1;  // counted from 1
@@ -40,7 +46,7 @@ struct AdamWParameter {
   OptimizerOperands operands;
   AdamWStep step;
 };
-void adamw(Queue& q, std::span<const AdamWParameter> all);
+void adamw(Queue& q, std::span<const AdamWParameter> all, Tensor not_finite = {});
 
 // AdamW whose moments are in 8 bits, as bitsandbytes' AdamW8bit keeps them. p.m and p.v are u8
 // [weight's shape]; the values of a tensor, row after row, make blocks of 256, of which the last
@@ -70,7 +76,7 @@ struct AdamW8bitParameter {
   MomentScales absmax;
   AdamWStep step;
 };
-void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all);
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, Tensor not_finite = {});
 
 struct SgdStep {
   float lr = 1e-3f, momentum = 0, dampening = 0, weight_decay = 0;
@@ -80,7 +86,7 @@ struct SgdStep {
 
 // g = grad * grad_scale + weight_decay * w;  m = momentum m + (1 - dampening) g;
 // w -= lr * (nesterov ? g + momentum m : momentum ? m : g)                   (as torch.optim.SGD)
-void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, Tensor not_finite = {});
 
 // sum[0] += Σ x^2, one f64. Blocks of fixed size are summed in a fixed order, whatever the threads.
 void sum_squares(Queue& q, Tensor sum, Tensor x);

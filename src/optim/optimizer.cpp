@@ -136,7 +136,7 @@ SgdStep Optimizer::sgd_step(double lr, double decay) const {
           .step = steps_};
 }
 
-void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
+void Optimizer::update(Queue& q, double lr, Tensor grad_scale, Tensor not_finite) {
   ++steps_;
   full_.clear();
   few_bits_.clear();
@@ -145,7 +145,7 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
     const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
     const double decay = decays ? options_.weight_decay : 0;
     if (options_.kind == Kind::sgd)
-      sgd(q, operands, sgd_step(lr, decay));
+      sgd(q, operands, sgd_step(lr, decay), not_finite);
     else if (*piece.m_absmax)
       few_bits_.push_back({.operands = operands,
                            .absmax = {.m = *piece.m_absmax, .v = *piece.v_absmax},
@@ -153,8 +153,8 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale) {
     else
       full_.push_back({operands, adamw_step(lr, decay)});
   }
-  if (!few_bits_.empty()) adamw8bit(q, few_bits_);
-  if (!full_.empty()) adamw(q, full_);
+  if (!few_bits_.empty()) adamw8bit(q, few_bits_, not_finite);
+  if (!full_.empty()) adamw(q, full_, not_finite);
 }
 
 void Optimizer::restore(int64_t steps) {

@@ -45,7 +45,9 @@ class Optimizer {
   Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options);
 
   // One step: every gradient times `grad_scale` (one f32 on the device) moves its weight.
-  void update(Queue& q, double lr, Tensor grad_scale);
+  // `not_finite` as ops/optimizer.h has it: becomes 1 where the step made a weight or moment that
+  // is not finite.
+  void update(Queue& q, double lr, Tensor grad_scale, Tensor not_finite = {});
 
   int64_t steps() const { return steps_; }  // done so far
   // Goes on after that many steps, with a state that was written from outside, or was left alone

@@ -209,6 +209,101 @@ TEST_P(Optimizer, AScaleOfNanLeavesEverythingAsItIs) {
   }
 }
 
+// One parameter after a step of each kind; the flag that the step left.
+class NotFinite : public OnEveryDevice {
+ protected:
+  // At `place` the gradient, weight and moments are those given; everywhere else they are ordinary.
+  struct Odd {
+    double grad = 1, weight = 1, m = 0, v = 0;
+  };
+  enum class Kind { adamw, adamw8bit, sgd };
+
+  double flag_after(Kind kind, DType dtype, bool with_master, int64_t n, int64_t place,
+                    const Odd& odd, float lr, double scale = 1) {
+    const auto with = [&](DType type, double value, double rest) {
+      Values all(idx(n), rest);
+      all[idx(place)] = value;
+      return of(type, {n}, all);
+    };
+    const Buffer w = with(dtype, odd.weight, 0.5), g = with(DType::f32, odd.grad, 0.25);
+    const Buffer m = with(dtype, odd.m, 0.125), v = with(dtype, odd.v, 0.125);
+    const Buffer m8 = zeros(DType::u8, {n}), v8 = zeros(DType::u8, {n});
+    const Buffer m_max = zeros(DType::f32, {adamw8bit_blocks(n)});
+    const Buffer v_max = zeros(DType::f32, {adamw8bit_blocks(n)});
+    const Buffer by = of(DType::f32, {1}, {scale}), flag = zeros(DType::f64, {1});
+    Buffer master;
+    if (with_master) master = with(DType::f32, odd.weight, 0.5);
+    const AdamWStep step{.lr = lr, .weight_decay = 0, .step = 2};
+    const OptimizerOperands full{w, master, g, m, v, by}, narrow{w, master, g, m8, v8, by};
+    switch (kind) {
+      case Kind::adamw: adamw(q_, std::vector<AdamWParameter>{{full, step}}, flag); break;
+      case Kind::adamw8bit:
+        adamw8bit(q_, std::vector<AdamW8bitParameter>{{narrow, {m_max, v_max}, step}}, flag);
+        break;
+      case Kind::sgd:
+        sgd(q_, {w, master, g, m, {}, by}, {.lr = lr, .momentum = 0.9f, .step = 2}, flag);
+        break;
+    }
+    return values(flag)[0];
+  }
+
+  template <class Check>
+  void for_all(const Check& check) {
+    for (const Kind kind : {Kind::adamw, Kind::adamw8bit, Kind::sgd})
+      for (const DType dtype : kComputeTypes)
+        for (const bool master : {false, true}) {
+          SCOPED_TRACE(testing::Message() << int(kind) << " " << name_of(dtype) << " " << master);
+          check(kind, dtype, master);
+        }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ops, NotFinite, testing::ValuesIn(devices_present()), device_name);
+
+TEST_P(NotFinite, IsToldOfAWeightAtAnyPlace) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  for_all([&](Kind kind, DType dtype, bool master) {
+    for (const int64_t n : {1, 7, 512, 8199})
+      for (const int64_t place : {int64_t{0}, n / 2, n - 1}) {
+        EXPECT_EQ(flag_after(kind, dtype, master, n, place, {}, 0.1f), 0) << n << " " << place;
+        for (const double bad : {kInfinite, -kInfinite, std::nan("")})
+          EXPECT_EQ(flag_after(kind, dtype, master, n, place, {.weight = bad}, 0.1f), 1)
+              << n << " " << place << " " << bad;
+      }
+  });
+}
+
+TEST_P(NotFinite, IsToldOfALearningRateThatIsTooLarge) {
+  for_all([&](Kind kind, DType dtype, bool master) {
+    EXPECT_EQ(flag_after(kind, dtype, master, 300, 299, {}, 1e30f), 0);
+    EXPECT_EQ(flag_after(kind, dtype, master, 300, 299, {}, 3.4e38f), 1);
+  });
+}
+
+// AdamW divides by the root of the second moment: an infinite one leaves the weight as it is.
+TEST_P(NotFinite, IsToldOfAMomentWhoseWeightIsFinite) {
+  for_all([&](Kind kind, DType dtype, bool master) {
+    EXPECT_EQ(flag_after(kind, dtype, master, 300, 7, {.grad = 1e30}, 1e-9f), kind != Kind::sgd);
+    EXPECT_EQ(flag_after(kind, dtype, master, 300, 7, {.grad = 1e30}, 1e-9f, NAN), 0)
+        << "a step that is left out stores nothing";
+  });
+}
+
+// The largest f32 is infinite in bf16, with or without a master beside it.
+TEST_P(NotFinite, IsToldOfAWeightThatIsTooLargeForItsType) {
+  constexpr double kLargest = std::numeric_limits<float>::max(), kLess = 0x1.fep127;
+  for_all([&](Kind kind, DType dtype, bool master) {
+    EXPECT_EQ(flag_after(kind, dtype, master, 9, 4, {.weight = kLargest}, 0), 1);
+    EXPECT_EQ(flag_after(kind, dtype, master, 9, 4, {.weight = -kLess}, 0), 0);
+  });
+}
+
+TEST_P(NotFinite, WhatWasToldStays) {
+  const Buffer flag = of(DType::f64, {1}, {1}), w = random(DType::f32, {9});
+  sgd(q_, {w, {}, w, {}, {}, {}}, {}, flag);
+  EXPECT_EQ(values(flag)[0], 1);
+  expect_bug("sgd", [&] { sgd(q_, {w, {}, w, {}, {}, {}}, {}, w); });
+}
+
 TEST_P(Optimizer, DoesNotDependOnTheThreads) {
   const int64_t n = 50001;
   const Buffer g = random(DType::f32, {n}), scale = of(DType::f32, {1}, {0.3});

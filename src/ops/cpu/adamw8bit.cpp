@@ -17,21 +17,9 @@ void widen(const DynamicMap& map, const uint8_t* codes, float absmax, float* x, 
   for (int64_t i = 0; i < n; ++i) x[i] = map[codes[i]] * absmax;
 }
 
-// As integers, which vectorises: floats without their sign are in the same order. NaN is the
-// largest.
-float largest(const float* x, int64_t n) {
-  uint32_t most = 0;
-#pragma omp simd reduction(max : most)
-  for (int64_t i = 0; i < n; ++i) {
-    const uint32_t size = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
-    most = size > most ? size : most;
-  }
-  return std::bit_cast<float>(most);
-}
-
-// Returns the largest magnitude.
+// Returns the largest magnitude; NaN where there is one.
 float narrow(const DynamicMap& map, const float* x, uint8_t* codes, int64_t n) {
-  const float most = largest(x, n);
+  const float most = std::bit_cast<float>(largest_bits(x, n));
   // The smallest moments are lifted first: their inverse would be infinite.
   const float lift = most < 0x1p-100f ? 0x1p100f : 1.0f;
   const float inverse = most > 0 ? 1.0f / (most * lift) : 0.0f;
@@ -45,7 +33,8 @@ float narrow(const DynamicMap& map, const float* x, uint8_t* codes, int64_t n) {
 
 }  // namespace
 
-void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const AdamWStep& s) {
+void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const AdamWStep& s,
+               const Tensor& not_finite) {
   const AdamWFactors factors(s);
   const float scale = value_or_one(p.grad_scale);
   if (std::isnan(scale)) return;
@@ -65,6 +54,8 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
       m_absmax[b] = narrow(m_map, m, m_codes + first, n);
       v_absmax[b] = narrow(v_map, v, v_codes + first, n);
       round_block(p.rounding, first, n, w);
+      tell_not_finite(not_finite, std::max({largest_bits(w, n), largest_bits(m_absmax + b, 1),
+                                            largest_bits(v_absmax + b, 1)}));
       store_block(p.weight, first, n, w);
       if (p.master) store_block(p.master, first, n, w);
     }

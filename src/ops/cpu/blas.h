@@ -33,6 +33,7 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
 // products.
 void use_one_blas_thread();
 
-std::string blas_name();  // as it calls itself: "OpenBLAS 0.3.21 … neoversen1 …"
+std::string blas_kernel();  // what its products are computed by: "OpenBLAS 0.3.21 neoversen1"
+std::string blas_name();    // as it calls itself: "OpenBLAS 0.3.21 … neoversen1 …"
 
 }  // namespace capstan::cpu

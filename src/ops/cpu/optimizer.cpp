@@ -54,7 +54,7 @@ void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, f
   }
 }
 
-void adamw(const OptimizerOperands& p, const AdamWStep& s) {
+void adamw(const OptimizerOperands& p, const AdamWStep& s, const Tensor& not_finite) {
   const AdamWFactors factors(s);
   const float scale = value_or_one(p.grad_scale);
   if (std::isnan(scale)) return;
@@ -66,6 +66,8 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s) {
     float* const v = v_block.load(p.v, begin, n);
     adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
     round_block(p.rounding, begin, n, w);
+    tell_not_finite(not_finite,
+                    std::max({largest_bits(w, n), largest_bits(m, n), largest_bits(v, n)}));
     store_block(p.weight, begin, n, w);
     store_block(p.m, begin, n, m);
     store_block(p.v, begin, n, v);
@@ -73,7 +75,7 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s) {
   });
 }
 
-void sgd(const OptimizerOperands& p, const SgdStep& s) {
+void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite) {
   const float scale = value_or_one(p.grad_scale);
   if (std::isnan(scale)) return;
   const Tensor& full = p.master ? p.master : p.weight;
@@ -84,11 +86,13 @@ void sgd(const OptimizerOperands& p, const SgdStep& s) {
     if (p.m) {
       float* const m = m_block.load(p.m, begin, n);
       sgd_block(w, g, m, n, scale, s);
+      tell_not_finite(not_finite, largest_bits(m, n));
       store_block(p.m, begin, n, m);
     } else {
       sgd_block(w, g, n, scale, s);
     }
     round_block(p.rounding, begin, n, w);
+    tell_not_finite(not_finite, largest_bits(w, n));
     store_block(p.weight, begin, n, w);
     if (p.master) store_block(p.master, begin, n, w);
   });

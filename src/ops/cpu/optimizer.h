@@ -4,9 +4,11 @@
 
 namespace capstan::cpu {
 
-void adamw(const OptimizerOperands& p, const AdamWStep& s);
-void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const AdamWStep& s);
-void sgd(const OptimizerOperands& p, const SgdStep& s);
+// As the front end's; `not_finite` may be absent.
+void adamw(const OptimizerOperands& p, const AdamWStep& s, const Tensor& not_finite);
+void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const AdamWStep& s,
+               const Tensor& not_finite);
+void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite);
 void sum_squares(const Tensor& sum, const Tensor& x);
 void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss);
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 
 #include "ops/adamw_factors.h"
@@ -45,6 +47,24 @@ void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, f
 
 inline float value_or_one(const Tensor& scalar) {
   return scalar ? *scalar.as<float>() : 1.0f;
+}
+
+// The largest magnitude, as the bits of an f32: in the same order as floats, which vectorises, and
+// NaN is the largest.
+inline uint32_t largest_bits(const float* x, int64_t n) {
+  uint32_t most = 0;
+#pragma omp simd reduction(max : most)
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t size = std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu;
+    most = size > most ? size : most;
+  }
+  return most;
+}
+
+// Threads may tell of it at the same time.
+inline void tell_not_finite(const Tensor& flag, uint32_t largest) {
+  if (flag && largest >= kNotFiniteBits)
+    std::atomic_ref<double>(*flag.as<double>()).store(1, std::memory_order_relaxed);
 }
 
 inline void adamw_block(float* w, const float* grad, float* m, float* v, int64_t n, float scale,

@@ -10,6 +10,16 @@ __device__ inline float value_or_one(const float* scalar) {
   return scalar == nullptr ? 1.0f : *scalar;
 }
 
+// The larger magnitude of two, as the bits of an f32; NaN is the largest.
+__device__ inline uint32_t larger_bits(uint32_t most, float x) {
+  return max(most, __float_as_uint(x) & 0x7fffffffu);
+}
+
+// Every thread that tells of it stores the same.
+__device__ inline void tell_not_finite(double* flag, uint32_t largest) {
+  if (flag != nullptr && largest >= kNotFiniteBits) *flag = 1;
+}
+
 // rate · m / (√v · root + eps). Where not exact, by instructions that lose the last digits: exact
 // ones are a dozen for each, which cost power that other kernels need. Tiny v keep their roots.
 template <bool kExact>

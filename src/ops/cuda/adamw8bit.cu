@@ -168,7 +168,8 @@ __device__ Codes narrow(float& most, const DynamicCells<kSign>& map, float (&x)[
 
 template <class P, int N>
 __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float scale,
-                             const Maps& maps, float& m_absmax, float& v_absmax) {
+                             const Maps& maps, float& m_absmax, float& v_absmax,
+                             double* not_finite) {
   const int n = static_cast<int>(min(kAdamW8bitBlock, e.n - begin));
   float w[kEach], g[kEach], m[kEach], v[kEach];
   const Codes m_codes = read_codes<N>(e.m + begin, n, 127);
@@ -180,6 +181,11 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
 #pragma unroll
   for (int k = 0; k < kEach; ++k) adamw_value<true>(w[k], g[k] * scale, m[k], v[k], e.factors);
   round<N>(e.rounding, begin, w);
+  uint32_t most = 0;
+#pragma unroll
+  for (int k = 0; k < kEach; ++k)
+    if (place<N>(k) < n) most = larger_bits(most, w[k]);
+  tell_not_finite(not_finite, most);
   write<N>(e.weight + begin, w, n);
   if (e.has_master) write<N>(e.master + begin, w, n);
   float m_most, v_most;
@@ -187,6 +193,7 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
   write_codes<N>(e.v + begin, narrow(v_most, maps.v, v), n);
   __syncwarp();  // all lanes have read the old ones
   if (threadIdx.x % 32 == 0) {
+    tell_not_finite(not_finite, larger_bits(larger_bits(0, m_most), v_most));
     m_absmax = m_most;
     v_absmax = v_most;
   }
@@ -194,7 +201,8 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
 
 template <class P, int N>
 __global__ void __launch_bounds__(kThreads, 2)
-    adamw8bit_kernel(const __grid_constant__ TensorTable<AdamW8bitEntry<P, N>> table) {
+    adamw8bit_kernel(const __grid_constant__ TensorTable<AdamW8bitEntry<P, N>> table,
+                     double* not_finite) {
   __shared__ Maps maps;
   // Scales are fetched and stored side by side: one by one each would cross the host's bus alone.
   __shared__ float m_absmax[kTile], v_absmax[kTile];
@@ -216,7 +224,8 @@ __global__ void __launch_bounds__(kThreads, 2)
           reinterpret_cast<const uint4*>(&kMaps)[k + thread];
   __syncthreads();
   for (int b = static_cast<int>(threadIdx.x / 32); b < count; b += kWarps)
-    update_block(e, (first + b) * kAdamW8bitBlock, scale, maps, m_absmax[b], v_absmax[b]);
+    update_block(e, (first + b) * kAdamW8bitBlock, scale, maps, m_absmax[b], v_absmax[b],
+                 not_finite);
   __syncthreads();
   if (thread < count) {
     e.m_absmax[first + thread] = m_absmax[thread];
@@ -226,10 +235,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 }  // namespace
 
-void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all) {
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& not_finite) {
   const auto launch = [&]<class P, int N>(const TensorTable<AdamW8bitEntry<P, N>>& table,
                                           unsigned blocks) {
-    adamw8bit_kernel<P, N><<<blocks, kThreads, 0, stream_of(q)>>>(table);
+    adamw8bit_kernel<P, N><<<blocks, kThreads, 0, stream_of(q)>>>(table, data<double>(not_finite));
   };
   using Launch = decltype(launch);
   // A launch has tensors of one mix of types, or of any types and without alignment.

@@ -23,7 +23,7 @@ struct AdamWEntry {
 };
 
 template <int N, class P>
-__device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
+__device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end, double* not_finite) {
   const float scale = value_or_one(e.grad_scale);
   if (isnan(scale)) return;
   constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // where more than bf16 is kept
@@ -38,6 +38,11 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
     for (int k = 0; k < N; ++k)
       adamw_value<kExact>(w[k], g[k] * scale, first[k], second[k], e.factors);
     round_by(e.rounding, i, w);
+    uint32_t most = 0;
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+      most = larger_bits(larger_bits(larger_bits(most, w[k]), first[k]), second[k]);
+    tell_not_finite(not_finite, most);
     store(e.weight + i, w);
     if (e.has_master) store(e.master + i, w);
     store(e.m + i, first);
@@ -46,25 +51,26 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end) {
 }
 
 template <class P>
-__global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> table) {
+__global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> table,
+                             double* not_finite) {
   const AdamWEntry<P>& e = entry_of_block(table);
   const int64_t begin = tile_of_block(e) * kTile, end = min(begin + kTile, e.n);
   if (e.wide)
-    adamw_tile<kOptimizerPack<P>>(e, begin, end);
+    adamw_tile<kOptimizerPack<P>>(e, begin, end, not_finite);
   else
-    adamw_tile<1>(e, begin, end);
+    adamw_tile<1>(e, begin, end, not_finite);
 }
 
 template <class P>
 __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, bool has_momentum,
                            const float* grad_scale, SgdStep s, std::optional<Rng> rounding,
-                           int64_t n) {
+                           int64_t n, double* not_finite) {
   const float scale = value_or_one(grad_scale);
   if (isnan(scale)) return;
   const P full = has_master ? master : weight;
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < n;
        i += gridDim.x * int64_t{kThreads}) {
-    float w[1], g[1], momentum[1];
+    float w[1], g[1], momentum[1] = {};
     load(w, full + i);
     load(g, grad + i);
     const float d = g[0] * scale + s.weight_decay * w[0];
@@ -78,6 +84,7 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
     }
     w[0] -= s.lr * move;
     round_by(rounding, i, w);
+    tell_not_finite(not_finite, larger_bits(larger_bits(0, w[0]), momentum[0]));
     store(weight + i, w);
     if (has_master) store(master + i, w);
   }
@@ -85,9 +92,9 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
 
 }  // namespace
 
-void adamw(Queue& q, std::span<const AdamWParameter> all) {
+void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_finite) {
   const auto launch = [&]<class P>(const TensorTable<AdamWEntry<P>>& table, unsigned blocks) {
-    adamw_kernel<P><<<blocks, kThreads, 0, stream_of(q)>>>(table);
+    adamw_kernel<P><<<blocks, kThreads, 0, stream_of(q)>>>(table, data<double>(not_finite));
   };
   using Launch = decltype(launch);
   // A launch has tensors of one mix of types.
@@ -123,14 +130,14 @@ void adamw(Queue& q, std::span<const AdamWParameter> all) {
   launched("adamw");
 }
 
-void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s) {
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite) {
   const int64_t n = p.weight.numel();
   if (n == 0) return;
   with_pointers(
       [&]<class P>(P weight, P master, P grad, P m) {
         sgd_kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(q)>>>(
             weight, master, bool{p.master}, grad, m, bool{p.m}, scalar(p.grad_scale), s, p.rounding,
-            n);
+            n, data<double>(not_finite));
       },
       p.weight, p.master, p.grad, p.m);
   launched("sgd");

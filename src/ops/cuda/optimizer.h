@@ -4,9 +4,9 @@
 
 namespace capstan::cuda {
 
-void adamw(Queue& q, std::span<const AdamWParameter> all);
-void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all);
-void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s);
+void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_finite);
+void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& not_finite);
+void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite);
 
 // Values whose squares one block adds up; a tensor has one f64 in `partials` for each of its
 // blocks.
