@@ -169,6 +169,8 @@ const std::vector<Option> kTrainOptions = {
      kAll,
      "when loss or gradients are not finite; the weights stay as they were",
      {"stop", "skip"}},
+    {"train.max_skipped", &R::max_skipped, positive, kAll,
+     "train.on_nan skip: left-out steps in a row that end the run"},
     {"eval.interval", &R::eval_interval, positive, kAll, "steps between validations"},
     {"eval.max_new_tokens", &R::eval_max_new_tokens, positive, kTrain,
      "length of the sample that is shown; null: none"},

@@ -78,6 +78,7 @@ struct Recipe {
   double min_lr = 0;
   std::string schedule = "cosine";
   std::string on_nan = "stop";
+  int64_t max_skipped = 10;
   // eval
   int64_t eval_interval = 600;
   std::optional<int64_t> eval_max_new_tokens = 100;

@@ -232,8 +232,7 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
     try {
       return trainer_->step(data, step_, last ? nullptr : &batches, [&] { gpu_.sample(); });
     } catch (const Error& e) {
-      // A loss that is not finite. Weights and moments are what they were before the step.
-      if (e.fault() == Fault::usage) keep_state(e);
+      if (e.fault() == Fault::usage) end_not_finite(e, data);
       throw;
     }
   }();
@@ -246,12 +245,14 @@ void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
   tokens_ += r.tokens - r.padding;
   padding_ += r.padding;
   targets_ += r.targets;
-  if (!r.skipped) {
+  if (!r.skipped && !r.masked) {
     if (!first_loss_) first_loss_ = r.loss;
     last_loss_ = r.loss;
+    good_ = saved_;
   }
   if (step_ == first_step_ + 1) first_seconds_ = seconds;
   after_step(r, seconds, progress);
+  count_skipped(r, data);
 }
 
 void TrainingRun::after_step(const StepResult& r, double seconds, Progress& progress) {
@@ -265,13 +266,15 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
                    .step = step_,
                    .iter_time = iter_time,
                    .learning_rate = r.lr,
-                   .loss = r.loss,
                    .tokens = r.tokens - r.padding,
-                   .total_tokens = tokens_,
-                   .grad_norm = r.grad_norm};
+                   .total_tokens = tokens_};
+    if (!r.masked) {
+      row.loss = r.loss;
+      row.grad_norm = r.grad_norm;
+    }
     if (evaluated) row.val_loss = val_loss_;
     metrics_->write(row);
-    if (!progress.replaces_lines())
+    if (!progress.replaces_lines() && !r.masked)
       log::say("{}", iteration_line({.epoch = row.epoch,
                                      .iter = iterations,
                                      .step = step_,
@@ -280,7 +283,8 @@ void TrainingRun::after_step(const StepResult& r, double seconds, Progress& prog
                                      .seconds = iter_time,
                                      .stepped = true}));
   }
-  progress.step({.loss = r.loss, .lr = r.lr, .tokens = r.tokens});
+  progress.step(
+      {.loss = r.masked ? last_loss_.value_or(0) : r.loss, .lr = r.lr, .tokens = r.tokens});
 }
 
 void TrainingRun::predict() {

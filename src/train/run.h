@@ -66,7 +66,9 @@ class TrainingRun {
   // all if that is not in out_dir, and any other a later final model. Out
   // of train.max_time its state is saved, too. With progress, validations, checkpoints. Signals
   // (StopSignals) end it after the step that is running, and its state is saved; interrupted() has
-  // the signal then. Throws Fault::usage if a validation is not finite.
+  // the signal then. Throws Fault::usage if a validation is not finite, if loss or gradients of a
+  // step are not, or of train.max_skipped in a row, and if an update made weights that are not: the
+  // message names the newest checkpoint whose weights gave a finite loss.
   void train();
   int interrupted() const { return signal_; }  // 0: it was not
   int64_t steps() const { return step_; }      // done, with those before a resume
@@ -101,6 +103,11 @@ class TrainingRun {
   bool resumes_here() const;  // from a checkpoint of this out_dir
   // Saves the state between two steps, if it can, and throws again what it tells of.
   void keep_state(const Error& why);
+  // After a step that was not finite: keeps the state if other samples show that its weights are
+  // good, else names the newest checkpoint that is. Throws `why` with that.
+  [[noreturn]] void end_not_finite(const Error& why, const MicroBatches& data);
+  bool weights_are_good(const MicroBatches& except);
+  void count_skipped(const StepResult& result, const MicroBatches& data);
 
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
@@ -156,6 +163,8 @@ class TrainingRun {
   std::optional<double> first_loss_, last_loss_, val_loss_;
   std::vector<RunSummary::Sample> samples_;
   std::filesystem::path saved_;
+  std::filesystem::path good_;  // the last whose weights gave a finite loss afterwards
+  int64_t skipped_ = 0;         // steps in a row
   std::chrono::system_clock::time_point began_ = std::chrono::system_clock::now();  // this process
   std::chrono::system_clock::time_point started_ = began_;  // the first part
 };

@@ -46,6 +46,13 @@ std::string not_finite(const char* what, double value, int64_t step, const Micro
       samples.size() > kNamed ? fmt::format(" and {} more", samples.size() - kNamed) : "");
 }
 
+std::string update_not_finite(int64_t step, double lr) {
+  return fmt::format(
+      "step {}: the update with a learning rate of {:.3g} made weights or moments that are not "
+      "finite",
+      step + 1, lr);
+}
+
 }  // namespace
 
 Trainer::Trainer(Queue& q, const TrainOptions& options)
@@ -58,7 +65,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
       optimizer_(q, params_, options.optimizer),
       clip_(q, clip_limit(options)),
       batch_(q, options.limits, options.model),
-      loss_(q.arena().make(Category::data, DType::f64, {1}, "loss")),
+      results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")) {
   q.allow_tf32(options.tf32);
   if (options.lora && options.lora->dropout > 0)
@@ -83,13 +90,13 @@ void Trainer::rehearse() {
   params_.zero_grads(q_);
   if (options_.single_micro_batch) {
     const auto phase = q_.arena().phase("step");
-    model_.train(q_, largest, 1, loss_, key());
+    model_.train(q_, largest, 1, loss(), key());
     clip_.measure(q_, params_);
     move_weights(0);
   } else {
     {
       const auto phase = q_.arena().phase("micro");
-      model_.train(q_, largest, 1, loss_, key());
+      model_.train(q_, largest, 1, loss(), key());
     }
     const auto phase = q_.arena().phase("update");
     clip_.measure(q_, params_);
@@ -97,7 +104,7 @@ void Trainer::rehearse() {
   }
   {
     const auto phase = q_.arena().phase("evaluate");
-    model_.evaluate(q_, largest, loss_);
+    model_.evaluate(q_, largest, loss());
   }
   if (decoder_) decoder_->rehearse(q_);
 }
@@ -108,12 +115,15 @@ std::optional<StepKey> Trainer::key() const {
 }
 
 void Trainer::move_weights(double lr) {
-  optimizer_.update(q_, lr, clip_.scale());
+  optimizer_.update(q_, lr, clip_.scale(), update_flag());
   params_.drop_grads();
 }
 
 void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t step) {
-  const double loss_sum = q_.value<double>(loss_);
+  double results[2];
+  q_.download(results, *results_);
+  const double loss_sum = results[0];
+  if (results[1] != 0) throw NotFiniteUpdate(Fault::usage, update_not_finite(step, result.lr));
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
   if (std::isfinite(loss_sum) && std::isfinite(result.grad_norm)) return;
@@ -121,10 +131,7 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   const bool in_loss = !std::isfinite(loss_sum);
   const std::string what = not_finite(in_loss ? "loss" : "gradient's norm",
                                       in_loss ? loss_sum : result.grad_norm, step, data);
-  require(options_.skip_not_finite, Fault::usage,
-          "{}. Lower the learning rate, set train.max_norm, or look at those samples; train.on_nan "
-          "skip goes on without them",
-          what);
+  require(options_.skip_not_finite, Fault::usage, "{}", what);
   log::warn("{}: left out", what);
   result.skipped = true;
 }
@@ -136,7 +143,7 @@ void Trainer::copy_ahead(MicroBatches& data) {
 void Trainer::begin(int64_t targets) {
   const double zero = 0;
   const float scale = scale_of(targets);
-  q_.upload(loss_, &zero);
+  q_.upload(loss(), &zero);
   q_.upload(scale_, &scale);
   params_.zero_grads(q_);
 }
@@ -148,8 +155,18 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
   // Of the micro-batches of a step the first begins the gradients, and the others add to them.
   // The place of the loss stands for this trainer's memory.
   q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
-            std::bit_cast<intptr_t>(loss_->raw())},
-           [&] { model_.train(q_, batch, Scalar(*scale_), loss_, key()); });
+            std::bit_cast<intptr_t>(loss().raw())},
+           [&] { model_.train(q_, batch, Scalar(*scale_), loss(), key()); });
+}
+
+void Trainer::pass_over(StepResult& result, MicroBatches& data, int64_t step) {
+  while (const HostBatch* host = data.next()) {
+    result.tokens += host->tokens();
+    result.padding += host->padding;
+  }
+  result.masked = true;
+  log::warn("step {}: none of its labels counts, all are masked: nothing is learned from it",
+            step + 1);
 }
 
 StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following,
@@ -158,6 +175,10 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
   result.lr = options_.schedule.at(step);
   result.targets = data.targets();
   result.micro_batches = data.count();
+  if (data.targets() == 0) {
+    pass_over(result, data, step);
+    return result;
+  }
   begin(data.targets());
   int64_t micro = 0;
   const auto train_on = [&](const HostBatch& host) {
@@ -169,7 +190,7 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
   // The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
   // them alone: so the host learns of it afterwards, and the device does not wait.
   const auto update = [&] {
-    clip_.measure(q_, params_, loss_);
+    clip_.measure(q_, params_, loss());
     move_weights(result.lr);
     if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
     if (meanwhile) meanwhile();
@@ -198,17 +219,40 @@ double Trainer::rehearse_step(MicroBatches& data) {
   const auto phase = q_.arena().phase(options_.single_micro_batch ? "step" : "micro");
   train_micro_batch(batch_.upload(q_, *host), 0, 0);
   params_.drop_grads();
-  return q_.value<double>(loss_) * double{scale_of(host->targets)};
+  return q_.value<double>(loss()) * double{scale_of(host->targets)};
+}
+
+bool Trainer::is_finite_on(MicroBatches& data) {
+  const HostBatch* host = data.next();
+  begin(host->targets);
+  const auto train = [&] { train_micro_batch(batch_.upload(q_, *host), 0, 0); };
+  const auto measure = [&] {
+    clip_.measure(q_, params_, loss());
+    params_.drop_grads();
+  };
+  if (options_.single_micro_batch) {
+    const auto phase = q_.arena().phase("step");
+    train();
+    measure();
+  } else {
+    {
+      const auto phase = q_.arena().phase("micro");
+      train();
+    }
+    const auto phase = q_.arena().phase("update");
+    measure();
+  }
+  return std::isfinite(q_.value<double>(loss())) && std::isfinite(clip_.norm(q_));
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {
   const double zero = 0;
-  q_.upload(loss_, &zero);
+  q_.upload(loss(), &zero);
   while (const HostBatch* host = data.next()) {
     const auto phase = q_.arena().phase("evaluate");
-    model_.evaluate(q_, batch_.upload(q_, *host), loss_);
+    model_.evaluate(q_, batch_.upload(q_, *host), loss());
   }
-  return {q_.value<double>(loss_), data.targets()};
+  return {q_.value<double>(loss()), data.targets()};
 }
 
 }  // namespace capstan

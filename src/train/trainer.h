@@ -43,6 +43,14 @@ struct StepResult {
   int64_t targets = 0;
   int64_t micro_batches = 0;
   bool skipped = false;  // not finite, and left out: the weights are as before
+  bool masked = false;   // no label counts: nothing was computed, and all is as before
+};
+
+// After an update there are weights or moments that are not finite: nothing of the trainer's state
+// is worth keeping.
+class NotFiniteUpdate : public Error {
+ public:
+  using Error::Error;
 };
 
 // A model being trained on one device. All memory is taken in the constructor's requests and,
@@ -61,7 +69,9 @@ class Trainer {
 
   // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
   // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
-  // naming the samples, or the step is left out if the options say so.
+  // naming the samples (what to do about them is for the run to say), or the step is left out if
+  // the options say so. Throws NotFiniteUpdate where the update itself went beyond what the types
+  // hold. A step without a label that counts changes nothing: no decay, no moment, no count.
   //
   // With `following`, of which `data` are this step's: where a GPU's batches are copied ahead, the
   // first micro-batch of the step after it is sent while this step's work is done. It stays the
@@ -74,6 +84,10 @@ class Trainer {
   // loss. To know before the first step that the largest batch works.
   double rehearse_step(MicroBatches& data);
 
+  // Whether loss and gradients of the first micro-batch that was started are finite. Changes
+  // neither weights nor moments.
+  bool is_finite_on(MicroBatches& data);
+
   // Of the micro-batches of a step that was started.
   Evaluation evaluate(MicroBatches& data);
 
@@ -85,9 +99,13 @@ class Trainer {
   Queue& queue() { return q_; }
 
  private:
+  // Of `results_`: the sum of the losses, and what Optimizer::update tells.
+  Tensor loss() const { return results_->rows(0, 1); }
+  Tensor update_flag() const { return results_->rows(1, 1); }
   void begin(int64_t targets);  // a step with so many labels that count
+  void pass_over(StepResult& result, MicroBatches& data, int64_t step);
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
-  // Waits for loss and norm, and sees to it where they are not finite.
+  // Waits for loss, norm and the update's flag, and sees to it where something is not finite.
   void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
   void copy_ahead(MicroBatches& data);
   void move_weights(double lr);
@@ -100,7 +118,8 @@ class Trainer {
   Optimizer optimizer_;
   GradientClip clip_;
   DeviceBatch batch_;
-  Buffer loss_, scale_;
+  Buffer results_;  // in one buffer, so that the host fetches them in one copy
+  Buffer scale_;
   Buffer key_;  // of dropout: a RandomKey's words
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Snapshot> snapshot_;

@@ -1,6 +1,7 @@
 // Fine-tuning as a user meets it.
 
 #include "checkpoint/manifest.h"
+#include "report/metrics.h"
 #include "tiny_model.h"
 
 namespace capstan::cli_test {
@@ -58,17 +59,101 @@ TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
   EXPECT_TRUE(fs::exists(at("out/report.html")));
 }
 
-TEST_F(Finetune, TheStateBeforeALossThatIsNotFiniteIsSaved) {
-  expect_refused(2, finetune({"--optimizer.lr=2e19"}),
-                 {"train.on_nan skip", "The state after 1 of 4 steps is in out/step-000001"});
-  EXPECT_NO_THROW(verify_checkpoint(at("out/step-000001")));
-  // It is what an interval would have saved.
-  expect_refused(2, finetune({"--optimizer.lr=2e19", "--train.save_interval=1", "--out_dir=due"}),
-                 {"is in due/step-000001"});
-  for (const char* file : {"model.safetensors", "training_state/optimizer.safetensors"}) {
-    EXPECT_FALSE(slurp(at("out/step-000001") / file).empty()) << file;
-    EXPECT_TRUE(slurp(at("out/step-000001") / file) == slurp(at("due/step-000001") / file)) << file;
-  }
+// The first step made weights that are finite, and no use: no sample has a finite loss with them.
+TEST_F(Finetune, AStateThatHasDivergedIsNotRecommended) {
+  const Words diverged = {
+      "step 2: the loss is ",
+      "Other samples are not finite either: the weights have diverged. Lower "
+      "optimizer.lr, or set train.max_norm. No saved state is known to be good"};
+  expect_refused(2, finetune({"--optimizer.lr=2e19"}), diverged);
+  EXPECT_FALSE(fs::exists(at("out/step-000001")));
+  // An interval saves it, and cannot know yet.
+  expect_refused(2, finetune({"--optimizer.lr=2e19", "--train.save_interval=1"}), diverged);
+}
+
+TEST_F(Finetune, TheNewestGoodStateIsNamedWhereALaterOneHasDiverged) {
+  const auto with = [&](const char* lr, const char* steps, const char* resume) {
+    return finetune({"--train.save_interval=1", "--train.epochs=4", "--train.schedule=constant",
+                     std::string("--optimizer.lr=") + lr, std::string("--train.max_steps=") + steps,
+                     std::string("--resume=") + resume});
+  };
+  ASSERT_EQ(run(with("1e-3", "3", "false")).code, 0);
+  fs::remove_all(at("out/final"));
+  // Step 3 diverges, is saved, and step 4 finds out.
+  expect_refused(2, with("2e19", "8", "auto"),
+                 {"step 4: the ",
+                  "The newest good state is in out/step-000002, and "
+                  "--resume out/step-000002 goes on from it"});
+  const Outcome o = run(with("1e-3", "4", "out/step-000002"));
+  EXPECT_EQ(o.code, 0) << o.err;
+}
+
+// Too large for f32 as it is: the first update makes everything infinite.
+TEST_F(Finetune, WeightsThatAreNotFiniteAreNeverSaved) {
+  const auto with = [&](const char* lr, const char* steps, const Words& more = {}) {
+    Words words =
+        finetune({"--train.save_interval=1", "--train.epochs=4", "--resume=auto",
+                  std::string("--optimizer.lr=") + lr, std::string("--train.max_steps=") + steps});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed"})
+    for (const char* optimizer : {"AdamW", "AdamW8bit"}) {
+      const std::string out = fmt::format("{}-{}", precision, optimizer);
+      expect_refused(2,
+                     with("1e38", "4",
+                          {std::string("--precision=") + precision, "--train.on_nan=skip",
+                           std::string("--optimizer=") + optimizer, "--out_dir=" + out}),
+                     {"step 1: the update with a learning rate of 1e+38 made weights or moments "
+                      "that are not finite. Lower optimizer.lr",
+                      "No saved state is known to be good: start anew"});
+      for (const auto& entry : fs::directory_iterator(at(out)))
+        EXPECT_EQ(entry.path().filename().string().find("step-"), std::string::npos) << out;
+    }
+  ASSERT_EQ(run(with("1e-3", "3")).code, 0);
+  fs::remove_all(at("out/final"));
+  expect_refused(2, with("3e38", "8"),
+                 {"step 3: the update",
+                  "The newest good state is in out/step-000002, and --resume "
+                  "auto goes on from it"});
+  EXPECT_FALSE(fs::exists(at("out/step-000003")));
+  const Outcome o = run(with("1e-3", "3"));
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"resumed from out/step-000002"});
+}
+
+TEST_F(Finetune, SkippingEndsAfterAsManyStepsInARowAsAreAllowed) {
+  const Words words = {"--optimizer.lr=2e19", "--train.on_nan=skip", "--train.epochs=5"};
+  expect_refused(2, finetune(words),
+                 {"step 2: the loss is ",
+                  "step 11: 10 steps in a row were left out, as many as "
+                  "train.max_skipped allows. Other samples are not finite ",
+                  "Lower optimizer.lr", "No saved state is known to be good"});
+  Words fewer = words;
+  fewer.push_back("--train.max_skipped=2");
+  expect_refused(2, finetune(fewer), {"step 3: 2 steps in a row were left out"});
+  Words more = words;
+  more.insert(more.end(), {"--train.max_skipped=100", "--eval.final_validation=false"});
+  EXPECT_EQ(run(finetune(more)).code, 0);
+  expect_refused(2, finetune({"--train.max_skipped=0"}), {"train.max_skipped", "0"});
+}
+
+// Prompts that fill all positions leave nothing to be learned where they are masked.
+TEST_F(Finetune, AStepWhoseLabelsAreAllMaskedIsToldOf) {
+  std::string jsonl = nlohmann::json{{"instruction", "c"}, {"output", "d"}}.dump() + "\n";
+  for (int i = 0; i < 3; ++i)
+    jsonl += nlohmann::json{{"instruction", std::string(600, 'a')}, {"output", "b"}}.dump() + "\n";
+  write("masked.jsonl", jsonl);
+  const Outcome o = run(finetune({"--data.json_path=masked.jsonl", "--data.mask_prompt=true",
+                                  "--data.val_split_fraction=0", "--train.global_batch_size=1",
+                                  "--train.micro_batch_size=1", "--eval.max_new_tokens=null"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {": none of its labels counts, all are masked: nothing is learned from it"});
+  int with_loss = 0;
+  const auto rows = read_metrics(at("out/logs/csv/version_0/metrics.csv"));
+  for (const MetricsRow& row : rows) with_loss += row.loss.has_value();
+  EXPECT_EQ(rows.size(), 4u);
+  EXPECT_EQ(with_loss, 1);
 }
 
 // The samples are cut to the model's 512 positions; what is shown would not be.

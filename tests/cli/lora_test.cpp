@@ -108,6 +108,40 @@ TEST_F(Lora, DoesNotGoOnBesideOtherWeights) {
   EXPECT_EQ(run(with("6")).code, 0);
 }
 
+// A sample whose token has a row of NaN in the frozen model: the adapters are good, and are kept.
+TEST_F(Lora, TheStateBeforeALossThatIsNotFiniteIsSavedWhereOthersAreFinite) {
+  const fs::path model = at("checkpoints/tiny/final/model.safetensors");
+  std::string bytes = slurp(model);
+  const auto header =
+      nlohmann::json::parse(bytes.substr(8, *reinterpret_cast<const uint64_t*>(bytes.data())));
+  const auto& embedding = header["model.embed_tokens.weight"];
+  const size_t row =
+      (embedding["data_offsets"][1].get<size_t>() - embedding["data_offsets"][0].get<size_t>()) /
+      embedding["shape"][0].get<size_t>();
+  const size_t first = 8 + *reinterpret_cast<const uint64_t*>(bytes.data()) +
+                       embedding["data_offsets"][0].get<size_t>();
+  for (size_t i = 0; i < row; ++i) bytes[first + 'Z' * row + i] = '\x7f';
+  for (size_t i = 0; i + 1 < row; i += 2) bytes[first + 'Z' * row + i] = '\xff';
+  write("checkpoints/tiny/final/model.safetensors", bytes);
+  fs::remove(at("checkpoints/tiny/final/MANIFEST.json"));
+  std::string jsonl = slurp(at("data.jsonl"));
+  jsonl += nlohmann::json{{"instruction", "Z"}, {"output", "1"}}.dump() + "\n";
+  write("data.jsonl", jsonl);
+  const Words more = {"--data.val_split_fraction=0", "--train.epochs=1", "--train.max_steps=null",
+                      "--train.global_batch_size=1", "--train.micro_batch_size=1"};
+  const Outcome o = run(finetune(more));
+  EXPECT_EQ(o.code, 2) << o.err;
+  expect_holds(o.err, {": the loss is ", "data.jsonl:25", "train.on_nan skip goes on without them",
+                       "The state after ", " of 25 steps is in out/step-0000",
+                       "--resume auto goes on from it"});
+  EXPECT_EQ(o.err.find("diverged"), std::string::npos) << o.err;
+  Words skip = more;
+  skip.insert(skip.end(), {"--train.on_nan=skip", "--resume=auto"});
+  const Outcome rest = run(finetune(skip));
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  expect_holds(rest.err, {"resumed from out/step-0000", ": left out"});
+}
+
 // PEFT looks for the path alone.
 TEST_F(Lora, TheAdapterNamesTheFolderThatWasFound) {
   ASSERT_EQ(run(finetune()).code, 0);

@@ -1,0 +1,69 @@
+// How a run ends when numbers are not finite.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "train/run.h"
+
+namespace capstan {
+namespace fs = std::filesystem;
+
+// Samples that were no part of the step decide: where theirs are finite, that step's are to blame.
+bool TrainingRun::weights_are_good(const MicroBatches& except) {
+  const Dataset& train = inputs_.data.train;
+  const auto bad = except.step_samples();
+  std::vector<int64_t> others;
+  for (int64_t i = 0; i < train.size() && std::ssize(others) < recipe_.micro_batch_size; ++i) {
+    const bool counts = count_targets(train, std::span(&i, 1), inputs_.max_seq_length) > 0;
+    if (counts && std::find(bad.begin(), bad.end(), i) == bad.end()) others.push_back(i);
+  }
+  if (others.empty()) return false;
+  MicroBatches data = micro_batches(train);
+  data.start(others);
+  return trainer_->is_finite_on(data);
+}
+
+void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
+  if (task_ == Task::demo) throw why;
+  const bool updated = dynamic_cast<const NotFiniteUpdate*>(&why) != nullptr;
+  if (!updated && weights_are_good(data)) {
+    const Error advised(why.fault(),
+                        fmt::format("{}. Other samples are finite: look at those, lower "
+                                    "optimizer.lr, or set train.max_norm; train.on_nan skip goes "
+                                    "on without them",
+                                    why.what()));
+    keep_state(advised);
+    throw advised;
+  }
+  // The loss before an update that failed was finite: every checkpoint up to then is good.
+  try {
+    saver_->wait();
+    if (updated) good_ = saved_;
+  } catch (const std::exception& e) {
+    log::warn("{}", e.what());
+  }
+  const std::string advised = fmt::format(
+      "{}.{} Lower optimizer.lr, or set train.max_norm", why.what(),
+      updated ? "" : " Other samples are not finite either: the weights have diverged.");
+  std::error_code error;
+  if (good_.empty() || !fs::exists(good_, error))
+    fail(why.fault(), "{}. No saved state is known to be good: start anew", advised);
+  // By its name, where there is a later one that is not good, or where it is elsewhere.
+  const bool found = good_ == saved_ && good_.parent_path() == fs::path(recipe_.out_dir);
+  fail(why.fault(), "{}. The newest good state is in {}, and --resume {} goes on from it", advised,
+       good_.string(), found ? "auto" : good_.string());
+}
+
+void TrainingRun::count_skipped(const StepResult& result, const MicroBatches& data) {
+  if (result.masked) return;
+  skipped_ = result.skipped ? skipped_ + 1 : 0;
+  if (skipped_ < recipe_.max_skipped) return;
+  end_not_finite(
+      Error(Fault::usage, fmt::format("step {}: {} steps in a row were left out, as many as "
+                                      "train.max_skipped allows",
+                                      step_, skipped_)),
+      data);
+}
+
+}  // namespace capstan
