@@ -36,6 +36,7 @@ void for_each_field(State& s, const Visit& visit) {
   visit("dataset_samples", s.dataset_samples);
   visit("dataset_fingerprint", s.dataset_fingerprint);
   visit("base_fingerprint", s.base_fingerprint, kIsNew);
+  visit("computed_on", s.computed_on, kIsNew);
   visit("first_loss", s.first_loss);
   visit("last_loss", s.last_loss);
   visit("val_loss", s.val_loss);

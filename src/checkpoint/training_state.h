@@ -26,6 +26,9 @@ struct TrainingState {
   std::string dataset_fingerprint;  // any text; equal text means equal samples
   // Beside adapters, of the frozen weights; earlier versions have none.
   std::optional<std::string> base_fingerprint;
+  // What decides the bits of the results beside all this: the GPU, or the processor, its threads
+  // and the kernels of its BLAS. Earlier versions have none.
+  std::optional<std::string> computed_on;
   std::optional<double> first_loss;  // absent, too, where they are not finite
   std::optional<double> last_loss;
   std::optional<double> val_loss;

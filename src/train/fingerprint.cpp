@@ -7,6 +7,8 @@
 
 #include "base/checksum.h"
 #include "checkpoint/model_folder.h"
+#include "ops/cpu/blas.h"
+#include "train/calibration.h"
 
 namespace capstan {
 
@@ -36,6 +38,11 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
       sum.update(entry.file->read(t, first, n, room));
   }
   return sum.hex();
+}
+
+std::string what_computes(Device device) {
+  if (device == Device::cuda) return machine_name(device);
+  return fmt::format("{}, {}", machine_name(device), cpu::blas_kernel());
 }
 
 }  // namespace capstan

@@ -114,7 +114,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invo
       fingerprint_(data_fingerprint(inputs_.data.train, inputs_.max_seq_length)),
       base_fingerprint_(options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
-                            : std::nullopt) {
+                            : std::nullopt),
+      computed_on_(what_computes(options_.device)) {
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(

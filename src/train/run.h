@@ -157,6 +157,7 @@ class TrainingRun {
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
   double first_seconds_ = 0;                               // of its first
   double predicted_seconds_ = 0;                           // of a step, where it can be told
+  std::string computed_on_;                      // what decides the bits beside all this
   std::string calibration_;                                // that tells it
   std::vector<OpTotal> ops_;
   std::string op_table_;

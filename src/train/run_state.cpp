@@ -61,6 +61,7 @@ TrainingState TrainingRun::state() const {
           .dataset_samples = inputs_.data.train.size(),
           .dataset_fingerprint = fingerprint_,
           .base_fingerprint = base_fingerprint_,
+          .computed_on = computed_on_,
           .first_loss = first_loss_,
           .last_loss = last_loss_,
           .val_loss = val_loss_,
@@ -217,6 +218,11 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
           "resume: {} is a finished run of {} and keeps no state of the optimizer; to train it "
           "further, start a new run from that folder",
           c.dir.string(), count(s.step, "step"));
+  if (s.computed_on.value_or(computed_on_) != computed_on_)
+    log::warn(
+        "{} was computed on {}, and the run goes on on {}: its bits may differ from those of a run "
+        "that stayed there",
+        c.dir.string(), *s.computed_on, computed_on_);
   if (options_.lora) {
     verify_if_ours(inputs_.model.folder);
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);

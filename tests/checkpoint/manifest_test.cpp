@@ -114,9 +114,10 @@ TEST(TrainingState, OfAnEarlierVersionLacksWhatCameLater) {
   s.save_seconds = 2.5;
   s.started = 1700000000;
   s.base_fingerprint = "base";
+  s.computed_on = "a processor, 2 threads";
   EXPECT_EQ(parse_state(state_json(s), "x"), s);
   auto earlier = nlohmann::json::parse(state_json(s));
-  for (const char* key : {"eval_seconds", "save_seconds", "started", "base_fingerprint"})
+  for (const char* key : {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on"})
     EXPECT_EQ(earlier.erase(key), 1u) << key;
   EXPECT_EQ(parse_state(earlier.dump(), "x"), SmallRun::state(3));
 }
@@ -136,7 +137,7 @@ TEST(TrainingState, ErrorsPointIntoTheFile) {
   EXPECT_EQ(failure("\"seed\": 1337,", "\"seed\": 1337, \"more\": 0,"),
             "state.json:4:17: \"more\": no such key");
   EXPECT_EQ(failure("\"recipe\": ", "\"recipe\": 3, \"x\": "),
-            "state.json:20:3: recipe: expected a string, found 3");
+            "state.json:21:3: recipe: expected a string, found 3");
   EXPECT_NE(message_of(Fault::file, [&] { parse_state("3", "state.json"); })
                 .find("state.json:1:1: expected an object, found 3"),
             std::string::npos);

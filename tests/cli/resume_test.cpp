@@ -7,6 +7,7 @@
 #include "checkpoint/find.h"
 #include "program.h"
 #include "report/metrics.h"
+#include "support/variable.h"
 
 namespace capstan::cli_test {
 namespace {
@@ -269,6 +270,26 @@ TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
               slurp(at("out/step-00000002/model.safetensors")));
   expect_holds(run(with("2")).out, {"nothing is left to do"});
+}
+
+TEST_F(Resume, ElsewhereItsBitsMayDiffer) {
+  const auto with = [&](const char* steps) {
+    return tiny({"--resume=auto", "--out_dir=out", "--accelerator=cpu", "--train.save_interval=2",
+                 std::string("--train.max_steps=") + steps});
+  };
+  ASSERT_EQ(run(with("4")).code, 0);
+  fs::remove_all(at("out/final"));
+  expect_holds(slurp(at("out/step-00000002/training_state/state.json")),
+               {"\"computed_on\": \"", "1 thread, OpenBLAS "});
+  const Outcome here = run(with("4"));
+  ASSERT_EQ(here.code, 0) << here.err;
+  EXPECT_EQ(here.err.find("bits may differ"), std::string::npos) << here.err;
+  fs::remove_all(at("out/final"));
+  const Variable threads("OMP_NUM_THREADS", "2");
+  const Outcome there = run(with("4"));
+  ASSERT_EQ(there.code, 0) << there.err;
+  expect_holds(there.err, {"warning: out/step-00000002 was computed on ", "1 thread, OpenBLAS ",
+                           "and the run goes on on ", "2 threads, OpenBLAS ", "bits may differ"});
 }
 
 TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
