@@ -48,6 +48,13 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
                   {typed(task, arguments), CAPSTAN_BUILD});
   describe(run, run.trainer().params().spec());
   run.initialize();
+  if (run.finished() && run.left_unfinished()) {
+    log::info("{} has all {} steps; the last validation and the report were left, and are made now",
+              run.saved().string(), run.length().steps());
+    run.finish_rest();
+    log::info("\n{}\n  the report is {}", run.report(), run.report_file().string());
+    return 0;
+  }
   if (run.finished()) {
     log::say(
         "{} has {}: nothing is left to do", run.saved().string(),
@@ -72,7 +79,9 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
         "--resume auto goes on",
         run.steps());
   if (run.interrupted() == 0) return 0;
-  log::warn("interrupted at the end: the final model is complete, without a last validation");
+  log::warn(
+      "interrupted at the end: the final model is complete, without a last validation. The same "
+      "command with --resume auto makes it");
   return 128 + run.interrupted();
 }
 

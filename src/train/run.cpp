@@ -346,6 +346,7 @@ void TrainingRun::train() {
 }
 
 void TrainingRun::finish() {
+  write_text(unfinished_mark(), "The last validation and the report of this run are still due.\n");
   // First: a validation may take long, and be stopped.
   {
     const auto start = Clock::now();
@@ -355,8 +356,18 @@ void TrainingRun::finish() {
     save_seconds_ += since(start);
     signal_ = stop.caught() != 0 ? stop.caught() : late_signal_;
   }
-  if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
-      inputs_.data.validation.size() > 0) {
+  finish_rest();
+}
+
+void TrainingRun::finish_rest() {
+  prune_checkpoints();
+  if (!metrics_)
+    metrics_ = MetricsLog::resume(parse_logger(recipe_.logger_name), recipe_.out_dir, step_);
+  if (const auto made = last_validation()) {
+    val_loss_ = made;
+    log::info("{}", final_evaluation_line(*made));
+  } else if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
+             inputs_.data.validation.size() > 0) {
     write_report();  // a validation may end with the process
     const auto start = Clock::now();
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
@@ -375,6 +386,8 @@ void TrainingRun::finish() {
     }
   }
   write_report();
+  std::error_code error;
+  if (signal_ == 0) fs::remove(unfinished_mark(), error);
 }
 
 void TrainingRun::write_report() const {

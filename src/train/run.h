@@ -53,6 +53,8 @@ class TrainingRun {
   bool complete() const { return step_ >= length_.steps(); }
   // … and the final model is there, or more steps were done than this run would.
   bool finished() const;
+  // Of a finished run of this out_dir: it ended before finish() did, and finish_rest() is due.
+  bool left_unfinished() const;
 
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
   // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
@@ -83,6 +85,9 @@ class TrainingRun {
   // The final model, the last validation, the pictures and the report. A signal during the last
   // step, or while the model is written, ends it without the validation; interrupted() has it then.
   void finish();
+  // What finish() does when the final model is there: all of it but that. Once: left_unfinished()
+  // is false afterwards, unless a signal came.
+  void finish_rest();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
   std::filesystem::path report_file() const {
     return std::filesystem::path(recipe_.out_dir) / "report.html";
@@ -117,6 +122,11 @@ class TrainingRun {
   void evaluate_and_show(Progress& progress);
   std::string sample_text();
 
+  std::filesystem::path unfinished_mark() const;
+  void load_final();
+  void prune_checkpoints() const;
+  std::optional<double> last_validation() const;  // that finish_rest() made before it was ended
+  std::string how_to_train_further(const std::filesystem::path& model) const;
   void write_report() const;
   std::filesystem::path step_folder() const;
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
@@ -146,6 +156,7 @@ class TrainingRun {
   std::optional<MetricsLog> metrics_;
   std::string fingerprint_;                      // of the training samples
   std::optional<std::string> base_fingerprint_;  // of the frozen weights beside adapters
+  std::string computed_on_;                      // what decides the bits beside all this
 
   int signal_ = 0, late_signal_ = 0;  // late: during the last step
   int64_t stop_after_ = INT64_MAX;
@@ -157,7 +168,6 @@ class TrainingRun {
   double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
   double first_seconds_ = 0;                               // of its first
   double predicted_seconds_ = 0;                           // of a step, where it can be told
-  std::string computed_on_;                      // what decides the bits beside all this
   std::string calibration_;                                // that tells it
   std::vector<OpTotal> ops_;
   std::string op_table_;

@@ -213,11 +213,14 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   last_loss_ = s.last_loss;
   val_loss_ = s.val_loss;
   saved_ = c.dir;
-  if (finished()) return;
+  if (finished()) {
+    if (left_unfinished()) load_final();
+    return;
+  }
   require(fs::exists(c.dir / kOptimizerFile), Fault::usage,
-          "resume: {} is a finished run of {} and keeps no state of the optimizer; to train it "
-          "further, start a new run from that folder",
-          c.dir.string(), count(s.step, "step"));
+          "resume: {} is a finished run of {} and keeps no state of the optimizer. To train "
+          "it further, {}",
+          c.dir.string(), count(s.step, "step"), how_to_train_further(c.dir));
   if (s.computed_on.value_or(computed_on_) != computed_on_)
     log::warn(
         "{} was computed on {}, and the run goes on on {}: its bits may differ from those of a run "

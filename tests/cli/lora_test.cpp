@@ -3,6 +3,7 @@
 #include "lora_program.h"
 
 #include "checkpoint/manifest.h"
+#include "checkpoint/training_state.h"
 
 namespace capstan::cli_test {
 namespace {
@@ -140,6 +141,31 @@ TEST_F(Lora, TheStateBeforeALossThatIsNotFiniteIsSavedWhereOthersAreFinite) {
   const Outcome rest = run(finetune(skip));
   EXPECT_EQ(rest.code, 0) << rest.err;
   expect_holds(rest.err, {"resumed from out/step-0000", ": left out"});
+}
+
+TEST_F(Lora, AFinishedRunSaysHowItIsTrainedFurther) {
+  const auto with = [](const char* interval, const char* steps, const char* resume) {
+    return finetune({std::string("--train.save_interval=") + interval,
+                     std::string("--train.max_steps=") + steps, std::string("--resume=") + resume});
+  };
+  ASSERT_EQ(run(with("2", "4", "false")).code, 0);
+  expect_refused(2, with("2", "6", "true"),
+                 {"resume: out/final is a finished run of 4 steps and keeps no state of the "
+                  "optimizer. To train it further, --resume out/step-000002 goes on after its 2 "
+                  "steps"});
+  const Outcome o = run(with("2", "6", "out/step-000002"));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(read_state(at("out/final")).step, 6);
+  for (const char* name : {"out/step-000002", "out/step-000004"}) fs::remove_all(at(name));
+  expect_refused(2, with("2", "8", "true"),
+                 {"merge it (capstan merge_lora out/final)", "with another --out_dir"});
+  // What it says works.
+  ASSERT_EQ(run({"merge_lora", "out/final"}).code, 0);
+  Words merged = with("2", "2", "false");
+  merged[1] = "out/final-merged";
+  merged.push_back("--out_dir=further");
+  const Outcome further = run(merged);
+  EXPECT_EQ(further.code, 0) << further.err;
 }
 
 // PEFT looks for the path alone.

@@ -272,6 +272,61 @@ TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   expect_holds(run(with("2")).out, {"nothing is left to do"});
 }
 
+// A held-out text that takes long enough to be validated on.
+TEST_F(Resume, WhatAKillLeftOfTheEndIsMadeOnce) {
+  std::string held_out;
+  for (int i = 0; i < 15'000; ++i) held_out += "Once there was a llama. It ate grass.\n";
+  write("held_out.txt", held_out);
+  const Words words = tiny({"--resume=auto", "--out_dir=out", "--data.val_data_path=held_out.txt",
+                            "--eval.max_iters=100000", "--eval.interval=1000"});
+  const pid_t pid = start(words);
+  for (int i = 0; i < 60'000 && !fs::exists(at("out/final")); ++i) ::usleep(500);
+  ASSERT_EQ(::kill(pid, SIGKILL), 0);
+  ASSERT_EQ(finish(pid).code, 128 + SIGKILL);
+  ASSERT_TRUE(fs::exists(at("out/final/MANIFEST.json")));
+  const std::string model = slurp(at("out/final/model.safetensors"));
+  const auto validations = [&] {
+    int64_t count = 0;
+    for (const MetricsRow& row : read_metrics(metrics_of("out"))) count += row.val_loss.has_value();
+    return count;
+  };
+  ASSERT_EQ(validations(), 0) << "it was killed too late";
+  const Outcome o = run(words);
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"out/final has all 3 steps; the last validation and the report were left, "
+                       "and are made now",
+                       "Final evaluation | val loss: "});
+  EXPECT_EQ(validations(), 1);
+  expect_holds(slurp(at("out/report.html")), {"<svg", "validation loss"});
+  EXPECT_TRUE(fs::exists(at("out/loss.svg")));
+  EXPECT_TRUE(slurp(at("out/final/model.safetensors")) == model);
+  expect_holds(run(words).err, {"has all 3 steps: nothing is left to do"});
+  EXPECT_EQ(validations(), 1);
+
+  // With the validation made, and killed before the report.
+  fs::remove(at("out/report.html"));
+  const Outcome again = run(words);
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(fs::exists(at("out/report.html")));
+  EXPECT_EQ(validations(), 1);
+}
+
+TEST_F(Resume, KeepsAsManyCheckpointsAsWithoutAKill) {
+  const auto with = [&](const Words& more) {
+    Words words = tiny({"--resume=auto", "--out_dir=out", "--train.save_interval=2"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  // Those that a kill before its deletions leaves: of step 8 there is none to come.
+  ASSERT_EQ(run(with({"--train.max_steps=9"})).code, 0);
+  fs::remove_all(at("out/final"));
+  ASSERT_EQ(run(with({"--train.max_steps=9", "--train.keep_last=2"})).code, 0);
+  for (const char* name : {"step-00000006", "step-00000008", "final"})
+    EXPECT_TRUE(fs::exists(at("out") / name)) << name;
+  for (const char* name : {"step-00000002", "step-00000004"})
+    EXPECT_FALSE(fs::exists(at("out") / name)) << name;
+}
+
 TEST_F(Resume, ElsewhereItsBitsMayDiffer) {
   const auto with = [&](const char* steps) {
     return tiny({"--resume=auto", "--out_dir=out", "--accelerator=cpu", "--train.save_interval=2",
