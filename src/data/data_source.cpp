@@ -10,6 +10,7 @@
 #include "data/data_render.h"
 #include "data/file_kind.h"
 #include "data/first_error.h"
+#include "data/litdata.h"
 #include "data/named_sets.h"
 #include "data/text_files.h"
 #include "data/token_cache.h"
@@ -156,6 +157,15 @@ std::string other_templates(std::string_view known) {
   return names;
 }
 
+void add_all(Dataset& to, const Dataset& from) {
+  const auto& files = from.samples()->files();
+  for (int64_t i = 0; i < from.size(); ++i) {
+    SampleOrigin origin = from.origin_of(i);
+    if (origin.file >= 0) origin.file = to.add_file(files[static_cast<size_t>(origin.file)]);
+    to.add(from.tokens_of(i), from.target_spans_of(i), origin);
+  }
+}
+
 // Asks the cache before it calls `make`, and gives it the result.
 template <class Make>
 std::shared_ptr<const Samples> cached(const DataOptions& o, const TokenCacheKey& key,
@@ -184,7 +194,8 @@ class Loader {
     const Source source = source_of(options_);
     LoadedData out;
     out.from_cache = true;  // until something is not
-    const Dataset all = dataset(source.train, out);
+    Dataset all = dataset(source.train, out);
+    for (const fs::path& more : options_.more_paths) add_all(all, dataset(more, out));
     out.lint = linted(all);
     if (source.validation.empty()) {
       hold_out(all, out);
@@ -226,6 +237,7 @@ class Loader {
   }
 
   Dataset text_dataset(const fs::path& path, LoadedData& out) const {
+    if (is_litdata(path)) return load_litdata(path, tokenizer_, options_.max_seq_length);
     TokenCacheKey key{.tokenizer = tokenizer_.fingerprint(),
                       .rendering = "text",
                       .max_seq_length = options_.max_seq_length};

@@ -31,6 +31,8 @@ struct DataOptions {
   Kind kind = Kind::records;
   std::filesystem::path path;
   std::filesystem::path validation_path;  // separate data for validation
+  // Further text to train on, after that of `path`. Text alone.
+  std::vector<std::filesystem::path> more_paths;
 
   // A name of prompt_styles(), or kChatTemplateStyle. Empty: "alpaca" for instructions, as in
   // LitGPT, and the model's chat template for conversations.

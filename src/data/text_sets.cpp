@@ -1,0 +1,118 @@
+#include "data/text_sets.h"
+
+#include <fmt/ranges.h>
+
+#include "base/error.h"
+#include "base/json_text.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStories = "TinyStories_all_data";  // in LitGPT's folder
+constexpr double kOpenWebTextFraction = 0.0005;                // LitGPT's, where there is no val
+
+bool is_folder(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error);
+}
+
+fs::path root_of(std::string_view name, const fs::path& data_path) {
+  if (!data_path.empty()) return data_path;
+  if (name == "TinyStories") return "data/tinystories";
+  if (name == "OpenWebText") return "data/openwebtext";
+  return "data";
+}
+
+// The commands that put the set in its place, where it is a file that one can fetch.
+std::string how_to_get(std::string_view name, const fs::path& root) {
+  if (name != "TinyStories")
+    return "put its .txt or .jsonl files ({\"text\": …} on each line) there, or the chunks that "
+           "LitGPT has made of it";
+  const fs::path folder = root / kStories;
+  return fmt::format(
+      "get it with\n  mkdir -p {}\n  curl -L https://huggingface.co/datasets/roneneldan/TinyStories"
+      "/resolve/main/TinyStories_all_data.tar.gz | tar xz -C {}",
+      folder.string(), folder.string());
+}
+
+// "[train, val]" or "train,val".
+std::pair<std::string, std::string> names_of(const std::string& text) {
+  const auto trimmed = [](std::string_view part) {
+    constexpr std::string_view kAround = " []()\"'";
+    const size_t begin = part.find_first_not_of(kAround);
+    if (begin == std::string_view::npos) return std::string();
+    return std::string(part.substr(begin, part.find_last_not_of(kAround) - begin + 1));
+  };
+  const size_t comma = text.find(',');
+  std::pair<std::string, std::string> names;
+  if (comma != std::string::npos && text.find(',', comma + 1) == std::string::npos)
+    names = {trimmed(std::string_view(text).substr(0, comma)),
+             trimmed(std::string_view(text).substr(comma + 1))};
+  require(!names.first.empty() && !names.second.empty(), Fault::usage,
+          "data.split_names: expected two names, as [train, val], found {}", in_quotes(text));
+  return names;
+}
+
+struct Folders {
+  std::vector<fs::path> train;
+  fs::path validation;
+};
+
+Folders folders_of(std::string_view name, const fs::path& root, const TextSetPlace& place) {
+  if (name == "TinyStories") {
+    // LitGPT makes chunks of what it has fetched; the texts say more than these.
+    if (is_folder(root / kStories)) return {{root / kStories}, {}};
+    if (is_folder(root / "train") && is_folder(root / "val"))
+      return {{root / "train"}, root / "val"};
+    return {{root}, {}};
+  }
+  if (name == "OpenWebText") {
+    if (is_folder(root / "train") && is_folder(root / "val"))
+      return {{root / "train"}, root / "val"};
+    return {{root}, {}};
+  }
+  if (name == "LitData") {
+    if (place.split_names.empty()) return {{root}, {}};
+    const auto [train, validation] = names_of(place.split_names);
+    return {{root / train}, root / validation};
+  }
+  require(name == "TinyLlama" || name == "MicroLlama", Fault::usage, "no set of texts is called {}",
+          in_quotes(name));
+  Folders f{{root / "slimpajama" / "train"}, root / "slimpajama" / "val"};
+  if (name == "TinyLlama" && place.use_starcoder) f.train.push_back(root / "starcoder");
+  return f;
+}
+
+}  // namespace
+
+DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
+  const fs::path root = root_of(name, place.data_path);
+  require(root.string().find("://") == std::string::npos, Fault::usage,
+          "data.data_path: {} is not on this machine, and nothing is fetched; copy it to a folder "
+          "here",
+          root.string());
+  const Folders folders = folders_of(name, root, place);
+  std::vector<std::string> missing;
+  for (const fs::path& folder : folders.train)
+    if (!is_folder(folder)) missing.push_back(folder.string());
+  if (!folders.validation.empty() && !is_folder(folders.validation))
+    missing.push_back(folders.validation.string());
+  require(missing.empty(), Fault::file,
+          "data {}: expected the folder{} {}, found none; {}{}\nor give texts of your own: --data "
+          "TextFiles --data.train_data_path PATH",
+          name, missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), how_to_get(name, root),
+          place.data_path.empty() ? "; or name its folder as --data.data_path" : "");
+
+  DataOptions o;
+  o.kind = DataOptions::Kind::text_files;
+  o.path = folders.train.front();
+  o.more_paths.assign(folders.train.begin() + 1, folders.train.end());
+  o.validation_path = folders.validation;
+  if (name == "OpenWebText" && folders.validation.empty())
+    o.validation_fraction = kOpenWebTextFraction;
+  return o;
+}
+
+}  // namespace capstan

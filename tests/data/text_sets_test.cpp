@@ -1,0 +1,79 @@
+#include "data/text_sets.h"
+
+#include <gtest/gtest.h>
+
+#include "data/errors.h"
+#include "support/temp_folder.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+class TextSets : public testing::Test {
+ protected:
+  void make(const std::string& file, std::string_view text) {
+    fs::create_directories((root.path() / file).parent_path());
+    root.write(file, text);
+  }
+  DataOptions options(std::string_view name, const std::string& splits = "", bool code = true) {
+    return text_set_options(name, {root.path(), splits, code});
+  }
+  LoadedData load(DataOptions o) {
+    o.max_seq_length = 64;
+    o.cache = false;
+    return load_data(o, tokenizer);
+  }
+
+  TempFolder root;
+  ByteTokenizer tokenizer;
+};
+
+TEST_F(TextSets, OfTinyLlamaAreTwoFoldersAndAThirdForValidation) {
+  make("slimpajama/train/a.txt", "prose");
+  make("slimpajama/train/b.txt", "more prose");
+  make("slimpajama/val/c.txt", "held out");
+  expect_error(Fault::file, {"expected the folder ", "/starcoder, found none", "--data TextFiles"},
+               [&] { options("TinyLlama"); });
+  EXPECT_EQ(load(options("MicroLlama")).train.size(), 2);
+  EXPECT_EQ(load(options("TinyLlama", "", false)).train.size(), 2);
+  make("starcoder/d.txt", "int main() {}");
+  const LoadedData all = load(options("TinyLlama"));
+  EXPECT_EQ(all.train.size(), 3);
+  EXPECT_EQ(all.validation.size(), 1);
+  EXPECT_NE(all.train.where_of(2).find("starcoder/d.txt"), std::string::npos);
+  EXPECT_EQ(all.train.tokens_of(2).size(), 2 + std::string_view("int main() {}").size());
+}
+
+TEST_F(TextSets, OfOpenWebTextAndLitDataHaveTheirOwnSplits) {
+  make("train/a.txt", "train");
+  const DataOptions one = options("OpenWebText");
+  EXPECT_EQ(one.path, root.path());
+  EXPECT_EQ(one.validation_fraction, 0.0005);
+  make("val/b.txt", "val");
+  const DataOptions two = options("OpenWebText");
+  EXPECT_EQ(two.path, root / "train");
+  EXPECT_EQ(two.validation_path, root / "val");
+  EXPECT_FALSE(two.validation_fraction);
+  const DataOptions lit = options("LitData", "[val, train]");
+  EXPECT_EQ(lit.path, root / "val");
+  EXPECT_EQ(lit.validation_path, root / "train");
+  EXPECT_EQ(options("LitData").path, root.path());
+  for (const char* splits : {"train", "[a, b, c]", "[, b]", "[]"})
+    expect_error(Fault::usage, {"data.split_names: expected two names"},
+                 [&] { options("LitData", splits); });
+}
+
+TEST_F(TextSets, ThatAreMissingSayWhatBelongsThere) {
+  expect_error(Fault::file,
+               {"data TinyStories: expected the folder data/tinystories, found none", "curl -L",
+                "tar xz -C data/tinystories/TinyStories_all_data", "--data.data_path"},
+               [] { text_set_options("TinyStories", {}); });
+  expect_error(Fault::file, {"slimpajama/train, ", "slimpajama/val", "starcoder"},
+               [&] { options("TinyLlama"); });
+  expect_error(Fault::usage, {"s3://bucket/x is not on this machine"},
+               [] { text_set_options("LitData", {"s3://bucket/x", "", true}); });
+}
+
+}  // namespace
+}  // namespace capstan
