@@ -130,8 +130,8 @@ void CommandLine::refuse(const std::vector<std::string>& words) const {
     if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string given = word.substr(0, word.find('='));
-  fail(Fault::usage, "{}: no such option (did you mean {}?); '{} --help' lists them", given,
-       nearest(given, views), app_->get_name());
+  fail(Fault::usage, "{}: no such option{}; '{} --help' lists them", given,
+       did_you_mean(given, views), app_->get_name());
 }
 
 void add_sampling(CommandLine& line, GenerateOptions& g) {

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <cerrno>
@@ -14,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/prepare.h"
 #include "cli/version.h"
+#include "recipe/recipe.h"
 #include "tensor/device.h"
 
 namespace capstan::cli {
@@ -60,6 +62,28 @@ void print_error(std::string_view who, std::string message) {
   std::fputs(fmt::format("{}{}\n", who, visible(message)).c_str(), stderr);
 }
 
+// LitGPT's commands that are not here, with what to do instead.
+constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
+    {"download",
+     "; nothing is downloaded: 'hf download NAME --local-dir checkpoints/NAME' does it"},
+    {"convert_to_litgpt", "; Hugging Face folders are read as they are"},
+    {"convert_from_litgpt", "; checkpoints are Hugging Face folders already"},
+    {"convert_pretrained_checkpoint", "; checkpoints can be used as they are"},
+    {"finetune_adapter", "; adapters are LoRA's: capstan finetune"},
+    {"finetune_adapter_v2", "; adapters are LoRA's: capstan finetune"},
+    {"serve", "; 'capstan chat' talks with a model, and vLLM serves its folder"},
+};
+
+[[noreturn]] void refuse(const std::string& word) {
+  std::vector<std::string_view> names;
+  for (const Command& c : commands()) names.emplace_back(c.name);
+  std::string hint = did_you_mean(word, names);
+  for (const auto& [name, instead] : kInstead)
+    if (word == name) hint = instead;
+  fail(Fault::usage, "'{}' is not a command{}. There are {}; 'capstan help' tells more", word, hint,
+       fmt::join(names, ", "));
+}
+
 int run(int argc, char** argv) {
   const Arguments words(argv + 1, argv + argc);
   if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
@@ -71,13 +95,9 @@ int run(int argc, char** argv) {
     return 0;
   }
   require_room_to_compute();
-  std::string names;
-  for (const Command& c : commands()) {
+  for (const Command& c : commands())
     if (words[0] == c.name) return c.run({words.begin() + 1, words.end()});
-    names += (names.empty() ? "" : ", ") + std::string(c.name);
-  }
-  fail(Fault::usage, "'{}' is not a command; there are {}. 'capstan help' tells more", words[0],
-       names);
+  refuse(words[0]);
 }
 
 // What was printed but could not be written (a full disk) must not look like success.

@@ -29,8 +29,9 @@ struct Options {
   bool json = false;
 };
 
-// What is planned: the run itself where all that it reads is on the disk, else the largest batch
-// that the recipe allows. What is wrong with data that are there is told as the run would.
+// What is planned: the run itself where all that it reads is on the disk, else, where the model or
+// its tokenizer is not, or no data are named, the largest batch that the recipe allows. All else
+// that is wrong or missing is told as the run would.
 struct Planned {
   TrainOptions options;
   std::string model;
@@ -46,15 +47,15 @@ struct Time {
   std::optional<double> run_seconds;  // of all steps, where their number is known
 };
 
-bool data_are_here(const Recipe& recipe) {
-  std::error_code error;
-  const std::string& path = recipe.data == "TextFiles" ? recipe.train_data_path : recipe.json_path;
-  return !path.empty() && fs::exists(path, error);
+bool names_data(const Recipe& recipe) {
+  if (recipe.data == "TextFiles") return !recipe.train_data_path.empty();
+  return recipe.data != "JSON" || !recipe.json_path.empty();
 }
 
 bool tokenizer_is_here(const Recipe& recipe, const NamedModel& model) {
-  const fs::path folder =
-      recipe.tokenizer_dir.empty() ? model.folder : fs::path(recipe.tokenizer_dir);
+  const auto named = try_checkpoint_dir(recipe.tokenizer_dir);
+  if (!named && !recipe.tokenizer_dir.empty()) return false;
+  const fs::path folder = named.value_or(model.folder);
   std::error_code error;
   return folder.empty() || fs::exists(folder / "tokenizer.json", error) ||
          fs::exists(folder / "tokenizer.model", error);
@@ -78,8 +79,10 @@ Planned plan_for(const Recipe& recipe, Task task) {
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
-      // The run would say the same, unless it is that there is no tokenizer.
-      if (data_are_here(recipe) && tokenizer_is_here(recipe, model)) throw;
+      const bool tokenizer = tokenizer_is_here(recipe, model);
+      if (names_data(recipe) && tokenizer) throw;
+      // A model of sizes has as many rows as its tokenizer, if nothing says how many.
+      if (!tokenizer && task == Task::pretrain && by_sizes(recipe) && !recipe.vocab_size) throw;
       p.inputs.reset();
       missing = e.what();
       missing.resize(std::min(missing.find('\n'), missing.size()));
@@ -259,10 +262,11 @@ std::optional<Task> command_named(const std::string& word) {
   return std::nullopt;
 }
 
-std::string_view likely_meant(std::string_view word) {
+std::string likely_meant(std::string_view word) {
   std::vector<std::string_view> names = known_model_names();
-  for (const char* command : {"pretrain", "finetune", "finetune_full"}) names.emplace_back(command);
-  return nearest(word, names);
+  for (const char* command : {"pretrain", "finetune", "finetune_full", "finetune_lora"})
+    names.emplace_back(command);
+  return did_you_mean(word, names);
 }
 
 // Words that are no key and no key's value: a command, a model's folder or known name, a recipe.
@@ -283,7 +287,7 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
       const bool model = fs::is_directory(word, error) || (!there && known_model(word));
       require(there || model, Fault::file,
               "{}: cannot open: there is no such recipe or folder, and no model of that name is "
-              "known; did you mean {}?",
+              "known{}",
               word, likely_meant(word));
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
@@ -319,7 +323,7 @@ int plan(const Arguments& arguments) {
   std::optional<Task> given = command_named(o.command);
   const Arguments rest = with_keys(known.rest, given);
   const Task task = given ? *given : task_of(rest);
-  const auto recipe = recipe_from(rest, task, "", defaults_of(task));
+  const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
   if (!recipe) return 0;
   const Planned planned = plan_for(*recipe, task);
   const Device device = planned.options.device;

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/command_line.h"
+#include "train/setup.h"
 
 namespace capstan::cli {
 namespace {
@@ -36,6 +37,14 @@ std::string group_of(std::string_view key) {
   return dot == std::string_view::npos ? "run" : std::string(key.substr(0, dot));
 }
 
+// The command that LitGPT had as "finetune full", before it was one word.
+std::string command_of(const std::string& word) {
+  std::error_code error;
+  if (std::filesystem::is_directory(word, error)) return "";
+  if (word == "full") return "finetune_full";
+  return word == "lora" || word == "qlora" ? "finetune_lora" : "";
+}
+
 // Keys in LitGPT's long form, those that do not exist, and words without a key are what CLI11 left
 // over. The first such word is the value of the key `first`, if there is one.
 void take_rest(const std::vector<std::string>& rest, const char* first, Pairs& pairs,
@@ -43,7 +52,10 @@ void take_rest(const std::vector<std::string>& rest, const char* first, Pairs& p
   for (size_t i = 0; i < rest.size(); ++i) {
     const std::string& word = rest[i];
     if (!word.starts_with("--")) {
-      if (const char* const key = std::exchange(first, nullptr))
+      if (const std::string command = command_of(word); first != nullptr && !command.empty())
+        input.add_error(
+            fmt::format("'{}': is part of a command's name here: capstan {}", word, command));
+      else if (const char* const key = std::exchange(first, nullptr))
         pairs.emplace_back(key, word);
       else
         input.add_error(fmt::format("'{}': expected --key value", word));
@@ -106,13 +118,19 @@ void set_all(RecipeInput& input, const Pairs& pairs) {
 }  // namespace
 
 std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::string_view summary,
-                                  const Recipe& defaults) {
+                                  const Recipe& defaults, Inputs inputs) {
   RecipeInput input(task, defaults);
   const auto parsed = parse(arguments, task, summary, defaults, input);
   if (!parsed) return std::nullopt;
   for (const std::string& file : parsed->files) input.read_file(file);
   set_all(input, parsed->pairs);
-  Recipe recipe = input.finish();
+  RecipeInput::Also also;
+  if (inputs != Inputs::none && !parsed->print_config)
+    also = [&](const Recipe& r) {
+      const InputCheck check{.plan = inputs == Inputs::of_plan, .data = !input.is_wrong("data")};
+      return input_errors(r, task, check);
+    };
+  Recipe recipe = input.finish(also);
   for (const std::string& note : input.notes()) log::info("{}", note);
   if (parsed->print_config) {
     fmt::print("{}", input.print_config(recipe));

@@ -40,7 +40,7 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
 }
 
 int train(Task task, const Arguments& arguments, std::string_view summary) {
-  const auto recipe = recipe_from(arguments, task, summary, defaults_of(task));
+  const auto recipe = recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
   if (!recipe) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // a reader of the lines that goes away stops no training
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time, or memory

@@ -83,8 +83,8 @@ const PromptStyle& prompt_style(std::string_view name) {
     if (s.name == name) return s;
     names.push_back(s.name);
   }
-  fail(Fault::usage, "no prompt style {} (did you mean {}?). There are: {}", in_quotes(name),
-       nearest(name, names), names_of_all());
+  fail(Fault::usage, "no prompt style {}{}. There are: {}", in_quotes(name),
+       did_you_mean(name, names), names_of_all());
 }
 
 std::vector<Piece> render(const PromptStyle& style, std::string_view instruction,

@@ -49,6 +49,8 @@ struct Row {
 const Row kModels[] = {
     {"TinyLlama-1.1B", kTinyLlama, 2048, 5632, 22, 32, 4},
     {"tiny-llama-1.1b", kTinyLlama, 2048, 5632, 22, 32, 4},  // LitGPT's name
+    {"micro-llama-300M", kTinyLlama, 1024, 5632, 12, 16, 4},
+    {"MicroLlama", kTinyLlama, 1024, 5632, 12, 16, 4},
     {"open_llama_3b", kOpenLlama, 3200, 8640, 26, 32, 32},
     {"open_llama_7b", kOpenLlama, 4096, 11008, 32, 32, 32},
     {"open_llama_13b", kOpenLlama, 5120, 13824, 40, 40, 40},
@@ -143,6 +145,10 @@ std::optional<ModelConfig> known_model(std::string_view name) {
       found = &row;
   if (found == nullptr) return std::nullopt;
   return config_of(*found);
+}
+
+std::string_view known_families() {
+  return "Llama 1 to 3.3, TinyLlama, MicroLlama, OpenLLaMA, Mistral 7B, Qwen2.5 and Qwen3";
 }
 
 std::vector<std::string_view> known_model_names() {

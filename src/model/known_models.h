@@ -17,5 +17,7 @@ namespace capstan {
 std::optional<ModelConfig> known_model(std::string_view name);
 
 std::vector<std::string_view> known_model_names();
+// Whose models these are, for a message: "Llama 1 to 3.3, …".
+std::string_view known_families();
 
 }  // namespace capstan

@@ -21,7 +21,8 @@ const std::vector<Option> kModel = {
     {"checkpoint_dir", &R::checkpoint_dir, any, kFinetune,
      "folder of the model to fine-tune, as given or under checkpoints/"},
     {"model_name", &R::model_name, any, kPretrain, "a known model, e.g. Llama-3.2-1B"},
-    {"model_config", &R::model_config, any, kPretrain, "config.json of the model"},
+    {"model_config", &R::model_config, any, kPretrain,
+     "config.json of the model; or, in a recipe, the fields of LitGPT's Config"},
     {"initial_checkpoint_dir", &R::initial_checkpoint_dir, any, kPretrain,
      "go on from these weights"},
     {"tokenizer_dir", &R::tokenizer_dir, any, kPretrain,
@@ -35,6 +36,14 @@ const std::vector<Option> kModel = {
      "query heads"},
     {"model.num_key_value_heads", &R::num_key_value_heads, positive, kPretrain | kDemo,
      "key and value heads; null: as many as query heads"},
+    {"model.head_dim", &R::head_dim, positive, kPretrain,
+     "channels of a head; null: hidden_size / num_attention_heads"},
+    {"model.vocab_size", &R::vocab_size, positive, kPretrain,
+     "rows of the embedding; null: as many as the tokenizer has tokens"},
+    {"model.max_position_embeddings", &R::max_positions, positive, kPretrain,
+     "longest sequence; null: train.max_seq_length, or 256"},
+    {"model.rms_norm_eps", &R::rms_norm_eps, positive, kPretrain, "epsilon of the norms"},
+    {"model.rope_theta", &R::rope_theta, positive, kPretrain, "base of rope's frequencies"},
 };
 
 const std::vector<Option> kRun = {
@@ -92,7 +101,7 @@ const std::vector<Option> kData = {
      kTrain,
      "kind of data, or the name of a set",
      {"JSON", "TextFiles", "Alpaca", "Alpaca2k", "AlpacaGPT4", "Deita", "Dolly", "FLAN", "LIMA",
-      "LongForm"}},
+      "LongForm", "TinyStories", "TinyLlama", "MicroLlama", "OpenWebText", "LitData"}},
     {"data.json_path", &R::json_path, any, kTrain,
      ".json, .jsonl or .csv of records or chats, or a folder with train and val"},
     {"data.columns.instruction", &R::column_instruction, any, kTrain,
@@ -112,6 +121,13 @@ const std::vector<Option> kData = {
     {"data.train_data_path", &R::train_data_path, any, kTrain,
      "TextFiles: a .txt file, a .jsonl of {\"text\": …}, or a folder of them"},
     {"data.val_data_path", &R::val_data_path, any, kTrain, "TextFiles: held-out text"},
+    {"data.data_path", &R::data_path, any, kTrain,
+     "folder of TinyStories, TinyLlama, MicroLlama, OpenWebText or LitData; null: where LitGPT "
+     "looks for it, under data/"},
+    {"data.split_names", &R::split_names, any, kTrain,
+     "LitData: folders of training and validation in data_path, as [train, val]"},
+    {"data.use_starcoder", &R::use_starcoder, any, kTrain,
+     "TinyLlama: starcoder beside slimpajama"},
     {"data.mask_prompt", &R::mask_prompt, any, kTrain, "learn the responses alone"},
     {"data.prompt_style", &R::prompt_style, any, kTrain,
      "how instructions look to the model; null: alpaca"},
@@ -249,6 +265,15 @@ std::string_view name_of(Task task) {
     case Task::demo: return "demo";
   }
   return "?";
+}
+
+bool is_text_set(std::string_view data) {
+  return data == "TinyStories" || data == "TinyLlama" || data == "MicroLlama" ||
+         data == "OpenWebText" || data == "LitData";
+}
+
+bool is_text(std::string_view data) {
+  return data == "TextFiles" || is_text_set(data);
 }
 
 Recipe defaults_of(Task task) {

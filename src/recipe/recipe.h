@@ -33,7 +33,12 @@ struct Recipe {
   int64_t num_hidden_layers = 4;
   int64_t num_attention_heads = 4;
   std::optional<int64_t> num_key_value_heads;  // null: as many as attention heads
-  std::optional<bool> tie_embeddings;          // null: as the model has it
+  std::optional<int64_t> head_dim;             // null: hidden_size / num_attention_heads
+  std::optional<int64_t> vocab_size;           // null: as many as the tokenizer has
+  std::optional<int64_t> max_positions;        // null: max_seq_length, or 256
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10'000;
+  std::optional<bool> tie_embeddings;  // null: as the model has it
   // data
   std::string data = "JSON";
   std::string json_path;
@@ -42,6 +47,9 @@ struct Recipe {
   // data.columns: what the fields of records are called in the file; null: the usual names
   std::string column_instruction, column_input, column_output;
   std::string column_system, column_messages, column_text;
+  std::string data_path;    // of a set of texts; null: where LitGPT looks for it
+  std::string split_names;  // of LitData: "[train, val]"
+  bool use_starcoder = true;
   bool mask_prompt = false;
   std::string prompt_style;
   std::optional<double> val_split_fraction;
@@ -105,6 +113,11 @@ struct Recipe {
   bool lora_projection = false, lora_mlp = false, lora_head = false;
 };
 
+// Whether the data of this name are texts, all of which is learned, and not records.
+bool is_text(std::string_view data);
+// Whether they are a set of texts, which lies at data.data_path.
+bool is_text_set(std::string_view data);
+
 // What a command does when nothing is said: LitGPT's defaults (where it has the command).
 Recipe defaults_of(Task task);
 
@@ -143,14 +156,20 @@ std::string value_of(const Recipe& recipe, const Option& option);
 // forms too: "optimizer.init_args.lr", "data.class_path", "model_config.n_layer".
 const Option& find_option(std::string_view key);
 
+// The short form of a key: LitGPT's recipes write classes as class_path and init_args
+// ("optimizer.init_args.lr"), and a model's sizes under names of their own
+// ("model_config.n_layer"). Other keys come back as they are.
+std::string short_key(std::string_view key);
+
 // What YAML and Python write for true and false ("yes", "Off", "True"); nothing for other words.
 std::optional<bool> truth_of(std::string_view text);
 
 // Whether the key is an argument of PyTorch's or LitGPT's that is not here, with the value by which
 // it does nothing there ("optimizer.amsgrad", "false").
 bool changes_nothing(std::string_view key, std::string_view value);
-// The word that `word` was most likely meant to be. There must be one at least.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> words);
+// " (did you mean train.max_steps?)": the one of `words` that is most like `word`; empty where none
+// is near.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 
 // What no single key shows. Each problem has the key that it is about.
 struct Problem {

@@ -7,6 +7,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "recipe/litgpt_model.h"
 
 namespace capstan {
 namespace {
@@ -25,22 +26,58 @@ RecipeInput::RecipeInput(Task task, Recipe defaults)
     : task_(task), defaults_(std::move(defaults)), recipe_(defaults_) {}
 
 void RecipeInput::set(const std::string& key, const std::string& value) {
-  set_value(key, value, {.source = INT32_MAX, .place = ""});
+  set_value(key, {.source = INT32_MAX, .place = "", .value = value});
 }
 
-void RecipeInput::set_value(const std::string& key, const std::string& value, const Given& given) {
-  if (changes_nothing(key, value)) return;
+void RecipeInput::set_value(const std::string& key, const Given& given) {
+  if (changes_nothing(key, given.value)) return;
+  if (const auto field = model_field(key)) {
+    inline_model_ = std::max(inline_model_, given.source);
+    if (short_key(key) == key) return set_model_field(std::string(*field), given);
+  }
+  replace(short_key(key), given);
   try {
     const Option& option = find_option(key);
     const auto before = given_.find(option.key);
     require(before == given_.end() || before->second.source < given.source || given.place.empty(),
             Fault::usage, "{}: given twice", key);
     given_[option.key] = given;
-    set_option(recipe_, option, value);
+    set_option(recipe_, option, given.value);
   } catch (const Error& e) {
-    errors_.push_back(given.place.empty() ? e.what()
-                                          : fmt::format("{}: {}", given.place, e.what()));
+    add_wrong(key, given, e.what());
   }
+}
+
+void RecipeInput::add_wrong(const std::string& key, const Given& given, const std::string& text) {
+  const std::string name = short_key(key);
+  const auto all = options();
+  errors_.push_back({.text = text,
+                     .place = given.place,
+                     .key = name,
+                     .source = given.source,
+                     .unknown = std::none_of(all.begin(), all.end(),
+                                             [&](const Option& o) { return name == o.key; })});
+}
+
+// Errors in what this replaces go: the value of the key before, and, with another class of data or
+// optimizer, arguments of the class before that no class here has.
+void RecipeInput::replace(std::string_view key, const Given& given) {
+  const auto name_of_class = [](const std::string& text) {
+    return text.substr(text.rfind('.') + 1);
+  };
+  const auto before = given_.find(key);
+  const bool other_class = (key == "data" || key == "optimizer") && before != given_.end() &&
+                           name_of_class(before->second.value) != name_of_class(given.value);
+  std::erase_if(errors_, [&](const WrongValue& wrong) {
+    if (wrong.source >= given.source) return false;
+    if (wrong.key == key) return true;
+    const bool argument =
+        other_class && wrong.unknown && wrong.key.starts_with(key) && wrong.key[key.size()] == '.';
+    if (argument)
+      notes_.push_back(fmt::format("{} ({}): dropped, {} has none", wrong.key, wrong.place,
+                                   name_of_class(given.value)));
+    return argument;
+  });
 }
 
 bool RecipeInput::given(std::string_view key) const {
@@ -61,7 +98,7 @@ std::string RecipeInput::origin_of(const Option& option) const {
 void RecipeInput::complain(std::string_view key, const std::string& text) {
   const auto it = given_.find(key);
   const bool placed = it != given_.end() && !it->second.place.empty();
-  errors_.push_back(fmt::format("{}{}: {}", placed ? it->second.place + ": " : "", key, text));
+  add_error(fmt::format("{}{}: {}", placed ? it->second.place + ": " : "", key, text));
 }
 
 void RecipeInput::note_idle(std::string_view key, const std::string& why) {
@@ -98,13 +135,16 @@ void RecipeInput::settle_data() {
   for (const auto& [key, has] : {std::pair<std::string_view, bool>{"data.json_path", json},
                                  {"data.train_data_path", text},
                                  {"data.val_data_path", text},
-                                 {"data.download_dir", !json && !text},
+                                 {"data.download_dir", !json && !is_text(data)},
+                                 {"data.data_path", is_text_set(data)},
+                                 {"data.split_names", data == "LitData"},
+                                 {"data.use_starcoder", data == "TinyLlama"},
                                  {"data.columns.instruction", json},
                                  {"data.columns.input", json},
                                  {"data.columns.output", json},
                                  {"data.columns.system", json},
                                  {"data.columns.messages", json},
-                                 {"data.columns.text", json || text}}) {
+                                 {"data.columns.text", json || is_text(data)}}) {
     const auto it = given_.find(key);
     if (has || it == given_.end() || it->second.source >= named->second.source) continue;
     notes_.push_back(fmt::format("{} ({}): dropped, {} has none", key, it->second.place, data));
@@ -151,15 +191,22 @@ std::string RecipeInput::without_effect(std::string_view key) const {
     return "initial_checkpoint_dir has a config.json of its own; give one of the two";
   if (key == "model_config" && !r.model_name.empty())
     return "model_name says it; give one of the two";
-  const bool text = r.data == "TextFiles";
   const bool of_text = key == "data.train_data_path" || key == "data.val_data_path";
   const bool of_records = key == "data.json_path" || key == "data.mask_prompt" ||
                           key == "data.prompt_style" || key == "data.download_dir";
-  if (text && of_records && r.mask_prompt + !r.json_path.empty() > 0)
-    return "is for records, and the data are TextFiles; give --data JSON";
-  if (text && key.starts_with("data.columns.") && key != "data.columns.text")
-    return "is for records, and the data are TextFiles, whose only column is data.columns.text";
-  if (!text && of_text) return fmt::format("is for TextFiles, and the data are {}", r.data);
+  if (is_text(r.data) && of_records && r.mask_prompt + !r.json_path.empty() > 0)
+    return fmt::format("is for records, and the data are {}; give --data JSON", r.data);
+  if (is_text(r.data) && key.starts_with("data.columns.") && key != "data.columns.text")
+    return fmt::format("is for records, and the data are {}, whose only column is data.columns.text",
+                       r.data);
+  const auto is_for = [&](std::string_view whose) {
+    return fmt::format("is for {}, and the data are {}", whose, r.data);
+  };
+  if (of_text && r.data != "TextFiles") return is_for("TextFiles");
+  if (key == "data.data_path" && !is_text_set(r.data))
+    return is_for("TinyStories, TinyLlama, MicroLlama, OpenWebText and LitData");
+  if (key == "data.split_names" && r.data != "LitData") return is_for("LitData");
+  if (key == "data.use_starcoder" && r.data != "TinyLlama") return is_for("TinyLlama");
   return "";
 }
 
@@ -175,10 +222,17 @@ void RecipeInput::check_uses() {
   }
 }
 
-Recipe RecipeInput::finish() {
+bool RecipeInput::is_wrong(std::string_view key) const {
+  return std::any_of(errors_.begin(), errors_.end(), [&](const WrongValue& wrong) {
+    return wrong.key == key || (wrong.key.starts_with(key) && wrong.key[key.size()] == '.');
+  });
+}
+
+Recipe RecipeInput::finish(const Also& also) {
   if (const auto resume = truth_of(recipe_.resume)) recipe_.resume = *resume ? "true" : "false";
   if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
   if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
+  settle_model();
   settle_data();
   settle_optimizer();
   settle_min_lr();
@@ -205,14 +259,23 @@ Recipe RecipeInput::finish() {
   // The record of a run has the default, or the rate where that is lower.
   if (recipe_.schedule == "constant" && recipe_.min_lr != std::min(defaults_.min_lr, recipe_.lr))
     note_idle("train.min_lr", "the schedule is constant");
-  if (recipe_.data == "TextFiles" && recipe_.prompt_style != defaults_.prompt_style)
-    note_idle("data.prompt_style", "the data are TextFiles, which have no prompts");
+  if (is_text(recipe_.data) && recipe_.prompt_style != defaults_.prompt_style)
+    note_idle("data.prompt_style",
+              fmt::format("the data are {}, which have no prompts", recipe_.data));
   for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
   if (recipe_.precision == "fp8-mixed" && task_ != Task::pretrain && task_ != Task::finetune_full)
     complain("precision",
              "fp8-mixed is for training all weights, with pretrain or finetune_full; use "
              "bf16-mixed with adapters");
-  require(errors_.empty(), Fault::usage, "{}", fmt::join(errors_, "\n"));
+  std::vector<std::string> lines;
+  for (const WrongValue& wrong : errors_)
+    lines.push_back(wrong.place.empty() ? wrong.text : wrong.place + ": " + wrong.text);
+  Fault fault = lines.empty() ? Fault::file : Fault::usage;
+  for (const Error& e : also ? also(recipe_) : std::vector<Error>()) {
+    lines.emplace_back(e.what());
+    if (e.fault() == Fault::usage) fault = Fault::usage;
+  }
+  require(lines.empty(), fault, "{}", fmt::join(lines, "\n"));
   return recipe_;
 }
 

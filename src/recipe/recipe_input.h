@@ -1,17 +1,20 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "recipe/recipe.h"
 
 namespace capstan {
 
 // A recipe being gathered: the command's defaults, then files, then the command line. What is wrong
-// is collected and reported together, each with its place.
+// is collected and reported together, each with its place; a value that a later source replaces is
+// never an error.
 class RecipeInput {
  public:
   explicit RecipeInput(Task task, Recipe defaults);
@@ -25,12 +28,17 @@ class RecipeInput {
   // One key of the command line.
   void set(const std::string& key, const std::string& value);
   // Something else that is wrong.
-  void add_error(std::string message) { errors_.push_back(std::move(message)); }
+  void add_error(std::string message) { errors_.push_back({.text = std::move(message)}); }
 
   // The recipe, once everything was given. Settles what depends on several keys (a warm-up that was
   // not asked for, the optimizer's own defaults) and throws Fault::usage with all errors, one per
-  // line: a key that the command does not use or that has no effect beside others is one.
-  Recipe finish();
+  // line: a key that the command does not use or that has no effect beside others is one. What
+  // `also` finds wrong in the recipe is told with them; Fault::file where that is all there is, and
+  // all of it is of files.
+  using Also = std::function<std::vector<Error>(const Recipe&)>;
+  Recipe finish(const Also& also = {});
+  // Whether a value of this key, or of one in this section, cannot be used.
+  bool is_wrong(std::string_view key) const;
 
   // Where the value of a key came from: "recipe.yaml:14:3", "command line" or "default".
   std::string origin_of(const Option& option) const;
@@ -46,12 +54,28 @@ class RecipeInput {
   struct Given {
     int source = 0;     // 0, 1 … in the order of reading; the command line is the last
     std::string place;  // "file:line:column", or empty for the command line
+    std::string value;  // as it was written
   };
-  void set_value(const std::string& key, const std::string& value, const Given& given);
+  // A later source that gives the key takes the error away: what it replaces need not be right.
+  struct WrongValue {
+    std::string text;
+    std::string place = {};
+    std::string key = {};  // ours where it is one of ours, else as it was written
+    int source = INT32_MAX;
+    bool unknown = false;  // the key, whatever its value
+  };
+  void set_value(const std::string& key, const Given& given);
+  void add_wrong(const std::string& key, const Given& given, const std::string& text);
+  void replace(std::string_view key, const Given& given);
   void check_uses();
   void settle_optimizer();
   void settle_data();
   void settle_min_lr();
+  void set_model_field(const std::string& field, const Given& given);
+  void settle_model();
+  bool model_is_replaced();
+  void check_model_fields();
+  void require_model_sizes();
   std::string without_effect(std::string_view key) const;
   void complain(std::string_view key, const std::string& text);
   void note_idle(std::string_view key, const std::string& why);  // if it was given
@@ -60,7 +84,11 @@ class RecipeInput {
   Recipe defaults_, recipe_;
   int sources_ = 0;
   std::map<std::string, Given, std::less<>> given_;
-  std::vector<std::string> errors_, notes_;
+  // What an inline model_config says besides sizes, by LitGPT's names.
+  std::map<std::string, Given, std::less<>> model_fields_;
+  int inline_model_ = -1;  // the last source with a field of an inline model_config; -1: none
+  std::vector<WrongValue> errors_;
+  std::vector<std::string> notes_;
 };
 
 // The recipe as nested YAML that RecipeInput reads back: the record of a run. Only what the command

@@ -137,9 +137,10 @@ std::string chosen(const Option& o, std::string_view text) {
   if (or_number && parse_whole(word, n) && n >= 0) return std::to_string(n);
   std::vector<std::string_view> names;
   for (const std::string_view choice : o.choices) names.push_back(without_count(choice));
-  fail(Fault::usage, "{}: expected {} {}{}, found '{}' (did you mean {}?)", o.key,
-       o.choices.size() > 1 ? "one of" : "", fmt::join(o.choices, ", "),
-       or_number ? " or a whole number" : "", text, nearest(word.substr(0, word.find(':')), names));
+  fail(Fault::usage, "{}: expected {}{}{}, found '{}'{}", o.key,
+       o.choices.size() > 1 ? "one of " : "", fmt::join(o.choices, ", "),
+       or_number ? " or a whole number" : "", text,
+       did_you_mean(word.substr(0, word.find(':')), names));
 }
 
 std::string text_of(const std::string& value) {
@@ -180,29 +181,6 @@ struct Setter {
   }
 };
 
-// The short form of a key: LitGPT's recipes write classes as class_path and init_args, and a
-// model's sizes under its own names.
-std::string short_key(std::string_view key) {
-  static constexpr std::pair<std::string_view, std::string_view> kLitgptSizes[] = {
-      {"model_config.n_layer", "model.num_hidden_layers"},
-      {"model_config.n_embd", "model.hidden_size"},
-      {"model_config.n_head", "model.num_attention_heads"},
-      {"model_config.n_query_groups", "model.num_key_value_heads"},
-      {"model_config.intermediate_size", "model.intermediate_size"}};
-  for (const auto& [theirs, ours] : kLitgptSizes)
-    if (key == theirs) return std::string(ours);
-  for (const std::string_view section : {"data", "optimizer"}) {
-    if (!key.starts_with(section)) continue;
-    const std::string_view rest = key.substr(section.size());
-    if (rest == ".class_path") return std::string(section);
-    if (rest.starts_with(".init_args."))
-      return short_key(
-          fmt::format("{}.{}", section, rest.substr(std::string_view(".init_args.").size())));
-    if (rest == ".prompt_style.class_path") return "data.prompt_style";
-  }
-  return std::string(key);
-}
-
 // Arguments of bitsandbytes' optimizers that have one value here; empty for other keys.
 std::string_view fixed_value(std::string_view key) {
   static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
@@ -228,6 +206,32 @@ bool is_for_a_service(std::string_view key) {
 }
 
 }  // namespace
+
+std::string short_key(std::string_view key) {
+  static constexpr std::pair<std::string_view, std::string_view> kLitgptSizes[] = {
+      {"model_config.n_layer", "model.num_hidden_layers"},
+      {"model_config.n_embd", "model.hidden_size"},
+      {"model_config.n_head", "model.num_attention_heads"},
+      {"model_config.n_query_groups", "model.num_key_value_heads"},
+      {"model_config.head_size", "model.head_dim"},
+      {"model_config.intermediate_size", "model.intermediate_size"},
+      {"model_config.padded_vocab_size", "model.vocab_size"},
+      {"model_config.block_size", "model.max_position_embeddings"},
+      {"model_config.norm_eps", "model.rms_norm_eps"},
+      {"model_config.rope_base", "model.rope_theta"}};
+  for (const auto& [theirs, ours] : kLitgptSizes)
+    if (key == theirs) return std::string(ours);
+  for (const std::string_view section : {"data", "optimizer"}) {
+    if (!key.starts_with(section)) continue;
+    const std::string_view rest = key.substr(section.size());
+    if (rest == ".class_path") return std::string(section);
+    if (rest.starts_with(".init_args."))
+      return short_key(
+          fmt::format("{}.{}", section, rest.substr(std::string_view(".init_args.").size())));
+    if (rest == ".prompt_style.class_path") return "data.prompt_style";
+  }
+  return std::string(key);
+}
 
 std::optional<bool> truth_of(std::string_view text) {
   std::string word(text);
@@ -271,7 +275,8 @@ const Option& find_option(std::string_view key) {
   }
   const std::string_view fixed = fixed_value(wanted);
   require(fixed.empty(), Fault::usage, "{}: is always {}; leave it out", key, fixed);
-  fail(Fault::usage, "{}: no such key (did you mean {}?)", key, nearest(wanted, keys));
+  const bool rate = wanted.ends_with("learning_rate");  // LitGPT's, before there was optimizer.lr
+  fail(Fault::usage, "{}: no such key{}", key, did_you_mean(rate ? "optimizer.lr" : wanted, keys));
 }
 
 }  // namespace capstan

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "recipe/litgpt_model.h"
 #include "recipe/recipe_input.h"
 
 namespace capstan {
@@ -32,23 +33,35 @@ bool is_section(const std::string& key) {
 }
 
 void flatten(const YAML::Node& node, const std::string& prefix, int depth, const std::string& file,
-             size_t& keys, std::vector<Entry>& entries, std::vector<std::string>& errors) {
+             size_t& keys, std::vector<Entry>& entries, RecipeInput& input) {
   for (const auto& entry : node) {
     require(++keys <= kMostKeys, Fault::usage, "{}: expected a recipe, found more than {} keys",
             file, kMostKeys);
     const YAML::Mark at = entry.first.Mark();
     const std::string place = fmt::format("{}:{}:{}", file, at.line + 1, at.column + 1);
     if (!entry.first.IsScalar()) {
-      errors.push_back(fmt::format("{}: expected a key, found a list or a map", place));
+      input.add_error(fmt::format("{}: expected a key, found a list or a map", place));
       continue;
     }
     const std::string key = prefix + entry.first.Scalar();
     const bool is_class = key.ends_with(".prompt_style");  // or the name of one
     if (entry.second.IsMap() && depth < kDeepest && (is_class || is_section(key)))
-      flatten(entry.second, key + ".", depth + 1, file, keys, entries, errors);
+      flatten(entry.second, key + ".", depth + 1, file, keys, entries, input);
     else if (!(entry.second.IsNull() && is_section(key)))
       entries.push_back({key, entry.second, place});
   }
+}
+
+// A file may have several documents, divided by "---"; a recipe is one.
+void refuse_more(const std::vector<YAML::Node>& documents, const std::string& file,
+                 RecipeInput& input) {
+  const auto more = std::find_if(documents.begin() + !documents.empty(), documents.end(),
+                                 [](const YAML::Node& node) { return !node.IsNull(); });
+  if (more == documents.end()) return;
+  input.add_error(
+      fmt::format("{}:{}: expected one recipe, found a second after '---'; put it into "
+                  "a file of its own, and give both with --config",
+                  file, more->Mark().line + 1));
 }
 
 // A value as set_option takes it.
@@ -56,6 +69,11 @@ std::string text_of(const Entry& entry) {
   const YAML::Node& value = entry.value;
   if (value.IsNull()) return "null";
   if (value.IsScalar()) return value.Scalar();
+  if (model_field(entry.key)) {  // one of LitGPT's: rope_adjustments, sliding_window_indices
+    YAML::Emitter out;
+    out << YAML::Flow << value;
+    return out.c_str();
+  }
   find_option(entry.key);  // a key that does not exist is the first thing to say
   require(value.IsSequence(), Fault::usage, "{}: expected one value, found a map", entry.key);
   std::vector<std::string> items;
@@ -134,28 +152,32 @@ void RecipeInput::read_file(const std::filesystem::path& path) {
 void RecipeInput::read_yaml(const std::string& text, const std::string& file) {
   std::vector<Entry> entries;
   try {
-    const YAML::Node root = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
     size_t keys = 0;
     if (root.IsMap())
-      flatten(root, "", 1, file, keys, entries, errors_);
+      flatten(root, "", 1, file, keys, entries, *this);
     else if (!root.IsNull())
-      errors_.push_back(fmt::format("{}: expected keys and values", file));
+      add_error(fmt::format("{}: expected keys and values", file));
+    refuse_more(documents, file, *this);
   } catch (const YAML::Exception& e) {
-    errors_.push_back(fmt::format("{}:{}:{}: {}", file, std::max(e.mark.line, 0) + 1,
-                                  std::max(e.mark.column, 0) + 1, e.msg));
+    add_error(fmt::format("{}:{}:{}: {}", file, std::max(e.mark.line, 0) + 1,
+                          std::max(e.mark.column, 0) + 1, e.msg));
     return;
   }
   const int source = sources_++;
   for (const Entry& entry : entries) {
+    Given given{.source = source, .place = entry.place, .value = ""};
     try {
-      if (entry.value.IsNull() &&
+      if (entry.value.IsNull() && !model_field(entry.key) &&
           (changes_nothing(entry.key, "null") || !can_be_null(find_option(entry.key))))
         continue;
-      set_value(entry.key, text_of(entry), {.source = source, .place = entry.place});
+      given.value = text_of(entry);
+      set_value(entry.key, given);
     } catch (const Error& e) {
-      errors_.push_back(fmt::format("{}: {}", entry.place, e.what()));
+      add_wrong(entry.key, given, e.what());
     } catch (const YAML::Exception& e) {
-      errors_.push_back(fmt::format("{}: {}: {}", entry.place, entry.key, e.msg));
+      add_wrong(entry.key, given, fmt::format("{}: {}", entry.key, e.msg));
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "train/model_files.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/checkpoint.h"
@@ -47,10 +49,12 @@ fs::path find_checkpoint_dir(const std::string& name) {
   const auto found = try_checkpoint_dir(name);
   require(found.has_value() || !name.ends_with(".yaml"), Fault::file,
           "{}: expected the folder of a checkpoint; a recipe is given as --config {}", name, name);
+  const fs::path below = fs::path("checkpoints") / name;
+  const bool looked_below = below != fs::path(name) && !name.starts_with("checkpoints/");
   require(found.has_value(), Fault::file,
-          "{}: no such folder, nor checkpoints/{}; give the folder of a checkpoint, with "
-          "config.json, model.safetensors and the tokenizer's files",
-          name, name);
+          "{}: no such folder{}; give the folder of a checkpoint, with config.json, "
+          "model.safetensors and the tokenizer's files",
+          name, looked_below ? fmt::format(", nor {}", below.string()) : "");
   const bool is_run = !fs::exists(*found / "config.json") && fs::is_directory(*found / "final");
   require(!is_run, Fault::file, "{}: is the folder of a run; its model is {}", found->string(),
           (*found / "final").string());

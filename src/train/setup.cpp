@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "data/named_sets.h"
+#include "data/text_sets.h"
 #include "data/tokenizer_folder.h"
 #include "data/tokenizer_json.h"
 #include "model/known_models.h"
@@ -38,9 +39,21 @@ void require_targets(const RunInputs& in) {
 constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
 
 [[noreturn]] void not_known(const std::string& key, const std::string& name) {
-  const auto names = known_model_names();
-  fail(Fault::usage, "{}: no model '{}' is known (did you mean {}?); known are {}", key, name,
-       nearest(name, names), fmt::join(names, ", "));
+  std::string lower = name, why = did_you_mean(name, known_model_names());
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto holds = [&](const char* word) { return lower.find(word) != std::string::npos; };
+  if (why.empty() && !holds("llama") && !holds("mistral") && !holds("qwen"))
+    why = ": it is not of a family that is trained here";
+  fail(Fault::usage,
+       "{}: no model '{}' is known{}. Known by name are {}; another model of an architecture among "
+       "{} is given by the folder with its config.json",
+       key, name, why, known_families(), fmt::join(known_architectures(), ", "));
+}
+
+void require_there(const std::string& path) {
+  std::error_code error;
+  require(path.empty() || path.find("://") != std::string::npos || fs::exists(path, error),
+          Fault::file, "{}: no such file or folder. Name the data that are to be read", path);
 }
 
 NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
@@ -156,25 +169,31 @@ std::string prompting_to_record(const Recipe& r, const RunInputs& in) {
 
 }  // namespace
 
+bool by_sizes(const Recipe& r) {
+  return r.initial_checkpoint_dir.empty() && r.model_config.empty() && r.model_name.empty();
+}
+
 ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
-  require(r.hidden_size % r.num_attention_heads == 0, Fault::usage,
+  require(r.head_dim || r.hidden_size % r.num_attention_heads == 0, Fault::usage,
           "model.hidden_size {} is not a multiple of model.num_attention_heads {}", r.hidden_size,
           r.num_attention_heads);
   ModelConfig c;
-  c.vocab = tokenizer.vocab_size();
+  c.vocab = r.vocab_size.value_or(tokenizer.vocab_size());
   c.hidden = r.hidden_size;
   c.intermediate = r.intermediate_size;
   c.layers = r.num_hidden_layers;
   c.heads = r.num_attention_heads;
   c.kv_heads = r.num_key_value_heads.value_or(c.heads);
-  c.head_dim = c.hidden / c.heads;
-  c.max_positions = r.max_seq_length.value_or(256);
+  c.head_dim = r.head_dim.value_or(c.hidden / c.heads);
+  c.max_positions = r.max_positions.value_or(r.max_seq_length.value_or(256));
+  c.norm_eps = r.rms_norm_eps;
+  c.rope_theta = r.rope_theta;
   take_special_ids(c, tokenizer);
   try {
     check_config(c);
   } catch (const Error& e) {
     const std::string_view what = e.what();
-    if (what.find("head_dim") == std::string_view::npos) throw;
+    if (r.head_dim || what.find("head_dim") == std::string_view::npos) throw;
     fail(Fault::usage, "{} (head_dim is model.hidden_size / model.num_attention_heads: {} / {})",
          what, r.hidden_size, r.num_attention_heads);
   }
@@ -247,6 +266,8 @@ DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
     o.kind = DataOptions::Kind::text_files;
     o.path = r.train_data_path;
     o.validation_path = r.val_data_path;
+  } else if (is_text_set(r.data)) {
+    o = text_set_options(r.data, {r.data_path, r.split_names, r.use_starcoder});
   } else if (r.data == "JSON") {
     require(!r.json_path.empty(), Fault::usage,
             "data.json_path: expected a .json, .jsonl or .csv file, or a folder with train and "
@@ -264,6 +285,34 @@ DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
   o.max_seq_length = max_seq_length;
   o.cache = r.data_cache;
   return o;
+}
+
+std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& check) {
+  std::vector<Error> found;
+  const auto look = [&](auto&& at) {
+    try {
+      at();
+    } catch (const Error& e) {
+      const bool told = std::any_of(found.begin(), found.end(), [&](const Error& other) {
+        return std::string_view(other.what()) == e.what();
+      });
+      if (!told) found.push_back(e);
+    }
+  };
+  if (!check.plan) look([&] { tokenizer_folder(r, task); });
+  if (task != Task::pretrain)
+    look([&] { model_to_tune(r, check.plan); });
+  else if (!by_sizes(r))
+    look([&] { model_to_pretrain(r, nullptr); });
+  if (!check.data) return found;
+  const size_t before = found.size();
+  for (const std::string* path : {&r.json_path, &r.train_data_path, &r.val_data_path, &r.data_path})
+    look([&] { require_there(*path); });
+  // Of sets by name a plan does not need the files, and of paths that are told of above no more is
+  // said.
+  if (!check.plan && found.size() == before)
+    look([&] { data_options(r, max_seq_length_of(r, ModelConfig())); });
+  return found;
 }
 
 RunInputs find_inputs(const Recipe& r, Task task) {
@@ -348,7 +397,7 @@ TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& m
   const int64_t samples = std::min<int64_t>(r.micro_batch_size, 1 << 20);
   o.limits = {.tokens = samples * length, .documents = samples, .longest = length};
   o.staging = o.staging && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
-  if (r.eval_max_new_tokens && r.data != "TextFiles")
+  if (r.eval_max_new_tokens && !is_text(r.data))
     o.sample_positions = std::min(model.max_positions, length + *r.eval_max_new_tokens);
   return o;
 }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/error.h"
 #include "checkpoint/training_checkpoint.h"
 #include "data/data_source.h"
 #include "data/tokenizer.h"
@@ -16,6 +17,8 @@
 // From a recipe to what a run is made of: the model, the tokenizer and the data that it names.
 namespace capstan {
 
+// Whether a recipe for pretraining names no model, but has its sizes.
+bool by_sizes(const Recipe& recipe);
 // The model that the recipe's sizes describe. Throws Fault::usage for sizes that make none.
 ModelConfig model_by_sizes(const Recipe& recipe, const Tokenizer& tokenizer);
 
@@ -49,6 +52,14 @@ RunInputs find_inputs(const Recipe& recipe, Task task);
 // The data that a recipe names, without opening them. Throws Fault::usage where it names none and
 // Fault::file where a named set is not on the disk.
 DataOptions data_options(const Recipe& recipe, int64_t max_seq_length);
+
+// Whether what the recipe names is there: model, tokenizer and data, none of which is read further
+// than a config.json. All errors together, Fault::usage and Fault::file.
+struct InputCheck {
+  bool plan = false;  // models by name need no files, nor do sets of data by name
+  bool data = true;   // false where the recipe's words for its data are wrong
+};
+std::vector<Error> input_errors(const Recipe& recipe, Task task, const InputCheck& check);
 
 // Tokens of a sample at most: what the recipe says, at most what the model can.
 int64_t max_seq_length_of(const Recipe& recipe, const ModelConfig& model);

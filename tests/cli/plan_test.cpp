@@ -241,7 +241,12 @@ TEST_F(Plan, RefusesTheDataThatARunRefuses) {
   expect_refused(4, run_of_it, {"cannot hold out"});
   expect_refused(4, plan_of_it, {"cannot hold out"});
   plan_of_it[3] = "--data.json_path=none.json";
-  EXPECT_EQ(run(plan_of_it).code, 0) << "planned without them";
+  expect_refused(4, plan_of_it, {"none.json: no such file or folder"});
+  plan_of_it[3] = "--data=Alpaca2k";
+  expect_refused(4, plan_of_it, {"data Alpaca2k: expected data/alpaca2k/"});
+  expect_refused(4, {"plan", "Llama-3.2-1B", "--data.json_path=none.json", "--memory=80GiB"},
+                 {"none.json: no such file or folder"});
+  EXPECT_EQ(run({"plan", "finetune_full", made}).code, 0) << "no data are named";
   plan_of_it[3] = "--data.json_path=one.json";
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "MANIFEST.json"})
     fs::remove(at(made) / name);
@@ -250,8 +255,52 @@ TEST_F(Plan, RefusesTheDataThatARunRefuses) {
 
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
-                 {"no model 'Qwen2.5-8B' is known", "Qwen2.5-7B"});
+                 {"no model 'Qwen2.5-8B' is known (did you mean Qwen2.5-3B?)"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-7B", "--memory=lots"}, {"lots"});
+}
+
+// A recipe for pretraining with the keys of LitGPT's own, none of whose files is on the disk.
+std::string pretraining(const std::string& model, const std::string& data) {
+  return model +
+         "out_dir: out/x\nprecision: bf16-mixed\ninitial_checkpoint_dir:\nresume: false\n"
+         "data: " +
+         data +
+         "\ntrain:\n  save_interval: 1000\n  log_interval: 1\n"
+         "  global_batch_size: 48\n  micro_batch_size: 12\n  lr_warmup_steps: 2000\n  epochs:\n"
+         "  max_tokens: 3000000000000\n  max_steps:\n  max_seq_length: 128\n  tie_embeddings:\n"
+         "  max_norm: 1.0\n  min_lr: 4.0e-05\neval:\n  interval: 1000\n  max_new_tokens:\n"
+         "  max_iters: 100\n  initial_validation: false\noptimizer:\n"
+         "  class_path: torch.optim.AdamW\n  init_args:\n    lr: 4e-4\n    weight_decay: 0.1\n"
+         "    betas:\n      - 0.9\n      - 0.95\ndevices: auto\nnum_nodes: 1\n"
+         "tokenizer_dir: checkpoints/meta-llama/Llama-2-7b-hf\nlogger_name: csv\nseed: 42\n";
+}
+
+TEST_F(Plan, LitgptsPretrainingRecipesNeedNoFiles) {
+  const auto parameters = [&](const std::string& model, const char* data) {
+    write("r.yaml", pretraining(model, data));
+    const json out = plan({"--config", "r.yaml", "--memory=1TiB"}, 0);
+    EXPECT_EQ(out["batch"]["tokens"], 12 * 128);
+    return out["model"]["parameters"].get<int64_t>();
+  };
+  EXPECT_EQ(parameters("model_name: tiny-llama-1.1b\nmodel_config:\n", "TinyLlama"), 1'100'048'384);
+  // embedding and head + 12 blocks of q, o, k, v, three of the MLP and two norms + the last norm
+  const int64_t micro = 2 * 32000 * 1024 +
+                        12 * (2 * 1024 * 1024 + 2 * 1024 * 256 + 3 * 1024 * 5632 + 2 * 1024) + 1024;
+  EXPECT_EQ(parameters("model_name: micro-llama-300M\nmodel_config:\n", "MicroLlama"), micro);
+  const std::string sizes =
+      "model_name: stories\nmodel_config:\n  name: stories\n  hf_config: {}\n  block_size: 256\n"
+      "  padded_vocab_size: 32000\n  n_layer: 6\n  n_head: 6\n  n_query_groups: 6\n"
+      "  n_embd: 288\n  head_size: 48\n  rotary_percentage: 1.0\n  parallel_residual: false\n"
+      "  bias: false\n  norm_class_name: RMSNorm\n  mlp_class_name: LLaMAMLP\n"
+      "  intermediate_size: 768\n";
+  EXPECT_EQ(parameters(sizes, "TinyStories"),
+            2 * 32000 * 288 + 6 * (4 * 288 * 288 + 3 * 288 * 768 + 2 * 288) + 288);
+  write("r.yaml", pretraining("model_name: pythia-14m\n", "OpenWebText"));
+  expect_refused(2, {"plan", "--config", "r.yaml"}, {"no model 'pythia-14m' is known"});
+  // As many rows as a tokenizer has that is not here: nobody knows.
+  write("r.yaml", pretraining("model.hidden_size: 64\n", "TinyStories"));
+  expect_refused(4, {"plan", "--config", "r.yaml"},
+                 {"checkpoints/meta-llama/Llama-2-7b-hf: no such folder; give"});
 }
 
 // The run follows the plan to the byte, and refuses with the plan's words.

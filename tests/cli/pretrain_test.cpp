@@ -98,6 +98,31 @@ TEST_F(Cli, AWarmUpThatDoesNotEndIsWarnedOf) {
   EXPECT_EQ(run(tiny({"--train.lr_warmup_steps=2"})).err.find("warm-up"), std::string::npos);
 }
 
+TEST_F(Cli, TrainsAModelThatARecipeDescribesInLitgptsWords) {
+  write("r.yaml",
+        "model_config:\n  name: tiny-one\n  block_size: 96\n  padded_vocab_size: 320\n"
+        "  n_layer: 1\n  n_head: 3\n  n_query_groups: 1\n  n_embd: 24\n  head_size: 4\n"
+        "  rotary_percentage: 1.0\n  parallel_residual: false\n  bias: false\n"
+        "  norm_class_name: RMSNorm\n  mlp_class_name: LLaMAMLP\n  intermediate_size: 40\n"
+        "  norm_eps: 1.0e-06\n  rope_base: 20000\ndata: NoSuchSet\n");
+  const Outcome o = run(brief({"--config=r.yaml", "--data=TextFiles"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  const ModelConfig c = read_config(at(made));
+  EXPECT_EQ(c.vocab, 320);
+  EXPECT_EQ(c.max_positions, 96);
+  EXPECT_EQ(c.heads, 3);
+  EXPECT_EQ(c.kv_heads, 1);
+  EXPECT_EQ(c.head_dim, 4);
+  EXPECT_EQ(c.hidden, 24);
+  EXPECT_EQ(c.intermediate, 40);
+  EXPECT_EQ(c.norm_eps, 1e-6);
+  EXPECT_EQ(c.rope_theta, 20000);
+  const Words again = {"pretrain", "--config=" + (at(made) / "hyperparameters.yaml").string(),
+                       "--out_dir=again"};
+  EXPECT_EQ(run(again).code, 0) << "the record of a run is a recipe";
+  EXPECT_TRUE(slurp(at("again/final/model.safetensors")) == slurp(at(made) / "model.safetensors"));
+}
+
 TEST_F(Cli, AModelOfAForeignConfigGetsTheIdsOfTheTokenizer) {
   write("c.json", R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama",
     "vocab_size": 300, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,

@@ -39,6 +39,19 @@ TEST_F(Cli, AnUnknownCommandListsThem) {
                   "finetune_full, finetune, finetune_lora, pretrain, generate, chat"});
 }
 
+TEST_F(Cli, LitgptsOtherCommandsAndSpellingsGetAHint) {
+  expect_refused(2, {"download", "meta-llama/Llama-3.2-1B"},
+                 {"'download' is not a command", "hf download NAME --local-dir checkpoints/NAME"});
+  expect_refused(2, {"convert_to_litgpt"}, {"Hugging Face folders are read as they are"});
+  expect_refused(2, {"finetune_adapter_v2"}, {"capstan finetune"});
+  expect_refused(2, {"pretrian"}, {"'pretrian' is not a command (did you mean pretrain?)"});
+  const Outcome lora = run({"finetune", "lora", "model", "--data.json_path=text.txt"});
+  EXPECT_EQ(lora.code, 2);
+  expect_holds(lora.err, {"'lora': is part of a command's name here: capstan finetune_lora"});
+  EXPECT_EQ(lora.err.find("'model'"), std::string::npos) << "the model is not one word too many";
+  expect_refused(2, {"finetune", "full", "model"}, {"capstan finetune_full"});
+}
+
 TEST_F(Cli, AnUnknownOptionNamesTheNearest) {
   expect_refused(2, {"pretrain", "--train.max_step", "3"},
                  {"train.max_step: no such key (did you mean train.max_steps?)"});
@@ -59,6 +72,28 @@ TEST_F(Cli, AllErrorsOfACommandLineAreToldAtOnce) {
        "       optimizer.lr: expected a number above 0, found '-1'\n",
        "       train.max_steps: expected a whole number above 0, found '0'\n",
        "       nonsense: no such key"});
+}
+
+TEST_F(Cli, MissingFilesAreToldWithEverythingElse) {
+  const Words words = {"finetune_full", "--checkpoint_dir=checkpoints/none",
+                       "--data.json_path=none.json"};
+  const Outcome files = run(words);
+  EXPECT_EQ(files.code, 4) << files.err;
+  expect_holds(files.err, {"error: checkpoints/none: no such folder; give the folder",
+                           "       none.json: no such file or folder"});
+  EXPECT_EQ(files.err.find("checkpoints/checkpoints"), std::string::npos);
+  Words more = words;
+  more.emplace_back("--seed=x");
+  expect_refused(2, more, {"seed: expected", "checkpoints/none: no such folder", "none.json: no"});
+  const Outcome pre = run({"pretrain", "pythia-14m", "--tokenizer_dir=t", "--data=TinyStories"});
+  EXPECT_EQ(pre.code, 2);
+  expect_holds(pre.err,
+               {"t: no such folder, nor checkpoints/t;",
+                "model_name: no model 'pythia-14m' is known: it is not of a family that is "
+                "trained here. Known by name are Llama 1 to 3.3",
+                "data TinyStories: expected the folder data/tinystories"});
+  EXPECT_EQ(pre.err.find("open_llama_13b"), std::string::npos) << "families, not all names";
+  EXPECT_EQ(run({"finetune_full", "--checkpoint_dir=none", "--print_config"}).code, 0);
 }
 
 TEST_F(Cli, BadRecipeFilesAreRefused) {

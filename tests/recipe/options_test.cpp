@@ -171,7 +171,7 @@ TEST(SetOption, SomeChoicesHaveACount) {
                            "none:2", "auto:2", "block[:N]"}) {
     const std::string message = refusal("activations", text);
     EXPECT_EQ(message.rfind(fmt::format("activations: expected one of none, selective[:N], "
-                                        "block[:N], auto, found '{}' (did you mean ",
+                                        "block[:N], auto, found '{}'",
                                         text),
                             0),
               0u)
@@ -234,8 +234,21 @@ TEST(FindOption, AnUnknownKeyNamesTheNearest) {
   EXPECT_EQ(suggestion("hidden"), "hidden: no such key (did you mean model.hidden_size?)");
   EXPECT_EQ(suggestion("outdir"), "outdir: no such key (did you mean out_dir?)");
   EXPECT_EQ(suggestion("train.betas"), "train.betas: no such key (did you mean optimizer.betas?)");
+  EXPECT_EQ(suggestion("train.batch_size"),
+            "train.batch_size: no such key (did you mean train.global_batch_size?)");
+  EXPECT_EQ(suggestion("train.learning_rate"),
+            "train.learning_rate: no such key (did you mean optimizer.lr?)");
   EXPECT_NE(suggestion("").find("no such key"), std::string::npos);
   EXPECT_NE(suggestion(std::string(100'000, 'x').c_str()).find("no such key"), std::string::npos);
+}
+
+TEST(FindOption, WhatIsLikeNoKeyNamesNone) {
+  for (const char* key : {"train.foo", "foo", "optimizer.x", "colour", "train.", "data.xyz"})
+    EXPECT_EQ(message_of(Fault::usage, [&] { find_option(key); }),
+              fmt::format("{}: no such key", key));
+  EXPECT_EQ(refusal("optimizer", "Adagrad").find("did you mean"), std::string::npos);
+  EXPECT_NE(refusal("optimizer", "adamw").find("(did you mean AdamW?)"), std::string::npos)
+      << "whatever the case";
 }
 
 TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {

@@ -94,6 +94,133 @@ TEST_F(Input, TheCommandLineWinsOverTheFileAndTheFileOverTheDefaults) {
   EXPECT_EQ(origin("train.log_interval"), "default");
 }
 
+TEST_F(Input, AValueThatTheCommandLineReplacesNeedNotBeRight) {
+  const Recipe r = read(
+      "data: NoSuchSet\noptimizer: Adagrad\nquantize: bnb.int3\nseed: x\n"
+      "train.max_steps: {a: 1}\n",
+      {{"data", "Alpaca2k"},
+       {"optimizer", "SGD"},
+       {"quantize", "bnb.nf4"},
+       {"seed", "5"},
+       {"train.max_steps", "7"}},
+      Task::finetune_lora);
+  EXPECT_EQ(r.data + r.optimizer + r.quantize, "Alpaca2kSGDbnb.nf4");
+  EXPECT_EQ(r.seed, 5);
+  EXPECT_EQ(r.max_steps, 7);
+  EXPECT_EQ(refusal("seed: x\n", {{"seed", "y"}}),
+            "seed: expected a whole number, 0 or more, found 'y'");
+}
+
+TEST_F(Input, ArgumentsOfAClassThatTheCommandLineReplacesAreDropped) {
+  const std::string yaml =
+      "optimizer:\n  class_path: torch.optim.Adagrad\n  init_args:\n    lr: 0.25\n"
+      "    lr_decay: 0.1\n";
+  EXPECT_EQ(read(yaml, {{"optimizer", "AdamW"}}).lr, 0.25);
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_TRUE(input->notes()[0].starts_with("optimizer.lr_decay (")) << input->notes()[0];
+  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:5:5): dropped, AdamW has none"))
+      << input->notes()[0];
+  EXPECT_NE(refusal("optimizer: AdamW\noptimizer.lr_decay: 0.1\n", {{"optimizer", "AdamW"}})
+                .find("optimizer.lr_decay: no such key"),
+            std::string::npos)
+      << "the class is the same";
+}
+
+TEST_F(Input, ASecondDocumentIsRefused) {
+  EXPECT_EQ(refusal("seed: 3\n---\nseed: 4\n"),
+            "r.yaml:3: expected one recipe, found a second after '---'; put it into a file of its "
+            "own, and give both with --config");
+  EXPECT_EQ(read("---\nseed: 3\n").seed, 3);
+  EXPECT_EQ(read("seed: 3\n---\n# nothing\n").seed, 3);
+  EXPECT_EQ(read("seed: 3\n...\n").seed, 3);
+}
+
+constexpr const char* kInline =
+    "model_name: tiny-one\n"
+    "model_config:\n  name: tiny-one\n  hf_config: {}\n  scale_embeddings: false\n"
+    "  block_size: 128\n  padded_vocab_size: 320\n  n_layer: 2\n  n_head: 6\n"
+    "  n_query_groups: 3\n  n_embd: 48\n  head_size: 16\n  rotary_percentage: 1.0\n"
+    "  parallel_residual: false\n  bias: False\n  norm_class_name: RMSNorm\n"
+    "  mlp_class_name: LLaMAMLP\n  intermediate_size: 96\n  norm_eps: 1e-6\n"
+    "  rope_base: 500000\n  sliding_window_size: null\n";
+
+TEST_F(Input, LitgptsInlineModelsAreRead) {
+  const Recipe r = read(kInline, {}, Task::pretrain);
+  EXPECT_EQ(r.num_hidden_layers, 2);
+  EXPECT_EQ(r.num_attention_heads, 6);
+  EXPECT_EQ(r.num_key_value_heads, 3);
+  EXPECT_EQ(r.hidden_size, 48);
+  EXPECT_EQ(r.head_dim, 16);
+  EXPECT_EQ(r.intermediate_size, 96);
+  EXPECT_EQ(r.vocab_size, 320);
+  EXPECT_EQ(r.max_positions, 128);
+  EXPECT_EQ(r.rms_norm_eps, 1e-6);
+  EXPECT_EQ(r.rope_theta, 5e5);
+  EXPECT_EQ(r.model_name, "") << "the config counts, as in LitGPT";
+  EXPECT_TRUE(input->notes().empty()) << input->notes()[0];
+  EXPECT_EQ(recipe_yaml(read(recipe_yaml(r, Task::pretrain), {}, Task::pretrain), Task::pretrain),
+            recipe_yaml(r, Task::pretrain));
+  EXPECT_EQ(read(kInline, {{"model_config.n_layer", "3"}}, Task::pretrain).num_hidden_layers, 3);
+}
+
+TEST_F(Input, AnInlineModelsVocabularyIsRoundedUpAsInLitgpt) {
+  const std::string sizes =
+      "model_config:\n  n_layer: 2\n  n_head: 4\n  n_embd: 48\n  intermediate_size: 96\n"
+      "  vocab_size: 1000\n";
+  EXPECT_EQ(read(sizes, {}, Task::pretrain).vocab_size, 1024);
+  EXPECT_EQ(read(sizes, {}, Task::pretrain).max_positions, 4096) << "LitGPT's default";
+  EXPECT_EQ(read(sizes + "  padding_multiple: 64\n", {}, Task::pretrain).vocab_size, 1024);
+  EXPECT_EQ(read(sizes + "  padding_multiple: 10\n", {}, Task::pretrain).vocab_size, 1000);
+  ASSERT_EQ(input->notes().size(), 1u);
+  EXPECT_NE(input->notes()[0].find("norm_class_name (RMSNorm, LitGPT's default is LayerNorm)"),
+            std::string::npos)
+      << input->notes()[0];
+}
+
+TEST_F(Input, AnInlineModelOfAnotherFamilyIsRefusedFieldByField) {
+  const std::string message = refusal(
+      "model_config:\n  n_layer: 2\n  n_embd: 48\n  norm_class_name: LayerNorm\n  bias: true\n"
+      "  rotary_percentage: 0.25\n  n_expert: 8\n  norm_qk: true\n  n_layers: 3\n"
+      "  rope_adjustments: {factor: 8.0}\n",
+      {}, Task::pretrain);
+  for (const char* line :
+       {"r.yaml:4:3: model_config.norm_class_name: expected RMSNorm, as in a Llama, found "
+        "'LayerNorm'",
+        "r.yaml:5:3: model_config.bias: expected false, as in a Llama, found 'true'",
+        "r.yaml:6:3: model_config.rotary_percentage: expected 1, as in a Llama, found '0.25'",
+        "r.yaml:7:3: model_config.n_expert: expected 0",
+        "r.yaml:8:3: model_config.norm_qk: expected false, as in a Llama, found 'true'; where",
+        "r.yaml:9:3: model_config.n_layers: LitGPT's Config has no such field",
+        "r.yaml:10:3: model_config.rope_adjustments: expected null, as in a Llama, found '{factor: "
+        "8.0}'",
+        "model_config.n_head: expected a size", "model_config.intermediate_size: expected a size"})
+    EXPECT_NE(message.find(line), std::string::npos) << line << " is not in:\n" << message;
+  EXPECT_EQ(read("model_config:\n  n_embd: 48\n  bias: true\n", {{"model_name", "Llama-3.2-1B"}},
+                 Task::pretrain)
+                .model_name,
+            "Llama-3.2-1B")
+      << "the command line names another model";
+  EXPECT_NE(refusal(kInline).find("model_config: capstan finetune_full does not use it"),
+            std::string::npos);
+}
+
+TEST_F(Input, SetsOfTextsHaveKeysOfTheirOwn) {
+  const Recipe r = read(
+      "data:\n  class_path: litgpt.data.LitData\n  init_args:\n    data_path: d\n"
+      "    split_names:\n    - a\n    - b\n    num_workers: 8\n",
+      {}, Task::pretrain);
+  EXPECT_EQ(r.data + r.data_path + r.split_names, "LitDatad[a, b]");
+  for (const char* name : {"TinyStories", "TinyLlama", "MicroLlama", "OpenWebText"})
+    EXPECT_EQ(read(fmt::format("data: {}\n", name), {}, Task::pretrain).data, name);
+  const Recipe text = read("data: TinyStories\ndata.data_path: d\n",
+                           {{"data", "TextFiles"}, {"data.train_data_path", "t"}}, Task::pretrain);
+  EXPECT_EQ(text.data + text.data_path, "TextFiles");
+  EXPECT_EQ(refusal("data: TinyStories\ndata.use_starcoder: false\n", {}, Task::pretrain),
+            "r.yaml:2:1: data.use_starcoder: is for TinyLlama, and the data are TinyStories");
+  EXPECT_EQ(refusal("data: JSON\ndata.json_path: a\ndata.data_path: b\n").rfind("r.yaml:3:1: ", 0),
+            0u);
+}
+
 TEST_F(Input, AllErrorsAreReportedAtOnceEachWithItsPlace) {
   EXPECT_EQ(refusal("seed: 1\n"
                     "train:\n"
