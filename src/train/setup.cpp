@@ -209,6 +209,11 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
           "use finetune_full",
           m.name, m.config.tied ? "tied embeddings" : "an output head of its own");
   if (r.tie_embeddings) m.config.tied = *r.tie_embeddings;
+  require(task != Task::finetune_lora || !r.lora_head || !m.config.tied, Fault::usage,
+          "lora_head: the output head of {} is its embedding, and an adapter of one of the two "
+          "cannot be merged; give lora_head false, or finetune_full with train.tie_embeddings "
+          "false, which gives the head weights of its own",
+          m.name);
   constexpr const char* kGeneration = "generation_config.json";
   std::error_code error;
   if (!m.folder.empty()) m.config_text = read_text(m.folder / "config.json");

@@ -23,6 +23,19 @@ TEST_F(Lora, TrainsAnAdapterThatIsUsed) {
   EXPECT_EQ(used.err.find("is held in"), std::string::npos) << used.err;
 }
 
+TEST_F(Lora, OnATiedHeadIsRefusedBeforeTheTraining) {
+  train_tiny({"--train.tie_embeddings=true", "--out_dir=tied"});
+  Words words = finetune({"--lora_head=true"});
+  words[1] = "tied/final";
+  expect_refused(2, words,
+                 {"lora_head: the output head of final is its embedding", "give lora_head false"});
+  EXPECT_FALSE(fs::exists(at("out/final")));
+  expect_refused(2, {"plan", "finetune", "Llama-3.2-1B", "--lora_head=true", "--memory=80GiB"},
+                 {"lora_head: the output head of Llama-3.2-1B is its embedding"});
+  words.back() = "--lora_mlp=true";
+  EXPECT_EQ(run(words).code, 0) << "other maps have adapters";
+}
+
 // An adapter that was trained beside quantized weights is used beside them.
 TEST_F(Lora, ABaseIsQuantizedAsInTraining) {
   const Outcome o = run(finetune({"--quantize=bnb.nf4", "--lora_mlp=true"}));
