@@ -1,8 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <optional>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -52,16 +55,53 @@ void flatten(const YAML::Node& node, const std::string& prefix, int depth, const
   }
 }
 
-// A file may have several documents, divided by "---"; a recipe is one.
-void refuse_more(const std::vector<YAML::Node>& documents, const std::string& file,
-                 RecipeInput& input) {
-  const auto more = std::find_if(documents.begin() + !documents.empty(), documents.end(),
-                                 [](const YAML::Node& node) { return !node.IsNull(); });
-  if (more == documents.end()) return;
-  input.add_error(
-      fmt::format("{}:{}: expected one recipe, found a second after '---'; put it into "
-                  "a file of its own, and give both with --config",
-                  file, more->Mark().line + 1));
+// What comes after a recipe in its file.
+class Rest final : public YAML::EventHandler {
+ public:
+  void OnDocumentStart(const YAML::Mark& mark) override { begin = mark; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override { note(mark); }
+  void OnScalar(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                const std::string&) override {
+    note(mark);
+  }
+  void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {
+    note(mark);
+  }
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {
+    note(mark);
+  }
+  void OnMapEnd() override {}
+
+  YAML::Mark begin;
+  std::optional<YAML::Mark> content;
+
+ private:
+  void note(const YAML::Mark& mark) {
+    if (!content) content = mark;
+  }
+};
+
+// A file may have several documents, divided by "---"; a recipe is one. (Not by YAML::LoadAll,
+// which does not end where a document cannot.)
+void refuse_rest(const std::string& text, const std::string& file, RecipeInput& input) {
+  std::istringstream in(text);
+  YAML::Parser parser(in);
+  Rest recipe, rest;
+  if (!parser.HandleNextDocument(recipe) || !parser.HandleNextDocument(rest)) return;
+  const auto at = static_cast<size_t>(std::max(rest.begin.pos, 0));
+  if (rest.content)
+    input.add_error(
+        fmt::format("{}:{}: expected one recipe, found a second after '---'; put it "
+                    "into a file of its own, and give both with --config",
+                    file, rest.content->line + 1));
+  else if (at >= text.size() || text.compare(at, 3, "---") != 0)
+    input.add_error(fmt::format("{}:{}:{}: expected keys and values", file, rest.begin.line + 1,
+                                rest.begin.column + 1));
 }
 
 // A value as set_option takes it.
@@ -152,14 +192,13 @@ void RecipeInput::read_file(const std::filesystem::path& path) {
 void RecipeInput::read_yaml(const std::string& text, const std::string& file) {
   std::vector<Entry> entries;
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    const YAML::Node root = documents.empty() ? YAML::Node() : documents.front();
+    const YAML::Node root = YAML::Load(text);
     size_t keys = 0;
     if (root.IsMap())
       flatten(root, "", 1, file, keys, entries, *this);
     else if (!root.IsNull())
       add_error(fmt::format("{}: expected keys and values", file));
-    refuse_more(documents, file, *this);
+    refuse_rest(text, file, *this);
   } catch (const YAML::Exception& e) {
     add_error(fmt::format("{}:{}:{}: {}", file, std::max(e.mark.line, 0) + 1,
                           std::max(e.mark.column, 0) + 1, e.msg));

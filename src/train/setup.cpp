@@ -117,6 +117,17 @@ LoraOptions lora_options(const Recipe& r) {
   return o;
 }
 
+// Reads no more than a config.json. How many tokens there will be does not matter.
+void look_at_model(const Recipe& r) {
+  if (!by_sizes(r)) {
+    model_to_pretrain(r, nullptr);
+    return;
+  }
+  Recipe sizes = r;
+  sizes.vocab_size.reset();
+  model_by_sizes(sizes, ByteTokenizer());
+}
+
 // As every checkpoint gets them. Where nothing but the folder's name says that bos is used, the
 // copy's tokenizer_config.json does.
 std::vector<ExtraFile> read_tokenizer_files(const fs::path& folder) {
@@ -307,8 +318,9 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   if (!check.plan) look([&] { tokenizer_folder(r, task); });
   if (task != Task::pretrain)
     look([&] { model_to_tune(r, check.plan); });
-  else if (!by_sizes(r))
-    look([&] { model_to_pretrain(r, nullptr); });
+  else
+    look([&] { look_at_model(r); });
+  if (task == Task::finetune_lora) look([&] { lora_options(r); });
   if (!check.data) return found;
   const size_t before = found.size();
   for (const std::string* path : {&r.json_path, &r.train_data_path, &r.val_data_path, &r.data_path})

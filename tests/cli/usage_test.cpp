@@ -94,6 +94,11 @@ TEST_F(Cli, MissingFilesAreToldWithEverythingElse) {
                 "data TinyStories: expected the folder data/tinystories"});
   EXPECT_EQ(pre.err.find("open_llama_13b"), std::string::npos) << "families, not all names";
   EXPECT_EQ(run({"finetune_full", "--checkpoint_dir=none", "--print_config"}).code, 0);
+  expect_refused(
+      2,
+      {"pretrain", "--model.hidden_size=10", "--model.num_attention_heads=4",
+       "--data.train_data_path=none.txt", "--seed=x"},
+      {"seed: expected", "model.hidden_size 10 is not a multiple of", "none.txt: no such"});
 }
 
 TEST_F(Cli, BadRecipeFilesAreRefused) {

@@ -67,8 +67,26 @@ def make_recipe_seeds(folder):
              "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 0.0002\n"
              "    betas:\n      - 0.9\n      - 0.95\n",
              "data:\n  class_path: litgpt.data.Alpaca2k\n  init_args:\n    mask_prompt: false\n",
+             "model_name: x\nmodel_config:\n  name: x\n  hf_config: {}\n  n_layer: 2\n  n_head: 4\n"
+             "  n_embd: 32\n  intermediate_size: 64\n  vocab_size: 100\n  bias: false\n",
+             "data: LitData\ndata.split_names: [a, b]\n---\nseed: 3\n",
              "a: &a\n  b: *a\n", "lora_r: 32\nquantize: bnb.nf4\neval.evaluate_example: 3\n"]
     write_seeds(folder, "recipe", [text.encode() for text in texts])
+
+
+def make_litdata_seeds(folder):
+    index = {"chunks": [{"chunk_bytes": 24, "chunk_size": 1, "dim": 3, "filename": "chunk-0-0.bin"}],
+             "config": {"compression": None, "data_format": ["no_header_tensor:16"], "encryption": None}}
+    seeds = [b"\0" + json.dumps(index).encode()]
+    for kind, size in (1, 2), (2, 4), (3, 8):
+        items = [[256, 7, 257], [], [256, 257]]
+        ends = [20]
+        for item in items:
+            ends.append(ends[-1] + size * len(item))
+        header = [len(items), *ends]
+        seeds.append(bytes([kind]) + b"".join(n.to_bytes(4, "little") for n in header)
+                     + b"".join(t.to_bytes(size, "little") for item in items for t in item))
+    write_seeds(folder, "litdata", seeds)
 
 
 def make_pickle_seeds(folder):
@@ -99,6 +117,7 @@ def main(folder):
     make_tokenizer_seeds(folder)
     make_record_seeds(folder)
     make_recipe_seeds(folder)
+    make_litdata_seeds(folder)
     make_pickle_seeds(folder)
 
 

@@ -133,6 +133,8 @@ TEST_F(Input, ASecondDocumentIsRefused) {
   EXPECT_EQ(read("---\nseed: 3\n").seed, 3);
   EXPECT_EQ(read("seed: 3\n---\n# nothing\n").seed, 3);
   EXPECT_EQ(read("seed: 3\n...\n").seed, 3);
+  EXPECT_EQ(refusal(",seed: 3\n"), "r.yaml:1:1: expected keys and values")
+      << "it was taken for an empty recipe";
 }
 
 constexpr const char* kInline =
