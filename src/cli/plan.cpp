@@ -287,8 +287,8 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
       const bool model = fs::is_directory(word, error) || (!there && known_model(word));
       require(there || model, Fault::file,
               "{}: cannot open: there is no such recipe or folder, and no model of that name is "
-              "known{}",
-              word, likely_meant(word));
+              "known{}. Known by name are {}",
+              word, likely_meant(word), known_families());
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
     }

@@ -254,6 +254,8 @@ TEST_F(Plan, RefusesTheDataThatARunRefuses) {
 }
 
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {
+  expect_refused(4, {"plan", "google/gemma-2b"},
+                 {"no model of that name is known. Known by name are Llama 1 to 3.3"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
                  {"no model 'Qwen2.5-8B' is known (did you mean Qwen2.5-3B?)"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-7B", "--memory=lots"}, {"lots"});
