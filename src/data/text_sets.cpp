@@ -2,8 +2,11 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/json_text.h"
+#include "data/litdata.h"
 
 namespace capstan {
 namespace {
@@ -61,14 +64,9 @@ struct Folders {
 };
 
 Folders folders_of(std::string_view name, const fs::path& root, const TextSetPlace& place) {
-  if (name == "TinyStories") {
-    // LitGPT makes chunks of what it has fetched; the texts say more than these.
-    if (is_folder(root / kStories)) return {{root / kStories}, {}};
-    if (is_folder(root / "train") && is_folder(root / "val"))
-      return {{root / "train"}, root / "val"};
-    return {{root}, {}};
-  }
-  if (name == "OpenWebText") {
+  if (name == "TinyStories" || name == "OpenWebText") {
+    // LitGPT makes chunks of the stories that it has fetched; the texts say more than these.
+    if (name == "TinyStories" && is_folder(root / kStories)) return {{root / kStories}, {}};
     if (is_folder(root / "train") && is_folder(root / "val"))
       return {{root / "train"}, root / "val"};
     return {{root}, {}};
@@ -83,6 +81,29 @@ Folders folders_of(std::string_view name, const fs::path& root, const TextSetPla
   Folders f{{root / "slimpajama" / "train"}, root / "slimpajama" / "val"};
   if (name == "TinyLlama" && place.use_starcoder) f.train.push_back(root / "starcoder");
   return f;
+}
+
+// The files of a folder of stories, each a list of {"story": …}; the first is held out, as LitGPT
+// has it. None where the folder has other files.
+std::vector<fs::path> story_files(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  if (is_litdata(folder)) return files;
+  for (fs::directory_iterator i(folder, error); !error && i != fs::directory_iterator();
+       i.increment(error))
+    if (i->path().extension() == ".json") files.push_back(i->path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void take_stories(DataOptions& o, const std::vector<fs::path>& files) {
+  if (files.empty()) return;
+  o.fields.text = "story";
+  const bool alone = files.size() == 1;
+  o.path = files[alone ? 0 : 1];
+  if (alone) return;
+  o.validation_path = files[0];
+  o.more_paths.assign(files.begin() + 2, files.end());
 }
 
 }  // namespace
@@ -112,6 +133,7 @@ DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
   o.validation_path = folders.validation;
   if (name == "OpenWebText" && folders.validation.empty())
     o.validation_fraction = kOpenWebTextFraction;
+  if (name == "TinyStories" && folders.validation.empty()) take_stories(o, story_files(o.path));
   return o;
 }
 

@@ -64,6 +64,29 @@ TEST_F(TextSets, OfOpenWebTextAndLitDataHaveTheirOwnSplits) {
                  [&] { options("LitData", splits); });
 }
 
+TEST_F(TextSets, OfTinyStoriesAreListsOfStoriesOfWhichTheFirstIsHeldOut) {
+  const std::string folder = "TinyStories_all_data/";
+  make(folder + "data00.json", R"([{"story": "held out", "source": "GPT-4"}])");
+  make(folder + "data01.json", R"([{"story": "a cat"}, {"story": "a dog", "summary": "x"}])");
+  make(folder + "data02.json", R"([{"story": "a llama"}])");
+  make("train/index.json", "{}");
+  const LoadedData data = load(options("TinyStories"));
+  ASSERT_EQ(data.train.size(), 3);
+  ASSERT_EQ(data.validation.size(), 1);
+  const auto text = [&](const Dataset& part, int64_t i) {
+    const auto tokens = part.tokens_of(i);
+    return std::string(tokens.begin() + 1, tokens.end() - 1);
+  };
+  EXPECT_EQ(text(data.train, 0), "a cat");
+  EXPECT_EQ(text(data.train, 1), "a dog");
+  EXPECT_EQ(text(data.train, 2), "a llama");
+  EXPECT_EQ(text(data.validation, 0), "held out");
+  EXPECT_NE(data.train.where_of(2).find("data02.json:1"), std::string::npos);
+  make(folder + "data02.json", R"([{"tale": "a llama"}])");
+  expect_error(Fault::file, {"data02.json:1", "\"story\"", "\"tale\""},
+               [&] { load(options("TinyStories")); });
+}
+
 TEST_F(TextSets, ThatAreMissingSayWhatBelongsThere) {
   expect_error(Fault::file,
                {"data TinyStories: expected the folder data/tinystories, found none", "curl -L",
@@ -71,8 +94,9 @@ TEST_F(TextSets, ThatAreMissingSayWhatBelongsThere) {
                [] { text_set_options("TinyStories", {}); });
   expect_error(Fault::file, {"slimpajama/train, ", "slimpajama/val", "starcoder"},
                [&] { options("TinyLlama"); });
-  expect_error(Fault::usage, {"s3://bucket/x is not on this machine"},
-               [] { text_set_options("LitData", {"s3://bucket/x", "", true}); });
+  expect_error(Fault::usage, {"s3://bucket/x is not on this machine"}, [] {
+    text_set_options("LitData", {"s3://bucket/x", "", true});
+  });
 }
 
 }  // namespace
