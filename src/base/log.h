@@ -7,8 +7,8 @@
 
 // Lines for the person who runs the program. What a run tells of itself goes to stdout (say); notes
 // beside a result that is on stdout (info), warnings and the bar go to stderr. A line is written,
-// not buffered, before the call returns; control characters but newline and tab are shown as escapes
-// (base/visible.h). Safe from any thread.
+// not buffered, before the call returns; control characters but newline and tab are shown as
+// escapes (base/visible.h). Safe from any thread.
 namespace capstan::log {
 
 // A stdout that cannot be written to stops nothing: a reader that went away (`| head -1`) is left

@@ -87,9 +87,9 @@ std::vector<RecordPlace> find_records(std::string_view text, std::string_view wh
 
 class RecordSource;  // a record's text and place
 
-// A file of records, in memory: JSON as for find_records, or a table by its name, .csv or .tsv, whose
-// first row has the names of the columns. A record is parsed when it is asked for. Const methods are
-// safe from several threads.
+// A file of records, in memory: JSON as for find_records, or a table by its name, .csv or .tsv,
+// whose first row has the names of the columns. A record is parsed when it is asked for. Const
+// methods are safe from several threads.
 class RecordFile {
  public:
   // Throws Fault::file: cannot be read, of another kind (Parquet, Arrow, packed, UTF-16 …), and as

@@ -125,7 +125,7 @@ const std::vector<Option> kData = {
      "folder of TinyStories, TinyLlama, MicroLlama, OpenWebText or LitData; null: where LitGPT "
      "looks for it, under data/"},
     {"data.split_names", &R::split_names, any, kTrain,
-     "LitData: folders of training and validation in data_path, as [train, val]"},
+     "LitData: folders of training and validation in data_path, as train,val"},
     {"data.use_starcoder", &R::use_starcoder, any, kTrain,
      "TinyLlama: starcoder beside slimpajama"},
     {"data.mask_prompt", &R::mask_prompt, any, kTrain, "learn the responses alone"},

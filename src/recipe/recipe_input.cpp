@@ -197,8 +197,8 @@ std::string RecipeInput::without_effect(std::string_view key) const {
   if (is_text(r.data) && of_records && r.mask_prompt + !r.json_path.empty() > 0)
     return fmt::format("is for records, and the data are {}; give --data JSON", r.data);
   if (is_text(r.data) && key.starts_with("data.columns.") && key != "data.columns.text")
-    return fmt::format("is for records, and the data are {}, whose only column is data.columns.text",
-                       r.data);
+    return fmt::format(
+        "is for records, and the data are {}, whose only column is data.columns.text", r.data);
   const auto is_for = [&](std::string_view whose) {
     return fmt::format("is for {}, and the data are {}", whose, r.data);
   };

@@ -117,7 +117,8 @@ TEST(TrainingState, OfAnEarlierVersionLacksWhatCameLater) {
   s.computed_on = "a processor, 2 threads";
   EXPECT_EQ(parse_state(state_json(s), "x"), s);
   auto earlier = nlohmann::json::parse(state_json(s));
-  for (const char* key : {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on"})
+  for (const char* key :
+       {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on"})
     EXPECT_EQ(earlier.erase(key), 1u) << key;
   EXPECT_EQ(parse_state(earlier.dump(), "x"), SmallRun::state(3));
 }

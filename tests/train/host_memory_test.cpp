@@ -201,9 +201,7 @@ class RunsOnGpu : public testing::Test {
     if (!cuda_present(&why)) GTEST_SKIP() << why;
     quiet_.emplace();
   }
-  void TearDown() override {
-    quiet_.reset();
-  }
+  void TearDown() override { quiet_.reset(); }
 
   static RunInputs inputs() {
     RunInputs in = short_inputs(13, 3);

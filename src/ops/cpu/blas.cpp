@@ -1,7 +1,7 @@
 #include "ops/cpu/blas.h"
 
-#include "base/process_limits.h"
 #include <sstream>
+#include "base/process_limits.h"
 
 extern "C" {
 void openblas_set_num_threads(int threads);
