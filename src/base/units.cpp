@@ -45,8 +45,7 @@ std::string format_grouped(int64_t n) {
   return s;
 }
 
-std::string count(int64_t n, std::string_view noun, std::string_view plural) {
-  if (n != 1 && !plural.empty()) return fmt::format("{} {}", n, plural);
+std::string count(int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }
 

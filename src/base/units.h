@@ -7,11 +7,10 @@
 // Numbers as people read them.
 namespace capstan {
 
-std::string format_bytes(double bytes);  // "1.25 GiB", "640 B": powers of 1024
-std::string format_count(double count);  // "1.10 B", "15.2 M", "640": powers of 1000
-std::string format_grouped(int64_t n);   // "1,980", "230,325": every digit
-// "1 sample", "12 samples"; `plural` where that is not the noun with an s.
-std::string count(int64_t n, std::string_view noun, std::string_view plural = {});
+std::string format_bytes(double bytes);               // "1.25 GiB", "640 B": powers of 1024
+std::string format_count(double count);               // "1.10 B", "15.2 M", "640": powers of 1000
+std::string format_grouped(int64_t n);                // "1,980", "230,325": every digit
+std::string count(int64_t n, std::string_view noun);  // "1 sample", "12 samples"
 // "812 ms", "4.2 s", "3:07", "2:03:07"; "?" when it is negative, NaN or without end.
 std::string format_duration(double seconds);
 

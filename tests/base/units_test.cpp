@@ -27,8 +27,6 @@ TEST(Units, OneOfAThingIsNotSeveral) {
   EXPECT_EQ(count(1, "sample"), "1 sample");
   for (const int64_t n : {0, 2, 1000, -1})
     EXPECT_EQ(count(n, "sample"), std::to_string(n) + " samples");
-  EXPECT_EQ(count(1, "batch", "batches"), "1 batch");
-  EXPECT_EQ(count(3, "batch", "batches"), "3 batches");
 }
 
 TEST(Units, RoundingNeverShowsAWholeNextUnit) {
