@@ -27,8 +27,8 @@ struct OptimizerOperands {
 
 // Every update takes `not_finite`, one f64 that may be absent: it becomes 1 where a value that the
 // update stores (of a weight, its master, a moment or a scale) is not finite in the type that it is
-// stored in, and stays as it is elsewhere. Of f32, too, 2 - 2^-8 times 2^127 and above count as not
-// finite, since that is what bf16 makes of them.
+// stored in, and stays as it is elsewhere. An f32 of (2 - 2^-8) 2^127 or more may count, since bf16
+// makes infinity of it.
 inline constexpr uint32_t kNotFiniteBits = 0x7f7f8000;  // of the least such f32
 
 struct AdamWStep {

@@ -275,7 +275,7 @@ TEST_P(NotFinite, IsToldOfAWeightAtAnyPlace) {
 TEST_P(NotFinite, IsToldOfALearningRateThatIsTooLarge) {
   for_all([&](Kind kind, DType dtype, bool master) {
     EXPECT_EQ(flag_after(kind, dtype, master, 300, 299, {}, 1e30f), 0);
-    EXPECT_EQ(flag_after(kind, dtype, master, 300, 299, {}, 3.4e38f), 1);
+    EXPECT_EQ(flag_after(kind, dtype, master, 300, 299, {.grad = 8}, 3.4e38f), 1);
   });
 }
 
@@ -292,7 +292,9 @@ TEST_P(NotFinite, IsToldOfAMomentWhoseWeightIsFinite) {
 TEST_P(NotFinite, IsToldOfAWeightThatIsTooLargeForItsType) {
   constexpr double kLargest = std::numeric_limits<float>::max(), kLess = 0x1.fep127;
   for_all([&](Kind kind, DType dtype, bool master) {
-    EXPECT_EQ(flag_after(kind, dtype, master, 9, 4, {.weight = kLargest}, 0), 1);
+    if (dtype == DType::bf16) {
+      EXPECT_EQ(flag_after(kind, dtype, master, 9, 4, {.weight = kLargest}, 0), 1);
+    }
     EXPECT_EQ(flag_after(kind, dtype, master, 9, 4, {.weight = -kLess}, 0), 0);
   });
 }

@@ -50,14 +50,13 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
       widen(m_map, m_codes + first, m_absmax[b], m, n);
       widen(v_map, v_codes + first, v_absmax[b], v, n);
       float* const w = w_block.load(full, first, n);
-      adamw_block(w, g_block.load(p.grad, first, n), m, v, n, scale, factors);
+      const float traces = adamw_block(w, g_block.load(p.grad, first, n), m, v, n, scale, factors);
       m_absmax[b] = narrow(m_map, m, m_codes + first, n);
       v_absmax[b] = narrow(v_map, v, v_codes + first, n);
       round_block(p.rounding, first, n, w);
-      tell_not_finite(not_finite, std::max({largest_bits(w, n), largest_bits(m_absmax + b, 1),
-                                            largest_bits(v_absmax + b, 1)}));
-      store_block(p.weight, first, n, w);
+      const uint32_t narrowed = store_block(p.weight, first, n, w);
       if (p.master) store_block(p.master, first, n, w);
+      tell_not_finite(not_finite, traces, narrowed);
     }
   });
 }

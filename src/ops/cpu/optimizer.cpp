@@ -18,23 +18,33 @@ void for_each_block(int64_t n, const Body& body) {
   });
 }
 
+// Both return 0, or NaN if a weight is not finite: as it is where its momentum is not.
+//
 // With momentum. The first step starts m as the gradient, undamped; what m held does not count, not
 // even if it is NaN.
-void sgd_block(float* w, const float* grad, float* m, int64_t n, float scale, const SgdStep& s) {
+float sgd_block(float* w, const float* grad, float* m, int64_t n, float scale, const SgdStep& s) {
   if (s.step == 1) std::fill_n(m, n, 0.0f);
   const float take = s.step == 1 ? 1.0f : 1.0f - s.dampening;
   const float direct = s.nesterov ? 1.0f : 0.0f, by_momentum = s.nesterov ? s.momentum : 1.0f;
-#pragma omp simd
+  float trace = 0;
+#pragma omp simd reduction(+ : trace)
   for (int64_t i = 0; i < n; ++i) {
     const float g = grad[i] * scale + s.weight_decay * w[i];
     m[i] = s.momentum * m[i] + take * g;
     w[i] -= s.lr * (direct * g + by_momentum * m[i]);
+    trace += w[i] * 0.0f;
   }
+  return trace;
 }
 
-void sgd_block(float* w, const float* grad, int64_t n, float scale, const SgdStep& s) {
-#pragma omp simd
-  for (int64_t i = 0; i < n; ++i) w[i] -= s.lr * (grad[i] * scale + s.weight_decay * w[i]);
+float sgd_block(float* w, const float* grad, int64_t n, float scale, const SgdStep& s) {
+  float trace = 0;
+#pragma omp simd reduction(+ : trace)
+  for (int64_t i = 0; i < n; ++i) {
+    w[i] -= s.lr * (grad[i] * scale + s.weight_decay * w[i]);
+    trace += w[i] * 0.0f;
+  }
+  return trace;
 }
 
 }  // namespace
@@ -64,14 +74,13 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s, const Tensor& not_fin
     float* const w = w_block.load(full, begin, n);
     float* const m = m_block.load(p.m, begin, n);
     float* const v = v_block.load(p.v, begin, n);
-    adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
+    const float traces = adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
     round_block(p.rounding, begin, n, w);
-    tell_not_finite(not_finite,
-                    std::max({largest_bits(w, n), largest_bits(m, n), largest_bits(v, n)}));
-    store_block(p.weight, begin, n, w);
-    store_block(p.m, begin, n, m);
-    store_block(p.v, begin, n, v);
+    uint32_t narrowed = store_block(p.weight, begin, n, w);
+    narrowed = std::max(narrowed, store_block(p.m, begin, n, m));
+    narrowed = std::max(narrowed, store_block(p.v, begin, n, v));
     if (p.master) store_block(p.master, begin, n, w);
+    tell_not_finite(not_finite, traces, narrowed);
   });
 }
 
@@ -83,18 +92,19 @@ void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite)
     OptimizerBlock w_block, g_block, m_block;
     float* const w = w_block.load(full, begin, n);
     const float* const g = g_block.load(p.grad, begin, n);
+    float trace = 0;
+    uint32_t narrowed = 0;
     if (p.m) {
       float* const m = m_block.load(p.m, begin, n);
-      sgd_block(w, g, m, n, scale, s);
-      tell_not_finite(not_finite, largest_bits(m, n));
-      store_block(p.m, begin, n, m);
+      trace = sgd_block(w, g, m, n, scale, s);
+      narrowed = store_block(p.m, begin, n, m);
     } else {
-      sgd_block(w, g, n, scale, s);
+      trace = sgd_block(w, g, n, scale, s);
     }
     round_block(p.rounding, begin, n, w);
-    tell_not_finite(not_finite, largest_bits(w, n));
-    store_block(p.weight, begin, n, w);
+    narrowed = std::max(narrowed, store_block(p.weight, begin, n, w));
     if (p.master) store_block(p.master, begin, n, w);
+    tell_not_finite(not_finite, trace, narrowed);
   });
 }
 
