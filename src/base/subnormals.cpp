@@ -1,7 +1,5 @@
 #include "base/subnormals.h"
 
-#include <cstdint>
-
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -9,24 +7,46 @@
 namespace capstan {
 namespace {
 
-void flush_in_this_thread() {
+// The register that says how a thread computes, and its bits for subnormal numbers.
 #if defined(__x86_64__)
-  constexpr unsigned kFlushResults = 0x8000, kFlushOperands = 0x0040;
-  _mm_setcsr(_mm_getcsr() | kFlushResults | kFlushOperands);
-#elif defined(__aarch64__)
-  constexpr uint64_t kFlush = uint64_t{1} << 24;
-  uint64_t control = 0;
-  asm volatile("mrs %0, fpcr" : "=r"(control));
-  asm volatile("msr fpcr, %0" : : "r"(control | kFlush));
-#endif
+constexpr uint64_t kFlush = 0x8000 | 0x0040;  // results, operands
+uint64_t control() {
+  return _mm_getcsr();
 }
+void set_control(uint64_t bits) {
+  _mm_setcsr(static_cast<unsigned>(bits));
+}
+#elif defined(__aarch64__)
+constexpr uint64_t kFlush = uint64_t{1} << 24;
+uint64_t control() {
+  uint64_t bits = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(bits));
+  return bits;
+}
+void set_control(uint64_t bits) {
+  asm volatile("msr fpcr, %0" : : "r"(bits));
+}
+#else
+constexpr uint64_t kFlush = 0;
+uint64_t control() {
+  return 0;
+}
+void set_control(uint64_t) {}
+#endif
 
 }  // namespace
 
 void flush_subnormals() {
-  flush_in_this_thread();
+  set_control(control() | kFlush);
 #pragma omp parallel
-  flush_in_this_thread();
+  set_control(control() | kFlush);
+}
+
+ExactSubnormals::ExactSubnormals() : before_(control()) {
+  set_control(before_ & ~kFlush);
+}
+ExactSubnormals::~ExactSubnormals() {
+  set_control(before_);
 }
 
 }  // namespace capstan

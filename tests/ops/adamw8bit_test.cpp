@@ -1,6 +1,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/subnormals.h"
 #include "ops/cpu/dynamic_map.h"
 #include "ops/cuda/dynamic_cells.h"
 #include "ops/elementwise.h"
@@ -188,6 +189,7 @@ TEST_P(AdamW8bit, IsTheSameForAnyNumberOfThreads) {
 
 // Moments that f32 has exactly, so that every device must give the same codes.
 TEST_P(AdamW8bit, CodesAreTheNearestBitForBit) {
+  const ExactSubnormals as_the_op;
   const int64_t n = 70'000;
   for (const double size : {1.0, 0x1p-55}) {  // whose squares are lifted
     const Trained run = make_trained(q_, zeros(DType::f32, {n}), {}, n);

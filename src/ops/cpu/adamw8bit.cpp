@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "base/parallel.h"
+#include "base/subnormals.h"
 #include "ops/cpu/dynamic_map.h"
 #include "ops/cpu/optimizer.h"
 #include "ops/cpu/optimizer_block.h"
@@ -43,6 +44,7 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
   uint8_t *const m_codes = p.m.as<uint8_t>(), *const v_codes = p.v.as<uint8_t>();
   float *const m_absmax = absmax.m.as<float>(), *const v_absmax = absmax.v.as<float>();
   parallel_for(adamw8bit_blocks(full.numel()), 16, [&](int64_t begin, int64_t end) {
+    const ExactSubnormals exact;  // moments of small gradients are kept
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * kBlock, n = std::min(kBlock, full.numel() - first);
       OptimizerBlock w_block, g_block;

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/parallel.h"
+#include "base/subnormals.h"
 #include "ops/cpu/dynamic_map.h"
 #include "ops/cpu/types.h"
 
@@ -82,6 +83,7 @@ float largest(const X* x, int64_t n) {
 template <class X>
 void quantize_int8(const QuantizedPart& p, const X* x, int64_t cols) {
   parallel_for(p.rows, grain_of(cols), [&](int64_t begin, int64_t end) {
+    const ExactSubnormals exact;
     for (int64_t r = begin; r < end; ++r) {
       const float most = largest(x + r * cols, cols), factor = 127.0f / most;
       p.absmax.as<float>()[r] = most;
@@ -100,6 +102,7 @@ void pack_4bit(const Code4& code, const QuantizedPart& p, const X* x, int64_t n)
   const int64_t blocks = p.absmax.numel();
   uint8_t* const packed = p.packed.as<uint8_t>();
   parallel_for(blocks, grain_of(kBlock), [&](int64_t begin, int64_t end) {
+    const ExactSubnormals exact;
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * kBlock, count = std::min(kBlock, n - first);
       const float most = std::max(largest(x + first, count), kTiny), inverse = 1.0f / most;
@@ -128,6 +131,7 @@ float block_absmax(const X* x, int64_t n, int64_t b) {
 template <class X>
 void store_absmax(const QuantizedPart& p, const X* x, int64_t n) {
   parallel_for(p.absmax.numel(), grain_of(kBlock), [&](int64_t begin, int64_t end) {
+    const ExactSubnormals exact;
     for (int64_t b = begin; b < end; ++b) p.absmax.as<float>()[b] = block_absmax(x, n, b);
   });
 }
@@ -142,6 +146,7 @@ void store_absmax_dq(const QuantizedPart& p, const X* x, int64_t n) {
   p.scale.as<float>()[groups] = offset;
   const DynamicMap& map = DynamicMap::with_sign();
   parallel_for(groups, 1, [&](int64_t begin, int64_t end) {
+    const ExactSubnormals exact;
     for (int64_t g = begin; g < end; ++g) {
       const int64_t first = g * kScaleBlock, count = std::min(kScaleBlock, blocks - first);
       float rest[kScaleBlock];
@@ -219,6 +224,7 @@ void dequantize(const Tensor& y_, const QuantizedMatrix& from, int64_t first) {
   constexpr int64_t kPiece = 512;
   with_type(y_.dtype(), [&]<class Y>() {
     parallel_for(y_.dim(0), grain_of(cols), [&](int64_t begin, int64_t end) {
+      const ExactSubnormals exact;
       for (int64_t r = begin; r < end; ++r)
         for (int64_t c = 0; c < cols; c += kPiece) {
           float piece[kPiece];
