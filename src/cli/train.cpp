@@ -49,10 +49,10 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   describe(run, run.trainer().params().spec());
   run.initialize();
   if (run.finished() && run.left_unfinished()) {
-    log::info("{} has all {} steps; the last validation and the report were left, and are made now",
-              run.saved().string(), run.length().steps());
+    log::say("{} has all {} steps; the last validation and the report were left, and are made now",
+             run.saved().string(), run.length().steps());
     run.finish_rest();
-    log::info("\n{}\n  the report is {}", run.report(), run.report_file().string());
+    log::say("\n{}\n  the report is {}", run.report(), run.report_file().string());
     return 0;
   }
   if (run.finished()) {

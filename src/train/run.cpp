@@ -326,7 +326,7 @@ void TrainingRun::train() {
   }
   progress.finish();
   gpu_.training_done();
-  here_seconds_ = progress.seconds();
+  here_seconds_ = seconds_ - earlier;
   ops_seconds_ = queue_.seconds();
   // On a GPU ops are timed only where they are waited for, one by one.
   if (ops_seconds_ > 0) {
@@ -365,7 +365,7 @@ void TrainingRun::finish_rest() {
     metrics_ = MetricsLog::resume(parse_logger(recipe_.logger_name), recipe_.out_dir, step_);
   if (const auto made = last_validation()) {
     val_loss_ = made;
-    log::info("{}", final_evaluation_line(*made));
+    log::say("{}", final_evaluation_line(*made));
   } else if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
              inputs_.data.validation.size() > 0) {
     write_report();  // a validation may end with the process

@@ -49,7 +49,7 @@ TEST_F(Cli, PretrainReadsTheFoldersInAFolder) {
   const Outcome o = run(tiny({"--data.train_data_path=texts"}));
   ASSERT_EQ(o.code, 0) << o.err;
   expect_holds(o.out + o.err,
-               {"1 training samples, 1 held out", "1 file is not read (texts/notes.md)"});
+               {"1 training sample, 1 held out", "1 file is not read (texts/notes.md)"});
 }
 
 class BroughtData : public TinyModel {

@@ -119,7 +119,7 @@ TEST_F(Finetune, WeightsThatAreNotFiniteAreNeverSaved) {
   EXPECT_FALSE(fs::exists(at("out/step-000003")));
   const Outcome o = run(with("1e-3", "3"));
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"resumed from out/step-000002"});
+  expect_holds(o.out, {"resumed from out/step-000002"});
 }
 
 TEST_F(Finetune, SkippingEndsAfterAsManyStepsInARowAsAreAllowed) {

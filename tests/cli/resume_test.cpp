@@ -293,14 +293,14 @@ TEST_F(Resume, WhatAKillLeftOfTheEndIsMadeOnce) {
   ASSERT_EQ(validations(), 0) << "it was killed too late";
   const Outcome o = run(words);
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"out/final has all 3 steps; the last validation and the report were left, "
+  expect_holds(o.out, {"out/final has all 3 steps; the last validation and the report were left, "
                        "and are made now",
                        "Final evaluation | val loss: "});
   EXPECT_EQ(validations(), 1);
   expect_holds(slurp(at("out/report.html")), {"<svg", "validation loss"});
   EXPECT_TRUE(fs::exists(at("out/loss.svg")));
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) == model);
-  expect_holds(run(words).err, {"has all 3 steps: nothing is left to do"});
+  expect_holds(run(words).out, {"has all 3 steps: nothing is left to do"});
   EXPECT_EQ(validations(), 1);
 
   // With the validation made, and killed before the report.
