@@ -21,7 +21,7 @@ LAYERS = ("base tensor ops comm recipe model optim data checkpoint parallel repo
 CUDA_FOLDERS = ("src/tensor/cuda/", "src/ops/cuda/", "src/comm/nccl/")
 CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
 TEST_FOLDERS = {*LAYERS, "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
-                "golden_tokens", "guide", "support"}
+                "golden_tokens", "guide", "house", "support"}
 SOURCE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 TEXT_SUFFIXES = {*SOURCE_SUFFIXES, ".md", ".py", ".sh", ".txt", ".cmake", ".json", ".yaml", ".svg"}
 TEXT_FOLDERS = ("src", "tests", "bench", "cmake", "docs", "recipes", "tools", ".ci")

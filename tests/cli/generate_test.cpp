@@ -44,6 +44,10 @@ TEST_F(Cli, AContinuationKeepsItsSpace) {
   for (const char* kind : {"model", "metaspace", "pieces", "bytes"}) {
     SCOPED_TRACE(kind);
     const fs::path tokenizer = fs::path(CAPSTAN_SOURCE_DIR) / "tests/golden_tokens" / kind;
+    const Outcome plan = run({"plan", "pretrain", "--tokenizer_dir=" + tokenizer.string(),
+                              "--data.train_data_path=text.txt"});
+    if (plan.err.find("needs ICU, and this program was built without it") != std::string::npos)
+      continue;  // the other kinds still count
     train_tiny({"--tokenizer_dir=" + tokenizer.string(), "--train.max_steps=100",
                 "--optimizer.lr=0.02", "--train.log_interval=1000"});
     const Outcome o = run({"generate", made, "--prompt=red green", "--temperature=0",

@@ -1,6 +1,7 @@
 #include "train/fit.h"
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <ctime>
@@ -141,6 +142,8 @@ TEST_F(RequireFit, TakesTheFirstRungThatFits) {
   o.model.head_dim = 128;
   o.model.layers = 6;
   o.limits = {.tokens = 2048, .documents = 1, .longest = 2048};
+  const int usual = omp_get_max_threads();
+  omp_set_num_threads(2);  // scratch follows it, and decides which rung needs more
   const int layers = static_cast<int>(o.model.layers);
   std::vector<int64_t> needed;
   for (int rung = 0; rung <= 2 * layers; ++rung) {
@@ -156,6 +159,7 @@ TEST_F(RequireFit, TakesTheFirstRungThatFits) {
     EXPECT_TRUE(fit.fits());
     EXPECT_EQ(fit.options.recompute.rung(layers), first - needed.begin());
   }
+  omp_set_num_threads(usual);
 }
 
 // What recomputing cannot help is no reason for it.

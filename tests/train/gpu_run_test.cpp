@@ -46,7 +46,7 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
   EXPECT_EQ(report.find(" MHz") != std::string::npos, use.mean_mhz.has_value()) << report;
   EXPECT_GE(use.joules.value_or(0), 0);
   EXPECT_EQ(report.find(" W allowed") != std::string::npos, use.watts_limit.has_value()) << report;
-  for (const char* part : {"CUDA context", "planned", "allocated", "readings"})
+  for (const char* part : {"CUDA context", "planned", "allocated", "reading"})
     EXPECT_NE(report.find(part), std::string::npos) << report;
 }
 
