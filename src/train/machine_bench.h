@@ -14,8 +14,9 @@ namespace capstan {
 // A training step: TinyLlama's kind of model, on documents of so many tokens.
 struct BenchStep {
   ModelConfig model;
-  int64_t documents = 0, length = 0;
+  int64_t documents = 0, length = 0;  // of a micro-batch
   Recomputation recompute = {};
+  int64_t micro_batches = 1;  // several add their gradients up
 };
 
 // What is measured.
