@@ -84,7 +84,8 @@ build() {
   [[ -n $STRICT && $preset == c* ]] && configure+=(-DCAPSTAN_WERROR=ON)
   cmake --preset "$preset" --log-level=WARNING "${configure[@]}"
   # After an error it goes on with the rest, so that one broken file does not hide the other tests.
-  cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- -k 0 | show_build
+  # Ninja keeps lines for a pipe back, unless it is told not to.
+  stdbuf -oL cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- -k 0 | show_build
 }
 
 # Turns ninja's "[3/196] Building …" into one line with the time that is left: redrawn on a terminal,
@@ -158,7 +159,7 @@ do_demo() {
   need "${BUILD_PACKAGES[@]}"
   # The tests would need packages of their own; a tree that has them already keeps them.
   [[ -f build/cpu/CMakeCache.txt ]] || CONFIGURE=(-DCAPSTAN_TESTS=OFF -DCAPSTAN_BENCH=OFF)
-  say "building capstan (once; 5 minutes on two cores)"
+  say "building capstan (once; about 3 minutes on two cores)"
   build cpu capstan
   say "capstan demo"
   build/cpu/capstan demo
