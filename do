@@ -84,34 +84,31 @@ build() {
   [[ -n $STRICT && $preset == c* ]] && configure+=(-DCAPSTAN_WERROR=ON)
   cmake --preset "$preset" --log-level=WARNING "${configure[@]}"
   # After an error it goes on with the rest, so that one broken file does not hide the other tests.
-  # Ninja keeps lines for a pipe back, unless it is told not to.
-  stdbuf -oL cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- -k 0 | show_build
+  cmake --build --preset "$preset" --parallel "$(nproc)" "${targets[@]}" -- -k 0 | show_build
 }
 
 # Turns ninja's "[3/196] Building …" into one line with the time that is left: redrawn on a terminal,
 # a line for every tenth elsewhere. Everything else, errors above all, passes through.
 show_build() {
-  local redraw=0
-  [[ -t 1 ]] && redraw=1
-  awk -v redraw=$redraw '
-    function clock(s) { return sprintf("%d:%02d", s / 60, s % 60) }
-    function now() { "date +%s" | getline t; close("date +%s"); return t }
-    BEGIN { start = now() }
-    match($0, /^\[[0-9]+\/[0-9]+\] /) {
-      split(substr($0, 2, RLENGTH - 3), n, "/")
-      tenth = int(10 * n[1] / n[2])
-      if (!redraw && tenth == shown) next
-      shown = tenth
-      spent = now() - start
-      line = sprintf("built %d of %d, %s", n[1], n[2], clock(spent))
-      if (spent > 2 && n[1] < n[2]) line = line ", about " clock(spent * (n[2] - n[1]) / n[1]) " left"
-      if (redraw) printf "\r\033[K%s", line
-      else print line
-      fflush()
-      next
-    }
-    { if (redraw && shown != "") printf "\r\033[K"; print; fflush() }
-    END { if (redraw && shown != "") print "" }'
+  local start=$SECONDS shown= line text left spent
+  clock() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+  while IFS= read -r line; do
+    if [[ ! $line =~ ^\[([0-9]+)/([0-9]+)\]\  ]]; then
+      [[ -t 1 && -n $shown ]] && printf '\r\033[K'
+      printf '%s\n' "$line"
+      continue
+    fi
+    local done=${BASH_REMATCH[1]} of=${BASH_REMATCH[2]}
+    ((done > 0)) || continue  # it looks for new files
+    [[ ! -t 1 && $((10 * done / of)) == "$shown" ]] && continue
+    shown=$((10 * done / of))
+    spent=$((SECONDS - start))
+    text="built $done of $of, $(clock $spent)"
+    left=$((spent * (of - done) / done))
+    ((spent > 2 && done < of)) && text+=", about $(clock $left) left"
+    if [[ -t 1 ]]; then printf '\r\033[K%s' "$text"; else printf '%s\n' "$text"; fi
+  done
+  if [[ -t 1 && -n $shown ]]; then echo; fi
 }
 CONFIGURE=()  # further arguments of the configuration
 STRICT=       # set: warnings are errors, for those who change the code; never for those who use it
