@@ -3,19 +3,12 @@
 #include <sys/stat.h>
 
 #include "checkpoint/manifest.h"
+#include "support/sanitized.h"
 #include "tensor/device.h"
 #include "tiny_model.h"
 
 namespace capstan::cli_test {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // takes terabytes of address space, and must be loaded first
-#elif defined(__has_feature)
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 nlohmann::json record(int i) {
   return {{"instruction", "Say " + std::to_string(i)}, {"output", std::to_string(i)}};

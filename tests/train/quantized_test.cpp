@@ -12,6 +12,7 @@
 #include "model/decoder.h"
 #include "ops/elementwise.h"
 #include "optim/optimizer.h"
+#include "support/sanitized.h"
 #include "support/temp_folder.h"
 
 namespace capstan::test {
@@ -142,14 +143,6 @@ TEST(QuantizedModel, BytesOfASevenBillionModel) {
   EXPECT_NEAR(bytes(Quantize::int8), linears + rest, 1e7);
   EXPECT_NEAR(bytes(Quantize::none), 2 * all, 1e5);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)  // GCC
-constexpr bool kSanitized = true;
-#elif defined(__has_feature)  // Clang
-constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // While it lives, this process can have so many bytes more than now: of heap and other private
 // memory, not of files that are mapped for reading (RLIMIT_DATA).
