@@ -189,10 +189,11 @@ do_gpu-test() {
   need_gpu
   local program
   STRICT=1
-  build cuda test_ops test_tensor test_model test_checkpoint test_train
+  local programs=(test_tensor test_model test_checkpoint test_infer test_train test_plan test_run test_bench test_doctor)
+  build cuda test_ops "${programs[@]}"
   export CAPSTAN_CACHE=$PWD/build/cuda/tests/cache
   build/cuda/tests/test_ops --gtest_brief=1 --gtest_filter='*/cuda:*Sim*'
-  for program in test_tensor test_model test_checkpoint test_train; do
+  for program in "${programs[@]}"; do
     "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:CopiesAhead*:Nvml.*:Doctor.*:Accelerators.*'
   done
 }

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "data/sampler.h"
+#include "data/dataset/sampler.h"
 #include "recipe/recipe_input.h"
 #include "train/setup.h"
 

@@ -11,7 +11,7 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "train/calibration.h"
+#include "plan/calibration.h"
 
 namespace capstan::bench {
 namespace {

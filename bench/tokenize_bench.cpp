@@ -15,7 +15,7 @@
 #include "base/files.h"
 #include "base/json_text.h"
 #include "base/parallel.h"
-#include "data/tokenizer_folder.h"
+#include "data/tokenizer/tokenizer_folder.h"
 
 namespace {
 

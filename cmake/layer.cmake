@@ -1,16 +1,16 @@
-# capstan_layer(NAME LIBS…): one library per folder of src/, from the files in it and in the folder of
-# each device that is built. Layers may link those before them only; tools/check_layers.py checks the
-# includes against the same order.
+# capstan_layer(NAME LIBS…): one library per folder of src/, from the files in and below it; those
+# under cuda/ only where CUDA is built, and those under icu/ and no_icu/ by the caller. Layers may
+# link those before them only; tools/check_layers.py checks the includes against the same order.
 #
 # Files after COLD (or all, after ALL_COLD) are compiled at -O1: they compute nothing, and compiling
 # them takes longer than running them. What computes, or cuts text into tokens, keeps -O2: at -O1
 # products and sums are not contracted, which would change bits.
 function(capstan_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer ALL_COLD "" COLD)
-  file(GLOB sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/cpu/*.cpp)
-  if(CAPSTAN_CUDA)
-    file(GLOB cuda_sources CONFIGURE_DEPENDS ${name}/cuda/*.cpp ${name}/cuda/*.cu)
-    list(APPEND sources ${cuda_sources})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/*.cu)
+  list(FILTER sources EXCLUDE REGEX "/(no_)?icu/")
+  if(NOT CAPSTAN_CUDA)
+    list(FILTER sources EXCLUDE REGEX "/cuda/")
   endif()
   list(TRANSFORM layer_COLD PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/ OUTPUT_VARIABLE cold)
   if(layer_ALL_COLD)

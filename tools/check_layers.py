@@ -2,6 +2,7 @@
 """Checks the tree against the rules that no compiler checks.
 
   - A folder of src/ includes itself and the folders before it in LAYERS, never those after it.
+  - No file depends on itself: a header and the source of its name count as one.
   - CUDA's headers appear in the folders of CUDA code only.
   - tests/ has a folder for layers (and for a few shared things), and no other.
   - Nothing that is written for readers mentions the machine it was written on.
@@ -15,12 +16,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Each may include those before it.
-LAYERS = ("base tensor ops comm recipe model optim data checkpoint parallel report train plan "
-          "launch cli").split()
+# Each may include those before it. A file belongs to the longest of these that it lies under.
+LAYERS = ("base tensor ops machine comm recipe model optim data/tokenizer data/dataset data/records data/prompt "
+          "data/batch data checkpoint parallel report infer train plan run bench doctor launch cli").split()
 CUDA_FOLDERS = ("src/tensor/cuda/", "src/ops/cuda/", "src/comm/nccl/")
 CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
-TEST_FOLDERS = {*LAYERS, "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
+TEST_FOLDERS = {*(layer.split("/")[0] for layer in LAYERS), "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
                 "golden_tokens", "guide", "house", "support"}
 SOURCE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
 TEXT_SUFFIXES = {*SOURCE_SUFFIXES, ".md", ".py", ".sh", ".txt", ".cmake", ".json", ".yaml", ".svg"}
@@ -34,14 +35,20 @@ def lines_of(path):
     return enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), start=1)
 
 
+def layer_of(path):
+    """The layer that a path in src/ lies under, or None."""
+    under = [layer for layer in LAYERS if path.startswith(layer + "/")]
+    return max(under, key=len, default=None)
+
+
 def check_include(name, layer, quote, header):
     """Says what is wrong with one #include of a file in `layer`, or None."""
     if quote == "<" and CUDA_HEADER.fullmatch(header) and not name.startswith(CUDA_FOLDERS):
         return f"<{header}> belongs under {', '.join(CUDA_FOLDERS)} only"
     if quote == "<":
         return None
-    target = header.split("/")[0]
-    if "/" not in header or target not in LAYERS:
+    target = layer_of(header)
+    if target is None:
         return f'"{header}" does not begin with a layer: include files by their path in src/'
     if LAYERS.index(target) > LAYERS.index(layer):
         return f'{layer} includes "{header}", but {target} comes after {layer}'
@@ -53,15 +60,57 @@ def check_sources(root):
         if path.suffix not in SOURCE_SUFFIXES:
             continue
         name = path.relative_to(root).as_posix()
-        layer = name.split("/")[1]
-        if layer not in LAYERS:
-            yield f"{name}:1: '{layer}' is not a layer; the layers are {' '.join(LAYERS)}"
+        layer = layer_of(name.removeprefix("src/"))
+        if layer is None:
+            yield f"{name}:1: in none of the layers, which are {' '.join(LAYERS)}"
             continue
         for number, line in lines_of(path):
             include = INCLUDE.match(line)
             wrong = include and check_include(name, layer, *include.groups())
             if wrong:
                 yield f"{name}:{number}: {wrong}"
+
+
+def dependencies(root):
+    """For each module (a path in src/ without its suffix) the modules that its files include, with the place.
+
+    That a front end calls the devices below it is left out: they implement what it declares.
+    """
+    graph = {}
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in SOURCE_SUFFIXES:
+            continue
+        name = path.relative_to(root / "src").with_suffix("").as_posix()
+        module, folder = graph.setdefault(name, {}), name.rpartition("/")[0]
+        for number, line in lines_of(path):
+            include = INCLUDE.match(line)
+            if not include or include.group(1) == "<":
+                continue
+            target = Path(include.group(2)).with_suffix("").as_posix()
+            if path.suffix != ".cpp" or not target.startswith((folder + "/cpu/", folder + "/cuda/")):
+                module.setdefault(target, f"{path.relative_to(root).as_posix()}:{number}")
+    return graph
+
+
+def check_cycles(root):
+    graph = dependencies(root)
+    done, path = set(), []
+
+    def visit(module):
+        path.append(module)
+        for target, place in graph[module].items():
+            if target == module or target not in graph or target in done:
+                continue
+            if target in path:
+                circle = path[path.index(target):] + [target]
+                yield f"{place}: a circle of includes: {' -> '.join(circle)}"
+            else:
+                yield from visit(target)
+        done.add(path.pop())
+
+    for module in graph:
+        if module not in done:
+            yield from visit(module)
 
 
 def check_tests(root):
@@ -83,7 +132,7 @@ def check_words(root):
 
 
 def check(root):
-    return [*check_sources(root), *check_tests(root), *check_words(root)]
+    return [*check_sources(root), *check_cycles(root), *check_tests(root), *check_words(root)]
 
 
 # Made-up trees: what the files hold, and where a violation must be found (None: nowhere).
@@ -94,6 +143,14 @@ SELF_TESTS = [
     ({"src/ops/cpu/a.cpp": '\n  #  include "model/b.h"\n'}, "src/ops/cpu/a.cpp:2:"),
     ({"src/ops/a.cpp": '#include "b.h"\n'}, "src/ops/a.cpp:1:"),
     ({"src/utils/a.h": ""}, "src/utils/a.h:1:"),
+    ({"src/data/tokenizer/a.h": '#include "data/b.h"\n'}, "src/data/tokenizer/a.h:1:"),
+    ({"src/data/a.h": '#include "data/tokenizer/b.h"\n'}, None),
+    ({"src/model/a.h": '#include "model/b.h"\n', "src/model/b.h": "", "src/model/b.cpp": '#include "model/a.h"\n'},
+     "src/model/b.cpp:1:"),
+    ({"src/model/a.h": "", "src/model/a.cpp": '#include "model/a.h"\n#include "model/b.h"\n',
+      "src/model/b.h": '#include "model/a.h"\n'}, "src/model/b.h:1:"),
+    ({"src/ops/a.h": "", "src/ops/a.cpp": '#include "ops/cpu/a.h"\n', "src/ops/cpu/a.h": '#include "ops/a.h"\n'}, None),
+    ({"src/model/a.h": "", "src/model/a_part.cpp": '#include "model/a.h"\n'}, None),
     ({"src/ops/a.cpp": "#include <cuda_runtime.h>\n"}, "src/ops/a.cpp:1:"),
     ({"src/ops/a.cpp": "#include <cublasLt.h>\n"}, "src/ops/a.cpp:1:"),
     ({"src/comm/a.cpp": "#include <nccl.h>\n"}, "src/comm/a.cpp:1:"),

@@ -81,6 +81,7 @@ def plan_hash(capstan: str, command: str, flags: list) -> str:
     parts = []
     for device in ["cpu", "cuda"]:
         told = json.loads(run([capstan, "plan", command, *flags, "--accelerator", device, "--memory", "64GiB", "--json"]))
+        told["model"].pop("name")  # it may be a path
         parts.append(json.dumps([told[key] for key in ["model", "memory", "batch", "largest", "checkpoint_bytes"]]
                                 + [told.get("host_memory", {}).get("by_category")]))
     return short_hash(*(part.encode() for part in parts))
@@ -93,7 +94,10 @@ def losses_of(out: pathlib.Path) -> bytes:
 
 
 def weights_of(folder: pathlib.Path) -> bytes:
-    return b"".join(path.read_bytes() for path in sorted(folder.rglob("*.safetensors")))
+    files = sorted(folder.rglob("*.safetensors"))
+    if not files:
+        raise RuntimeError(f"no weights in {folder}")
+    return b"".join(path.read_bytes() for path in files)
 
 
 def one(capstan: str, folder: pathlib.Path, accelerator: str, case: tuple) -> str:
@@ -113,7 +117,7 @@ def one(capstan: str, folder: pathlib.Path, accelerator: str, case: tuple) -> st
     plans = plan_hash(capstan, command, flags)
     run([capstan, command, *flags, "--accelerator", accelerator, "--logger_name", "jsonl",
          "--train.save_interval", STEPS // 2])
-    halfway = out / f"step-{STEPS // 2:06d}"
+    [halfway] = out.glob(f"step-*{STEPS // 2}")
     line = (f"{name:58} losses {short_hash(losses_of(out))} weights {short_hash(weights_of(out / 'final'))} "
             f"state {short_hash(weights_of(halfway))} plans {plans}")
     shutil.rmtree(out)

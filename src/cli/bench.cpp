@@ -5,8 +5,9 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "bench/machine_bench.h"
 #include "cli/command_line.h"
-#include "train/machine_bench.h"
+#include "machine/name.h"
 
 namespace capstan::cli {
 namespace {

@@ -4,7 +4,7 @@
 #include "base/units.h"
 #include "checkpoint/convert_model.h"
 #include "cli/command_line.h"
-#include "data/tokenizer_folder.h"
+#include "data/tokenizer/tokenizer_folder.h"
 #include "train/setup.h"
 
 namespace capstan::cli {

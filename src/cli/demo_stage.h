@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "data/tasks.h"
-#include "train/run.h"
+#include "run/run.h"
 
 // The demonstration's two stages: a model learns several tasks, then adapters beside it another.
 namespace capstan::cli {

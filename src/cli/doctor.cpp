@@ -6,7 +6,7 @@
 #include "base/visible.h"
 #include "cli/command_line.h"
 #include "cli/version.h"
-#include "train/doctor.h"
+#include "doctor/doctor.h"
 
 namespace capstan::cli {
 namespace {

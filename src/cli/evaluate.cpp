@@ -11,9 +11,10 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/text_model.h"
-#include "data/sampler.h"
-#include "data/text_files.h"
-#include "data/tokenizer_folder.h"
+#include "data/dataset/sampler.h"
+#include "data/records/record_file.h"
+#include "data/records/text_files.h"
+#include "data/tokenizer/tokenizer_folder.h"
 #include "report/progress.h"
 #include "train/setup.h"
 

@@ -9,10 +9,10 @@
 #include "checkpoint/extra_file.h"
 #include "checkpoint/manifest.h"
 #include "cli/text_model.h"
-#include "data/chat_template.h"
-#include "data/tokenizer_folder.h"
-#include "train/certificate.h"
-#include "train/fit.h"
+#include "data/prompt/chat_template.h"
+#include "data/tokenizer/tokenizer_folder.h"
+#include "infer/certificate.h"
+#include "plan/fit.h"
 
 namespace capstan::cli {
 namespace {

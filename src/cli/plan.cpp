@@ -13,10 +13,10 @@
 #include "cli/command_line.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
+#include "plan/fit.h"
+#include "plan/predict.h"
 #include "report/summary.h"
-#include "train/fit.h"
-#include "train/predict.h"
-#include "train/run.h"
+#include "run/run.h"
 #include "train/setup.h"
 
 namespace capstan::cli {

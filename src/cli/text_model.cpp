@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "base/visible.h"
 #include "checkpoint/checkpoint.h"
-#include "data/tokenizer_folder.h"
+#include "data/tokenizer/tokenizer_folder.h"
 
 namespace capstan::cli {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "cli/command_line.h"
 #include "data/data_source.h"
-#include "data/tokenizer.h"
-#include "train/inference.h"
+#include "data/tokenizer/tokenizer.h"
+#include "infer/inference.h"
 
 namespace capstan::cli {
 

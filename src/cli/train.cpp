@@ -9,7 +9,7 @@
 #include "cli/recipe_arguments.h"
 #include "cli/version.h"
 #include "report/summary.h"
-#include "train/run.h"
+#include "run/run.h"
 
 namespace capstan::cli {
 namespace {

@@ -4,16 +4,17 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "base/first_error.h"
 #include "base/json_text.h"
 #include "base/parallel.h"
 #include "base/units.h"
-#include "data/data_render.h"
-#include "data/file_kind.h"
-#include "data/first_error.h"
-#include "data/litdata.h"
-#include "data/named_sets.h"
-#include "data/text_files.h"
-#include "data/token_cache.h"
+#include "data/dataset/token_cache.h"
+#include "data/record_renderer.h"
+#include "data/records/file_kind.h"
+#include "data/records/litdata.h"
+#include "data/records/named_sets.h"
+#include "data/records/record_file.h"
+#include "data/records/text_files.h"
 
 namespace capstan {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "data/data_render.h"
+#include "data/record_renderer.h"
 
 namespace capstan {
 

@@ -4,8 +4,8 @@
 #include <span>
 #include <string>
 
-#include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/dataset.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace capstan {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "data/dataset.h"
-#include "data/tokenizer.h"
+#include "data/dataset/dataset.h"
+#include "data/tokenizer/tokenizer.h"
 
 namespace capstan {
 

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "data/litdata.h"
+#include "data/records/litdata.h"
 
 namespace capstan {
 namespace {

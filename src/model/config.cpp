@@ -10,7 +10,6 @@
 #include "base/error.h"
 #include "base/json_text.h"
 #include "model/architectures.h"
-#include "model/config_rules.h"
 
 namespace capstan {
 namespace {

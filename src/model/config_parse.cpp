@@ -7,7 +7,6 @@
 #include "base/json_text.h"
 #include "model/architectures.h"
 #include "model/config.h"
-#include "model/config_rules.h"
 
 namespace capstan {
 namespace {

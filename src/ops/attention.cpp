@@ -2,7 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/attention.h"
-#include "ops/cuda/attention.h"
+#include "ops/cuda/attention/attention.h"
 
 namespace capstan {
 namespace {

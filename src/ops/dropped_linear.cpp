@@ -1,7 +1,7 @@
 #include "ops/dropped_linear.h"
 
 #include "ops/check.h"
-#include "ops/cuda/dropped_linear.h"
+#include "ops/cuda/product/dropped_linear.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
 

@@ -4,7 +4,7 @@
 
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/linear.h"
-#include "ops/cuda/linear.h"
+#include "ops/cuda/product/linear.h"
 
 namespace capstan {
 namespace {

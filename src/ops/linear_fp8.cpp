@@ -2,7 +2,7 @@
 
 #include "ops/check.h"
 #include "ops/cpu/linear_fp8.h"
-#include "ops/cuda/linear_fp8.h"
+#include "ops/cuda/product/linear_fp8.h"
 
 namespace capstan {
 namespace {

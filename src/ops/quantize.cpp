@@ -4,7 +4,7 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/linear.h"
 #include "ops/cpu/quantize.h"
-#include "ops/cuda/gemm.h"
+#include "ops/cuda/product/gemm.h"
 #include "ops/cuda/quantize.h"
 
 namespace capstan {

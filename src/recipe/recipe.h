@@ -161,6 +161,10 @@ const Option& find_option(std::string_view key);
 // ("model_config.n_layer"). Other keys come back as they are.
 std::string short_key(std::string_view key);
 
+// The field of LitGPT's Config that a key means: "n_layer" of "model_config.n_layer"; nothing for
+// other keys.
+std::optional<std::string_view> model_field(std::string_view key);
+
 // What YAML and Python write for true and false ("yes", "Off", "True"); nothing for other words.
 std::optional<bool> truth_of(std::string_view text);
 

@@ -7,8 +7,6 @@
 #include <array>
 
 #include "base/error.h"
-#include "recipe/litgpt_model.h"
-
 namespace capstan {
 namespace {
 

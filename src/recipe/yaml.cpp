@@ -9,7 +9,6 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "recipe/litgpt_model.h"
 #include "recipe/recipe_input.h"
 
 namespace capstan {

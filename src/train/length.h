@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "data/dataset.h"
+#include "data/dataset/dataset.h"
 #include "optim/schedule.h"
 #include "recipe/recipe.h"
 

@@ -8,10 +8,10 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
-#include "data/named_sets.h"
+#include "data/records/named_sets.h"
 #include "data/text_sets.h"
-#include "data/tokenizer_folder.h"
-#include "data/tokenizer_json.h"
+#include "data/tokenizer/tokenizer_folder.h"
+#include "data/tokenizer/tokenizer_json.h"
 #include "model/known_models.h"
 #include "recipe/recipe_input.h"
 

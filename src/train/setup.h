@@ -8,10 +8,10 @@
 #include "base/error.h"
 #include "checkpoint/training_checkpoint.h"
 #include "data/data_source.h"
-#include "data/tokenizer.h"
+#include "data/tokenizer/tokenizer.h"
+#include "infer/model_files.h"
 #include "recipe/recipe.h"
 #include "train/length.h"
-#include "train/model_files.h"
 #include "train/trainer.h"
 
 // From a recipe to what a run is made of: the model, the tokenizer and the data that it names.

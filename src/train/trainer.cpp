@@ -87,36 +87,15 @@ RunPlan Trainer::plan(const TrainOptions& options) {
 
 void Trainer::rehearse() {
   const Batch largest = batch_.largest();
-  params_.zero_grads(q_);
-  if (options_.single_micro_batch) {
-    const auto phase = q_.arena().phase("step");
-    model_.train(q_, largest, 1, loss(), key());
-    clip_.measure(q_, params_);
-    move_weights(0);
-  } else {
-    {
-      const auto phase = q_.arena().phase("micro");
-      model_.train(q_, largest, 1, loss(), key());
-    }
-    const auto phase = q_.arena().phase("update");
-    clip_.measure(q_, params_);
-    move_weights(0);
-  }
-  {
-    const auto phase = q_.arena().phase("evaluate");
-    model_.evaluate(q_, largest, loss());
-  }
+  run_schedule(
+      0, 1, largest.targets, [&] { return largest; }, [&] { update(0); });
+  rehearse_evaluation(q_, model_, batch_, loss());
   if (decoder_) decoder_->rehearse(q_);
 }
 
 std::optional<StepKey> Trainer::key() const {
   if (!key_) return {};
   return StepKey{.at = *key_};
-}
-
-void Trainer::move_weights(double lr) {
-  optimizer_.update(q_, lr, clip_.scale(), update_flag());
-  params_.drop_grads();
 }
 
 void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t step) {
@@ -159,6 +138,33 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
            [&] { model_.train(q_, batch, Scalar(*scale_), loss(), key()); });
 }
 
+// The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
+// them alone: so the host learns of it afterwards, and the device does not wait.
+void Trainer::update(double lr) {
+  clip_.measure(q_, params_, loss());
+  optimizer_.update(q_, lr, clip_.scale(), update_flag());
+  params_.drop_grads();
+}
+
+template <class Next, class Finish>
+void Trainer::run_schedule(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
+                           const Finish& finish) {
+  begin(targets);
+  if (options_.single_micro_batch) {
+    require(micro_batches == 1, Fault::bug, "a step of {} micro-batches was planned as one",
+            micro_batches);
+    const auto phase = q_.arena().phase("step");
+    train_micro_batch(next(), step, 0);
+    return finish();
+  }
+  for (int64_t micro = 0; micro < micro_batches; ++micro) {
+    const auto phase = q_.arena().phase("micro");
+    train_micro_batch(next(), step, micro);
+  }
+  const auto phase = q_.arena().phase("update");
+  finish();
+}
+
 void Trainer::pass_over(StepResult& result, MicroBatches& data, int64_t step) {
   while (const HostBatch* host = data.next()) {
     result.tokens += host->tokens();
@@ -179,80 +185,36 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     pass_over(result, data, step);
     return result;
   }
-  begin(data.targets());
-  int64_t micro = 0;
-  const auto train_on = [&](const HostBatch& host) {
+  const auto next = [&] {
+    const HostBatch& host = *data.next();
     const Batch batch = batch_.upload(q_, host);
     result.tokens += batch.tokens();
     result.padding += host.padding;
-    train_micro_batch(batch, step, micro++);
+    return batch;
   };
-  // The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
-  // them alone: so the host learns of it afterwards, and the device does not wait.
-  const auto update = [&] {
-    clip_.measure(q_, params_, loss());
-    move_weights(result.lr);
+  const auto finish = [&] {
+    update(result.lr);
     if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
     if (meanwhile) meanwhile();
     learn_result(result, data, step);
   };
-  if (options_.single_micro_batch) {
-    require(data.count() == 1, Fault::bug, "a step of {} micro-batches was planned as one",
-            data.count());
-    const auto phase = q_.arena().phase("step");
-    train_on(*data.next());
-    update();
-  } else {
-    while (const HostBatch* host = data.next()) {
-      const auto phase = q_.arena().phase("micro");
-      train_on(*host);
-    }
-    const auto phase = q_.arena().phase("update");
-    update();
-  }
+  run_schedule(step, data.count(), data.targets(), next, finish);
   return result;
 }
 
-double Trainer::rehearse_step(MicroBatches& data) {
-  const HostBatch* host = data.next();
-  begin(host->targets);
-  const auto phase = q_.arena().phase(options_.single_micro_batch ? "step" : "micro");
-  train_micro_batch(batch_.upload(q_, *host), 0, 0);
-  params_.drop_grads();
-  return q_.value<double>(loss()) * double{scale_of(host->targets)};
-}
-
-bool Trainer::is_finite_on(MicroBatches& data) {
-  const HostBatch* host = data.next();
-  begin(host->targets);
-  const auto train = [&] { train_micro_batch(batch_.upload(q_, *host), 0, 0); };
-  const auto measure = [&] {
-    clip_.measure(q_, params_, loss());
-    params_.drop_grads();
-  };
-  if (options_.single_micro_batch) {
-    const auto phase = q_.arena().phase("step");
-    train();
-    measure();
-  } else {
-    {
-      const auto phase = q_.arena().phase("micro");
-      train();
-    }
-    const auto phase = q_.arena().phase("update");
-    measure();
-  }
-  return std::isfinite(q_.value<double>(loss())) && std::isfinite(clip_.norm(q_));
+Trainer::Probe Trainer::probe(MicroBatches& data) {
+  const HostBatch& host = *data.next();
+  run_schedule(
+      0, 1, host.targets, [&] { return batch_.upload(q_, host); },
+      [&] {
+        clip_.measure(q_, params_, loss());
+        params_.drop_grads();
+      });
+  return {q_.value<double>(loss()) * double{scale_of(host.targets)}, clip_.norm(q_)};
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {
-  const double zero = 0;
-  q_.upload(loss(), &zero);
-  while (const HostBatch* host = data.next()) {
-    const auto phase = q_.arena().phase("evaluate");
-    model_.evaluate(q_, batch_.upload(q_, *host), loss());
-  }
-  return {q_.value<double>(loss()), data.targets()};
+  return capstan::evaluate(q_, model_, batch_, loss(), data);
 }
 
 }  // namespace capstan

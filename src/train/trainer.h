@@ -1,14 +1,16 @@
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "checkpoint/training_checkpoint.h"
-#include "data/step_batches.h"
+#include "data/batch/step_batches.h"
+#include "infer/evaluation.h"
+#include "model/decoder.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
-#include "train/inference.h"
 
 namespace capstan {
 
@@ -64,7 +66,8 @@ class Trainer {
   // The program run on `sim`: what a Trainer with these options will ask for.
   static RunPlan plan(const TrainOptions& options);
 
-  // Makes every request for memory once, at its largest: what a queue on `sim` needs before steps.
+  // Runs the schedules of a step, of an evaluation and of decoding with the largest batch, so that
+  // every request for memory is made once: what a queue on `sim` needs before steps.
   void rehearse();
 
   // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
@@ -80,13 +83,13 @@ class Trainer {
   StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr,
                   const std::function<void()>& meanwhile = {});
 
-  // Forward and backward of the first micro-batch that was started, without an update: the mean
-  // loss. To know before the first step that the largest batch works.
-  double rehearse_step(MicroBatches& data);
-
-  // Whether loss and gradients of the first micro-batch that was started are finite. Changes
-  // neither weights nor moments.
-  bool is_finite_on(MicroBatches& data);
+  // Forward and backward of the first micro-batch that was started, without an update: weights and
+  // moments stay as they are.
+  struct Probe {
+    double loss = 0, grad_norm = 0;
+    bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
+  };
+  Probe probe(MicroBatches& data);
 
   // Of the micro-batches of a step that was started.
   Evaluation evaluate(MicroBatches& data);
@@ -102,13 +105,19 @@ class Trainer {
   // Of `results_`: the sum of the losses, and what Optimizer::update tells.
   Tensor loss() const { return results_->rows(0, 1); }
   Tensor update_flag() const { return results_->rows(1, 1); }
-  void begin(int64_t targets);  // a step with so many labels that count
   void pass_over(StepResult& result, MicroBatches& data, int64_t step);
+  // The schedule of one step, written once. Forward and backward of each micro-batch in a phase
+  // "micro", then `finish` in a phase "update"; all of it in one phase "step" where a step is one
+  // micro-batch. `next` makes the micro-batches. The loss is the mean over so many targets.
+  template <class Next, class Finish>
+  void run_schedule(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
+                    const Finish& finish);
+  void begin(int64_t targets);
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
+  void update(double lr);
   // Waits for loss, norm and the update's flag, and sees to it where something is not finite.
   void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
   void copy_ahead(MicroBatches& data);
-  void move_weights(double lr);
   std::optional<StepKey> key() const;  // of dropout, where there is some
 
   Queue& q_;

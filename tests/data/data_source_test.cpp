@@ -7,7 +7,7 @@
 
 #include "base/files.h"
 #include "data/errors.h"
-#include "data/fake_tokenizer.h"
+#include "data/tokenizer/fake_tokenizer.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 

@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "data/errors.h"
-#include "data/fake_tokenizer.h"
-#include "data/text_files.h"
+#include "data/records/text_files.h"
+#include "data/tokenizer/fake_tokenizer.h"
 #include "support/temp_folder.h"
 
 namespace capstan {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "data/fake_tokenizer.h"
+#include "data/tokenizer/fake_tokenizer.h"
 
 namespace capstan {
 namespace {

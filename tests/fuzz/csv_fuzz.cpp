@@ -4,7 +4,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "data/csv.h"
+#include "data/records/csv.h"
 
 namespace {
 

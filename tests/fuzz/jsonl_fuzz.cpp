@@ -4,7 +4,8 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/records.h"
+#include "data/records/find_records.h"
+#include "data/records/record_source.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/litdata_format.h"
+#include "data/records/litdata_format.h"
 
 namespace {
 

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/json_text.h"
-#include "data/json_tokenizer.h"
-#include "data/tokenizer_json.h"
+#include "data/tokenizer/json_tokenizer.h"
+#include "data/tokenizer/tokenizer_json.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "data/sentencepiece_tokenizer.h"
+#include "data/tokenizer/sentencepiece_tokenizer.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <ostream>
 
 #include "base/fp8.h"
-#include "ops/cuda/linear_fp8.h"
+#include "ops/cuda/product/linear_fp8.h"
 #include "ops/reference.h"
 
 namespace capstan::test {

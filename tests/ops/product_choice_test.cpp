@@ -3,7 +3,7 @@
 #include <chrono>
 #include <filesystem>
 
-#include "ops/cuda/product.h"
+#include "ops/cuda/product/product.h"
 #include "ops/reference.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"

@@ -1,10 +1,10 @@
 // Our kernel for products of bf16 matrices on Hopper GPUs.
 #if CAPSTAN_WITH_CUDA
-#include "ops/cuda/wgmma_product.h"
+#include "ops/cuda/product/wgmma_product.h"
 
 #include <ostream>
 
-#include "ops/cuda/product.h"
+#include "ops/cuda/product/product.h"
 #include "ops/elementwise.h"
 #include "ops/reference.h"
 

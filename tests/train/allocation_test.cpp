@@ -19,8 +19,8 @@
 #include <cstring>
 #include <optional>
 
-#include "data/micro_batches.h"
-#include "data/sampler.h"
+#include "data/batch/micro_batches.h"
+#include "data/dataset/sampler.h"
 #include "model/small_models.h"
 #include "train/trainer.h"
 

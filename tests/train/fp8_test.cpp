@@ -1,8 +1,9 @@
 // Training in fp8-mixed.
 
-#include "data/micro_batches.h"
-#include "data/sampler.h"
+#include "data/batch/micro_batches.h"
+#include "data/dataset/sampler.h"
 #include "engine.h"
+#include "infer/inference.h"
 #include "support/message_of.h"
 #include "train/trainer.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "data/sampler.h"
-#include "data/step_batches.h"
+#include "data/batch/step_batches.h"
+#include "data/dataset/sampler.h"
 #include "engine.h"
 #include "train/trainer.h"
 

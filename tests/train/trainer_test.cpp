@@ -145,11 +145,11 @@ TEST_P(TrainerOn, SaysWhetherAMicroBatchIsFiniteAndChangesNothing) {
     Sampler sampler(data.size(), 4, 11);
     MicroBatches micro(data, single ? 4 : 2, {.max_seq_length = 32, .vocab = config.vocab});
     micro.start(sampler.ids(0));
-    EXPECT_TRUE(trainer.is_finite_on(micro));
+    EXPECT_TRUE(trainer.probe(micro).finite());
     const float good = q.value<float>(norm.rows(0, 1)), nan = NAN;
     q.upload(norm.rows(0, 1), &nan);
     micro.start(sampler.ids(0));
-    EXPECT_FALSE(trainer.is_finite_on(micro));
+    EXPECT_FALSE(trainer.probe(micro).finite());
     q.upload(norm.rows(0, 1), &good);
     EXPECT_EQ(values_of(q, trainer.params().weight(0)), before);
     micro.start(sampler.ids(0));
@@ -198,7 +198,7 @@ TEST_P(TrainerOn, ARehearsalLeavesNoTrace) {
       MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = config.vocab});
       if (rehearsed) {
         micro.start(sampler.ids(0));
-        EXPECT_TRUE(std::isfinite(trainer.rehearse_step(micro)));
+        EXPECT_TRUE(std::isfinite(trainer.probe(micro).loss));
       }
       for (int step = 0; step < 4; ++step) {
         micro.start(sampler.ids(step));

@@ -1,7 +1,7 @@
 #include "ops/cuda/head_loss.h"
 
 #include "ops/cuda/elementwise.h"
-#include "ops/cuda/linear.h"
+#include "ops/cuda/product/linear.h"
 
 namespace capstan::cuda {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/gemm.h"
+#include "ops/cuda/product/gemm.h"
 #include "ops/head_loss.h"
 
 namespace capstan::cuda {

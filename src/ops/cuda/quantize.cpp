@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ops/cpu/quantize.h"
-#include "ops/cuda/linear.h"
+#include "ops/cuda/product/linear.h"
 #include "tensor/cuda/check.h"
 
 namespace capstan::cuda {

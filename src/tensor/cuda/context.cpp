@@ -157,4 +157,11 @@ void download(Context& context, void* to, const void* from, size_t bytes) {
   wait(context);
 }
 
+GraphUse begin_graph(Context& context, const Graphs::Key& key) {
+  return context.graphs().begin(context.stream(), key);
+}
+void end_graph(Context& context, const Graphs::Key& key, bool complete) {
+  context.graphs().end(context.stream(), key, complete);
+}
+
 }  // namespace capstan::cuda

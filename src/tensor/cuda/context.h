@@ -27,8 +27,8 @@ class Context {
   // Whether the GPU walks the host's page tables, as beside NVIDIA's own processors.
   bool reads_pageable() const { return reads_pageable_; }
   Graphs& graphs() { return graphs_; }
-  // Whether Hopper's matrix products (ops/cuda/wgmma.cuh) may be used: the GPU has them, and the
-  // program was compiled for them.
+  // Whether Hopper's matrix products (ops/cuda/product/wgmma.cuh) may be used: the GPU has them,
+  // and the program was compiled for them.
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
   void avoid_wgmma(bool avoid) {  // to compare
     avoids_wgmma_ = avoid;

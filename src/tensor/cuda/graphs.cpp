@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "tensor/cuda/check.h"
-#include "tensor/cuda/context.h"
 
 namespace capstan::cuda {
 
@@ -73,13 +72,6 @@ Graphs::Entries::iterator Graphs::oldest() {
         (found == entries_.end() || it->second.used < found->second.used))
       found = it;
   return found;
-}
-
-GraphUse begin_graph(Context& context, const Graphs::Key& key) {
-  return context.graphs().begin(context.stream(), key);
-}
-void end_graph(Context& context, const Graphs::Key& key, bool complete) {
-  context.graphs().end(context.stream(), key, complete);
 }
 
 }  // namespace capstan::cuda

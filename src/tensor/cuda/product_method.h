@@ -12,7 +12,7 @@
 namespace capstan::cuda {
 
 // What a product of matrices is computed with: an algorithm of cuBLASLt, or our kernel
-// (ops/cuda/wgmma_product.h).
+// (ops/cuda/product/wgmma_product.h).
 struct WgmmaKernel {};
 using ProductMethod = std::variant<cublasLtMatmulAlgo_t, WgmmaKernel>;
 

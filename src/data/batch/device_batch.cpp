@@ -1,0 +1,94 @@
+#include "data/batch/device_batch.h"
+
+#include <algorithm>
+
+namespace capstan {
+namespace {
+
+// The arrays of a batch one after the other, so that they are one copy. Each begins where a buffer
+// of its own could.
+int64_t aligned(int64_t values) {
+  return aligned_to_buffers(values * size_of(DType::i32)) / size_of(DType::i32);
+}
+
+int64_t size_of_arrays(int64_t tokens, int64_t documents) {
+  return 3 * aligned(tokens) + documents + 1;
+}
+
+struct Arrays {
+  Tensor ids, labels, positions, starts;
+};
+
+Arrays arrays_in(const Tensor& room, int64_t tokens, int64_t documents) {
+  const int64_t each = aligned(tokens);
+  return {room.rows(0, tokens), room.rows(each, tokens), room.rows(2 * each, tokens),
+          room.rows(3 * each, documents + 1)};
+}
+
+}  // namespace
+
+void BatchLimits::include(const BatchLimits& other) {
+  tokens = std::max(tokens, other.tokens);
+  documents = std::max(documents, other.documents);
+  longest = std::max(longest, other.longest);
+}
+
+BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options) {
+  const int64_t longest = count(dataset, options.max_seq_length).longest;
+  const int64_t rounded = (longest + options.multiple - 1) / options.multiple * options.multiple;
+  return {.tokens = largest_batch(dataset, micro_batch, options),
+          .documents = std::min(micro_batch, dataset.size()),
+          .longest = options.packed ? longest
+                                    : std::min(rounded, std::max(longest, options.max_seq_length))};
+}
+
+DeviceBatch::DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model)
+    : limits_(limits),
+      window_(model.sliding_window),
+      room_(q.arena().make(Category::data, DType::i32,
+                           {size_of_arrays(limits.tokens, limits.documents)}, "micro-batch")),
+      ahead_(q, room_, Category::data, "next micro-batch") {}
+
+Batch DeviceBatch::view(int64_t tokens, int64_t documents, int64_t longest) const {
+  const Arrays arrays = arrays_in(room_, tokens, documents);
+  Batch b;
+  b.ids_T = arrays.ids;
+  b.labels_T = arrays.labels;
+  b.positions_T = arrays.positions;
+  b.mask = {arrays.starts, documents, longest, window_, 0};
+  return b;
+}
+
+Batch DeviceBatch::largest() const {
+  return view(limits_.tokens, limits_.documents, limits_.longest);
+}
+
+void DeviceBatch::send(const HostBatch& host) {
+  const Arrays to = arrays_in(ahead_.room(), host.tokens(), host.documents());
+  std::copy(host.ids.begin(), host.ids.end(), to.ids.as<int32_t>());
+  std::copy(host.labels.begin(), host.labels.end(), to.labels.as<int32_t>());
+  std::copy(host.positions.begin(), host.positions.end(), to.positions.as<int32_t>());
+  std::copy(host.starts.begin(), host.starts.end(), to.starts.as<int32_t>());
+  ahead_.send(size_of_arrays(host.tokens(), host.documents()));
+  sent_ = host.serial;
+}
+
+Batch DeviceBatch::upload(Queue& q, const HostBatch& host) {
+  Batch b = view(host.tokens(), host.documents(), host.longest);
+  b.targets = host.targets;
+  for (size_t d = 0; d + 1 < host.starts.size(); ++d)
+    b.mask.pairs += attention_pairs(host.starts[d + 1] - host.starts[d], b.mask.window);
+  if (copies_ahead()) {
+    if (sent_ != host.serial) send(host);
+    sent_ = 0;
+    ahead_.receive();
+    return b;
+  }
+  q.upload(b.ids_T, host.ids.data());
+  q.upload(b.labels_T, host.labels.data());
+  q.upload(b.positions_T, host.positions.data());
+  q.upload(b.mask.starts, host.starts.data());
+  return b;
+}
+
+}  // namespace capstan

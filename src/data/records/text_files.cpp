@@ -1,0 +1,235 @@
+#include "data/records/text_files.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include "base/error.h"
+#include "base/first_error.h"
+#include "base/parallel.h"
+#include "base/utf8.h"
+#include "data/records/file_kind.h"
+#include "data/records/record_file.h"
+
+namespace capstan {
+namespace fs = std::filesystem;
+
+bool is_text_name(const fs::path& path) {
+  return ending_of(path) == ".txt";
+}
+
+bool is_document_name(const fs::path& path) {
+  const std::string ending = ending_of(path);
+  return ending == ".jsonl" || ending == ".ndjson" || ending == ".json";
+}
+
+namespace {
+
+// What somebody may have meant to be read.
+bool looks_like_data(const fs::path& path) {
+  constexpr std::string_view kEndings[] = {".json",  ".csv", ".tsv", ".md",  ".parquet",
+                                           ".arrow", ".gz",  ".zst", ".zip", ".text"};
+  const std::string ending = ending_of(path);
+  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
+}
+
+// The files of a folder and of those below it.
+class FolderReader {
+ public:
+  void read(const fs::path& folder) {
+    std::error_code error;
+    // By its true name, so that a link to a folder above ends here.
+    const fs::path name = fs::canonical(folder, error);
+    if (!error && !seen_.insert(name).second) return;
+    std::vector<fs::path> entries;
+    if (!error)
+      for (fs::directory_iterator i(folder, error); !error && i != fs::directory_iterator();
+           i.increment(error))
+        entries.push_back(i->path());
+    require(!error, Fault::file, "{}: cannot list the folder: {}", folder.string(),
+            error.message());
+    // The order of a folder is the file system's whim; sample numbers must not depend on it.
+    std::sort(entries.begin(), entries.end());
+    for (const fs::path& entry : entries) take(entry);
+  }
+
+  TextSources found() && {
+    std::sort(sources_.files.begin(), sources_.files.end());
+    return std::move(sources_);
+  }
+
+ private:
+  void take(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (fs::is_directory(status)) {
+      if (!path.filename().string().starts_with('.')) read(path);
+      return;
+    }
+    // A link that leads nowhere is one of them: who reads it tells.
+    const bool is_file =
+        fs::is_regular_file(status) || (!fs::exists(status) && fs::is_symlink(path, error));
+    if (!is_file) return;
+    if (is_text_name(path) || (is_document_name(path) && ending_of(path) != ".json"))
+      sources_.files.push_back(path);
+    else if (looks_like_data(path))
+      sources_.passed_over.push_back(path);
+  }
+
+  std::set<fs::path> seen_;
+  TextSources sources_;
+};
+
+TextSources text_files_in(const fs::path& folder) {
+  FolderReader reader;
+  reader.read(folder);
+  TextSources sources = std::move(reader).found();
+  if (!sources.files.empty()) return sources;
+  const std::string conversion = conversion_of_folder(folder);
+  fail(Fault::file, "{}: no .txt and no .jsonl files in this folder{}", folder.string(),
+       !conversion.empty() ? fmt::format(". Convert the data set in it: {}", conversion)
+       : sources.passed_over.empty()
+           ? ". Name a folder that holds them, or one file"
+           : fmt::format(", but {}. Name a file to read it", sources.passed_over[0].string()));
+}
+
+void refuse_table(const fs::path& file) {
+  require(!table_delimiter(file), Fault::file,
+          "{}: expected text, found a table. To learn one column of it, write that as documents: "
+          "python3 -c \"import pandas; pandas.read_csv('FILE')[['COLUMN']]"
+          ".rename(columns={{'COLUMN': 'text'}}).to_json('FILE.jsonl', orient='records', "
+          "lines=True)\"; to learn its rows as instructions: --data JSON --data.json_path FILE",
+          file.string());
+}
+
+}  // namespace
+
+TextSources text_files(const fs::path& path) {
+  std::error_code error;
+  require(fs::exists(path, error), Fault::file,
+          "{}: no such file or folder. Name a text file, or a folder of .txt or .jsonl files",
+          path.string());
+  if (fs::is_directory(path, error)) return text_files_in(path);
+  require(fs::is_regular_file(path, error), Fault::file,
+          "{}: expected a text file or a folder of .txt files, found something else (a pipe can be "
+          "read once only)",
+          path.string());
+  refuse_table(path);
+  return {{path}, {}};
+}
+
+std::string read_utf8_file(const fs::path& file) {
+  std::ifstream in(file, std::ios::binary);
+  require(in.is_open(), Fault::file, "{}: cannot open: {}", file.string(), std::strerror(errno));
+  std::string text;
+  std::array<char, 1 << 16> piece;
+  while (in.read(piece.data(), piece.size()) || in.gcount() > 0)
+    text.append(piece.data(), static_cast<size_t>(in.gcount()));
+  require(!in.bad(), Fault::file, "{}: cannot read: {}", file.string(), std::strerror(errno));
+  const std::string kind = foreign_kind(text, file);
+  require(kind.empty(), Fault::file, "{}: expected text, found {}", file.string(), kind);
+  if (const auto bad = invalid_utf8(text)) {
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(*bad), '\n');
+    fail(
+        Fault::file,
+        "{}:{}: not UTF-8: byte 0x{:02x} at offset {}. Convert the file (iconv -t UTF-8) or remove "
+        "it",
+        file.string(), line, static_cast<unsigned char>(text[*bad]), *bad);
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
+
+void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max_seq_length,
+                  SampleOrigin origin) {
+  require(max_seq_length > 0, Fault::usage, "max_seq_length must be 1 or more, not {}",
+          max_seq_length);
+  const auto block = static_cast<size_t>(max_seq_length);
+  for (size_t begin = 0; begin + 1 < tokens.size(); begin += block) {
+    const auto piece = tokens.subspan(begin, std::min(block + 1, tokens.size() - begin));
+    const TargetSpan all{0, static_cast<int32_t>(piece.size())};
+    dataset.add(piece, {&all, 1}, origin);
+  }
+}
+
+namespace {
+
+class TextLoader {
+ public:
+  TextLoader(const Tokenizer& tokenizer, int64_t max_seq_length)
+      : tokenizer_(tokenizer), max_seq_length_(max_seq_length) {}
+
+  // Each file is a document.
+  void add_files(std::span<const fs::path> files) {
+    add(
+        std::ssize(files), [&](int64_t i) { return read_utf8_file(files[static_cast<size_t>(i)]); },
+        [&](int64_t i) {
+          return SampleOrigin{.file = data_.add_file(files[static_cast<size_t>(i)].string())};
+        });
+  }
+
+  // Each record is one.
+  void add_records(const fs::path& path, const RecordFields& fields) {
+    constexpr int64_t kAtOnce = 512;
+    const RecordFile file(path, fields);
+    const int32_t name = data_.add_file(path.string());
+    for (int64_t first = 0; first < file.size(); first += kAtOnce)
+      add(
+          std::min(kAtOnce, file.size() - first),
+          [&](int64_t i) { return file.document(first + i); },
+          [&](int64_t i) {
+            return SampleOrigin{
+                .file = name, .flags = SampleOrigin::document, .line = file.line_of(first + i)};
+          });
+  }
+
+  Dataset take() { return std::move(data_); }
+
+ private:
+  // So many documents, all cores at them.
+  template <class Read, class Origin>
+  void add(int64_t n, const Read& read, const Origin& origin) {
+    std::vector<std::vector<int32_t>> documents(static_cast<size_t>(n));
+    FirstError error;
+    parallel_tasks(n, [&](int64_t i, int) {
+      error.guard(i, [&] {
+        const std::string text = read(i);
+        if (!text.empty()) documents[static_cast<size_t>(i)] = encode_document(tokenizer_, text);
+      });
+    });
+    error.rethrow();
+    for (int64_t i = 0; i < n; ++i)
+      add_document(data_, documents[static_cast<size_t>(i)], max_seq_length_, origin(i));
+  }
+
+  const Tokenizer& tokenizer_;
+  int64_t max_seq_length_;
+  Dataset data_;
+};
+
+}  // namespace
+
+Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_t max_seq_length,
+                        const RecordFields& fields,
+                        const std::function<void(int64_t, int64_t)>& progress) {
+  const std::vector<fs::path> files = text_files(path).files;
+  TextLoader loader(tokenizer, max_seq_length);
+  for (size_t first = 0, n = 0; first < files.size(); first += n) {
+    // As many texts at once as there are threads; records are many in one file.
+    for (n = 0; first + n < files.size() && n < static_cast<size_t>(num_threads()); ++n)
+      if (is_document_name(files[first + n])) break;
+    if (n > 0)
+      loader.add_files(std::span(files).subspan(first, n));
+    else
+      loader.add_records(files[first], fields), n = 1;
+    if (progress) progress(static_cast<int64_t>(first + n), static_cast<int64_t>(files.size()));
+  }
+  Dataset dataset = loader.take();
+  require(dataset.size() > 0, Fault::file, "{}: holds no text: every file is empty", path.string());
+  return dataset;
+}
+
+}  // namespace capstan

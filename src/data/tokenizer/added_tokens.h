@@ -1,0 +1,71 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/tokenizer/bpe.h"
+#include "data/tokenizer/normalizer.h"
+#include "data/tokenizer/tokenizer_spec.h"
+#include "data/tokenizer/word_cache.h"
+
+namespace capstan {
+
+// A part of a text: a token that stands in it by name, or what lies between two such.
+struct TextSegment {
+  std::string_view text;
+  int32_t token = -1;  // -1: ordinary text
+};
+
+// Tokens that are found in a text by their name before anything else is done ("added_tokens").
+class AddedTokens {
+ public:
+  // Of the file's list. Throws Fault::file if a token has another id in the vocabulary, or the id
+  // of another token. `normalizer` may be null.
+  AddedTokens(const Spec& list, const Bpe& model, const Normalizer* normalizer);
+
+  // Cuts the text at the tokens that are looked for in it as it is written.
+  std::vector<TextSegment> split_written(std::string_view text) const {
+    return written_.split(text, tokens_);
+  }
+  // The same for the tokens that are looked for after the normalizer.
+  std::vector<TextSegment> split_normalized(std::string_view text) const {
+    return normalized_.split(text, tokens_);
+  }
+
+  std::optional<int32_t> id_of(std::string_view token) const;
+  // Null for an id that is none of them.
+  const std::string* token(int32_t id) const;
+  // Whether text that is decoded leaves it out.
+  bool is_special(int32_t id) const;
+  // One more than the largest id; 0 without tokens.
+  int32_t size() const { return static_cast<int32_t>(by_id_.size()); }
+
+ private:
+  struct Token {
+    std::string content;
+    int32_t id;
+    bool single_word, strips_left, strips_right, special;
+  };
+  // Names to look for, the longest first where several match.
+  struct Finder {
+    TextMap<size_t> tokens;       // index into tokens_
+    std::vector<size_t> lengths;  // of the names, from the longest to the shortest
+    std::array<bool, 256> begins{};
+
+    void add(std::string_view name, size_t token);
+    // Index of the token at the front of the text.
+    std::optional<std::pair<size_t, size_t>> at(std::string_view text) const;
+    std::vector<TextSegment> split(std::string_view text, const std::vector<Token>& tokens) const;
+  };
+
+  std::vector<Token> tokens_;
+  std::vector<int32_t> by_id_;  // index into tokens_; -1: none
+  TextMap<int32_t> ids_;
+  Finder written_, normalized_;
+};
+
+}  // namespace capstan

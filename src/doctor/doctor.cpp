@@ -1,0 +1,143 @@
+#include "doctor/doctor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/units.h"
+#include "doctor/judge_gpus.h"
+
+namespace capstan {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
+// Rounding of f32 sums of some hundred terms, with bf16 values that are compared as stored.
+constexpr double kProductError = 1e-5;
+
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
+
+class Judge {
+ public:
+  explicit Judge(const MachineFacts& facts) : m_(facts) {}
+
+  std::vector<Finding> all() {
+    program();
+    cpu();
+    memory();
+    product("product on the CPU", m_.cpu_product,
+            "the BLAS library or this build does not fit the processor: build again here");
+    judge_gpus(m_, to_);
+    if (m_.gpu_product)
+      product("product on the GPU", *m_.gpu_product,
+              "look at the driver and at the card; --accelerator cpu trains without it");
+    disk();
+    limits();
+    return std::move(to_.found);
+  }
+
+ private:
+  void program() {
+    const ProgramFacts& p = m_.program;
+    to_.ok("program",
+           fmt::format("capstan {} ({}), {}", p.version, p.commit,
+                       p.cuda ? fmt::format("with CUDA for architecture {}", p.architectures)
+                              : "without CUDA"));
+    to_.ok("BLAS", fmt::format("{}; {}", p.blas, count(p.threads, "thread")));
+    if (p.icu.empty())
+      to_.note("ICU", "not built in: a tokenizer.json that needs it is refused",
+               "install libicu-dev and build again");
+    else
+      to_.ok("ICU", p.icu);
+  }
+
+  void cpu() {
+    const CpuFacts& c = m_.cpu;
+    const double most = std::min<double>(c.usable, c.quota.value_or(c.usable));
+    const std::string text =
+        fmt::format("{}; {}, {} usable{}", c.model, count(c.cores, "core"), c.usable,
+                    c.quota ? fmt::format(", {:.3g} by the control group", *c.quota) : "");
+    if (m_.program.threads > std::ceil(most))
+      to_.note("CPU", text,
+               fmt::format("{} would share {:.3g} core{}: set OMP_NUM_THREADS={}",
+                           count(m_.program.threads, "thread"), most, most == 1 ? "" : "s",
+                           std::max(1, static_cast<int>(most))));
+    else
+      to_.ok("CPU", text);
+  }
+
+  void memory() {
+    const CpuFacts& c = m_.cpu;
+    const std::string text =
+        fmt::format("{} available of {}{}", bytes(c.available), bytes(c.memory),
+                    c.memory_limit ? fmt::format(", limited to {}", bytes(*c.memory_limit)) : "");
+    if (c.available < kGiB)
+      to_.problem("memory", text, "end what else runs here, or raise the limit");
+    else
+      to_.ok("memory", text);
+  }
+
+  void product(const char* about, const ProductCheck& p, const char* advice) {
+    if (!p.why_not.empty()) return to_.problem(about, p.why_not, advice);
+    const std::string text = fmt::format("differs by {:.1g} from f64", p.error);
+    if (p.error <= kProductError)
+      to_.ok(about, text);
+    else
+      to_.problem(about, text + ", more than rounding explains", advice);
+  }
+
+  void disk() {
+    const DiskFacts& d = m_.disk;
+    if (!d.why_not.empty())
+      return to_.problem("disk", fmt::format("{}: {}", d.folder, d.why_not),
+                         "name a folder that can be written: --out_dir");
+    const std::string text = fmt::format("{}: {} free, written at {}/s", d.folder, bytes(d.free),
+                                         format_bytes(d.bytes_per_second));
+    if (d.free < kGiB)
+      to_.problem("disk", text, "make room, or name another folder: --out_dir");
+    else if (d.free < 20 * kGiB)
+      to_.note("disk", text, "capstan plan tells what a checkpoint takes");
+    else if (d.bytes_per_second < 100e6)
+      to_.note("disk", text, "slow: checkpoints take long; a local disk is faster");
+    else
+      to_.ok("disk", text);
+  }
+
+  void limits() {
+    const LimitFacts& l = m_.limits;
+    if (!l.locked_memory)
+      to_.ok("locked memory", "no limit");
+    else if (m_.program.cuda && *l.locked_memory < 64 * kMiB)
+      to_.note("locked memory", fmt::format("at most {}", bytes(*l.locked_memory)),
+               "if pinning host memory fails, raise it: ulimit -l unlimited");
+    else
+      to_.ok("locked memory", fmt::format("at most {}", bytes(*l.locked_memory)));
+    const std::string files = fmt::format("at most {}", l.open_files);
+    if (l.open_files < 256)
+      to_.problem("open files", files, "a model in many files needs more: ulimit -n 4096");
+    else
+      to_.ok("open files", files);
+  }
+
+  const MachineFacts& m_;
+  Findings to_;
+};
+
+}  // namespace
+
+std::string_view name_of(Severity severity) {
+  switch (severity) {
+    case Severity::ok: return "ok";
+    case Severity::note: return "note";
+    case Severity::problem: return "problem";
+  }
+  return "?";
+}
+
+std::vector<Finding> judge(const MachineFacts& facts) {
+  return Judge(facts).all();
+}
+
+}  // namespace capstan

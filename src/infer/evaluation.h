@@ -1,0 +1,24 @@
+#pragma once
+
+#include "data/batch/device_batch.h"
+#include "data/batch/micro_batches.h"
+#include "model/transformer.h"
+
+namespace capstan {
+
+// A sum of losses, and over how many targets it goes.
+struct Evaluation {
+  double loss_sum = 0;
+  int64_t targets = 0;
+  double mean() const { return targets > 0 ? loss_sum / static_cast<double>(targets) : 0; }
+};
+
+// The loss over the micro-batches that were started, in phases "evaluate" of the queue's arena.
+// `loss` is one f64 on the device. Waits for the result.
+Evaluation evaluate(Queue& q, Transformer& model, DeviceBatch& room, Tensor loss,
+                    MicroBatches& data);
+
+// Asks for the memory that the largest micro-batch takes there: for a plan.
+void rehearse_evaluation(Queue& q, Transformer& model, const DeviceBatch& room, Tensor loss);
+
+}  // namespace capstan

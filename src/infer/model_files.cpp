@@ -1,0 +1,131 @@
+#include "infer/model_files.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/manifest.h"
+#include "data/prompt/prompt_style.h"
+#include "recipe/recipe_input.h"
+
+namespace capstan {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+Quantize quantize_named(const std::string& name) {
+  if (name.empty() || name == "none") return Quantize::none;
+  return parse_quantize(name.starts_with("bnb.") ? name : "bnb." + name);
+}
+
+// What the record of the adapter's training says, if there is one.
+std::optional<Quantize> trained_beside(const fs::path& adapter) {
+  const fs::path path = adapter / "hyperparameters.yaml";
+  if (!fs::exists(path)) return std::nullopt;
+  try {
+    RecipeInput recipe(Task::finetune_lora, defaults_of(Task::finetune_lora));
+    recipe.read_file(path);
+    return quantize_named(recipe.finish().quantize);
+  } catch (const Error& e) {
+    fail(Fault::file,
+         "{}\n{} should tell how the adapter's base was held; if it is not of the "
+         "adapter's training, remove it",
+         e.what(), path.string());
+  }
+}
+
+}  // namespace
+
+std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
+  std::error_code error;
+  for (const fs::path& p : {fs::path(name), fs::path("checkpoints") / name})
+    if (!name.empty() && fs::is_directory(p, error)) return p;
+  return std::nullopt;
+}
+
+fs::path find_checkpoint_dir(const std::string& name) {
+  const auto found = try_checkpoint_dir(name);
+  require(found.has_value() || !name.ends_with(".yaml"), Fault::file,
+          "{}: expected the folder of a checkpoint; a recipe is given as --config {}", name, name);
+  const fs::path below = fs::path("checkpoints") / name;
+  const bool looked_below = below != fs::path(name) && !name.starts_with("checkpoints/");
+  require(found.has_value(), Fault::file,
+          "{}: no such folder{}; give the folder of a checkpoint, with config.json, "
+          "model.safetensors and the tokenizer's files",
+          name, looked_below ? fmt::format(", nor {}", below.string()) : "");
+  const bool is_run = !fs::exists(*found / "config.json") && fs::is_directory(*found / "final");
+  require(!is_run, Fault::file, "{}: is the folder of a run; its model is {}", found->string(),
+          (*found / "final").string());
+  return *found;
+}
+
+void verify_if_ours(const fs::path& folder) {
+  if (!fs::exists(folder / kManifest)) return;
+  try {
+    verify_checkpoint(folder);
+  } catch (const Error& e) {
+    fail(e.fault(), "{}. If it was changed on purpose, remove {}", e.what(),
+         (folder / kManifest).string());
+  }
+}
+
+fs::path ModelFiles::tokenizer() const {
+  for (const char* file : {"tokenizer.json", "tokenizer.model"})
+    if (fs::exists(folder / file)) return folder;
+  return base;
+}
+
+fs::path ModelFiles::prompting() const {
+  return !adapter || read_prompt_style(folder) || chat_template_of(folder) ? folder : base;
+}
+
+std::optional<ChatTemplate> ModelFiles::chat_template() const {
+  for (const fs::path& from : {prompting(), tokenizer(), base})
+    if (auto found = chat_template_of(from)) return found;
+  return std::nullopt;
+}
+
+ModelFiles find_model(const std::string& name, const std::string& base,
+                      const std::string& quantize) {
+  ModelFiles files;
+  files.quantize = quantize_named(quantize);
+  files.folder = files.base = find_checkpoint_dir(name);
+  if (is_adapter(files.folder)) {
+    files.adapter = read_adapter_config(files.folder);
+    const std::string wanted = base.empty() ? files.adapter->base : base;
+    require(!wanted.empty(), Fault::file,
+            "{}: does not say which model it is an adapter of; give its folder as --base_model "
+            "FOLDER",
+            (files.folder / kAdapterConfigFile).string());
+    auto found = try_checkpoint_dir(wanted);
+    if (!found) found = try_checkpoint_dir((files.folder / wanted).string());
+    require(
+        found.has_value(), Fault::file,
+        "{}: an adapter of '{}', which is not there, nor under checkpoints/; give its folder as "
+        "--base_model FOLDER",
+        files.folder.string(), wanted);
+    files.base = *found;
+    files.trained_beside = trained_beside(files.folder);
+    if (quantize.empty()) files.quantize = files.trained_beside.value_or(Quantize::none);
+  } else {
+    require(base.empty(), Fault::usage, "--base_model: {} is a whole model and needs none",
+            files.folder.string());
+  }
+  files.config = read_config(files.base);
+  return files;
+}
+
+void tell_quantize(const ModelFiles& files) {
+  if (!files.adapter) return;
+  const auto now = name_of(files.quantize);
+  if (files.trained_beside && *files.trained_beside != files.quantize)
+    log::warn("the adapter was trained beside the model in {}, and is used beside it in {}",
+              name_of(*files.trained_beside), now);
+  else if (files.quantize != Quantize::none)
+    log::info("the model is held in {}{}", now,
+              files.trained_beside ? ", as in the adapter's training" : "");
+}
+
+}  // namespace capstan

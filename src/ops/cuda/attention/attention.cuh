@@ -1,0 +1,112 @@
+#pragma once
+
+#include "ops/cuda/attention/attention.h"
+#include "ops/cuda/device.cuh"
+
+// What the kernels of attention share.
+namespace capstan::cuda {
+
+// Heads of a [T, H, D] tensor whose last dimension is dense.
+template <class T>
+struct Heads {
+  T* data;
+  int64_t stride_t, stride_h;
+
+  __device__ T* at(int64_t t, int64_t h) const { return data + t * stride_t + h * stride_h; }
+};
+template <class T>
+Heads<T> heads(const Tensor& t) {
+  return {static_cast<T*>(t.raw()), t.stride(0), t.stride(1)};
+}
+
+struct AttentionShape {
+  int T, H, group, D;  // group: query heads per key head
+  float scale;
+};
+
+// Which keys a query sees, and which queries a key: [first(t), t] and [s, last(s)).
+struct Visible {
+  const int32_t* starts;
+  int documents, window;
+
+  explicit Visible(const AttentionMask& mask)
+      : starts(static_cast<const int32_t*>(mask.starts.raw())),
+        documents(static_cast<int>(mask.documents)),
+        window(static_cast<int>(mask.window)) {}
+
+  __device__ int document(int t) const {
+    int low = 0, high = documents;
+    while (high - low > 1) {
+      const int middle = (low + high) / 2;
+      if (starts[middle] <= t)
+        low = middle;
+      else
+        high = middle;
+    }
+    return low;
+  }
+  __device__ int first(int t) const {
+    const int start = starts[document(t)];
+    return window > 0 ? max(start, t - window + 1) : start;
+  }
+  __device__ int last(int s) const {
+    const int end = starts[document(s) + 1];
+    return window > 0 ? s + min(end - s, window) : end;
+  }
+};
+
+struct AttentionInputs {
+  const Tensor &q, &k, &v;  // [T, H, D], [T, K, D]
+  const AttentionMask& mask;
+  float scale;
+  RopeAngles turned = {};  // for gradients
+
+  AttentionShape shape() const {
+    return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
+            static_cast<int>(q.dim(1) / k.dim(1)), static_cast<int>(q.dim(2)), scale};
+  }
+};
+
+// Turns a gradient back: what kernels do with it that cannot while they have it in registers.
+void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
+
+// delta[h, t] = Σ_d do[t, h, d] o[t, h, d], f32, by a kernel of its own.
+void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
+              const AttentionShape& s);
+
+// What the kernels of a pass ask for in shared memory, in bytes.
+struct SharedBytes {
+  int64_t forward = 0, backward = 0;
+};
+
+// Attention in one way.
+struct AttentionKernels {
+  void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
+  // Makes delta as well, as of dot_rows, which key_gradient, called after it, reads.
+  void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
+                         const Tensor& o, const Tensor& lse, const AttentionInputs& in);
+  void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
+                       const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
+  SharedBytes (*shared)(int64_t D);  // for heads of so many channels
+  bool turns_back = false;           // whether gradients are turned back by in.turned
+};
+extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
+extern const AttentionKernels kF32Attention;    // f32, up to 128
+extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
+extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
+
+// Throws Fault::usage where heads have more channels than a kernel takes.
+inline void require_channels(int64_t D, int64_t most) {
+  require(D <= most, Fault::usage,
+          "attention on a GPU takes heads of at most {} channels; this model's have {}", most, D);
+}
+
+// Calls body with the first of the widths, which ascend, that holds the heads' channels.
+template <int kWidth, int... kWider, class Body>
+void with_width(int64_t D, const Body& body) {
+  if constexpr (sizeof...(kWider) > 0)
+    if (D > kWidth) return with_width<kWider...>(D, body);
+  body.template operator()<kWidth>();
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "ops/cuda/product/dropped_linear.h"
+#include "ops/cuda/product/mma.cuh"
+#include "ops/cuda/rng.cuh"
+
+// What the kernels of dropped_linear share. They are bound by reading x, or by dx: masks are drawn
+// where values pass.
+namespace capstan::cuda {
+
+inline constexpr int kDroppedThreads = 256;
+
+// Which values a kernel keeps.
+struct Mask {
+  RngArgument key;
+  Keep keep;
+
+  Mask(float p, const RandomKey& k) : key(k), keep(p) {}
+};
+
+// The pack that begins at value `first` of the tensor, with zeros for what is dropped of it;
+// what is kept is not scaled yet.
+__device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint64_t first) {
+  return kept(keep, rng.draws(first / 8), pack);
+}
+
+// 16 bytes from memory to shared memory behind the thread's back, or zeros.
+__device__ inline void copy_pack(bf16_t* to, const bf16_t* from, bool there) {
+  copy_ahead<16>(shared_address(to), from, there);
+}
+
+// Calls body.operator()<O>(), for an O that drops_on_the_way takes.
+template <class Body>
+void with_outputs(int64_t O, const Body& body) {
+  switch (O) {
+    case 16: return body.template operator()<16>();
+    case 32: return body.template operator()<32>();
+    case 48: return body.template operator()<48>();
+    case 64: return body.template operator()<64>();
+    default: return body.template operator()<96>();
+  }
+}
+
+// to = factor · Σ parts, or to += the same.
+void add_parts(Queue& q, const Tensor& to, const Tensor& partial, int64_t parts, float factor,
+               Write mode);
+
+}  // namespace capstan::cuda

@@ -1,0 +1,327 @@
+#include "plan/fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/units.h"
+
+namespace capstan {
+namespace {
+
+TrainOptions at_rung(TrainOptions options, int rung) {
+  options.recompute = Recomputation::at_rung(rung, static_cast<int>(options.model.layers));
+  options.recompute_to_fit = false;
+  return options;
+}
+
+// Those of which one needs the least of the whole ladder, as a rule.
+std::array<int, 3> least_rungs(const TrainOptions& options) {
+  const int layers = static_cast<int>(options.model.layers);
+  return {2 * layers, 2 * layers - 1, layers};
+}
+
+// Weights alone, in half a byte at the least, may tell without a plan.
+bool weights_fit(const TrainOptions& options, const Room& available) {
+  const int64_t count = make_spec(options.model).parameter_count();
+  const int64_t halves =
+      options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
+  return count / 2 <= available.device / halves;
+}
+
+bool fits(const TrainOptions& options, const Room& available) {
+  if (!weights_fit(options, available)) return false;
+  if (!options.recompute_to_fit) return fits(Trainer::plan(options), available);
+  const auto rungs = least_rungs(options);
+  return std::any_of(rungs.begin(), rungs.end(), [&](int rung) {
+    return fits(Trainer::plan(at_rung(options, rung)), available);
+  });
+}
+
+// The first rung of the ladder, from this one on, that fits on the device; the last where none
+// does. As a rule each needs less than the one below, and those that break it do so by little.
+int least_rung(const TrainOptions& options, int from, const Room& available) {
+  const auto rungs = least_rungs(options);
+  const int last = rungs[0];
+  if (!weights_fit(options, available)) return last;
+  const auto plan_at = [&](int rung) { return Trainer::plan(at_rung(options, rung)).device; };
+  const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
+  if (fits_at(from)) return from;
+  int bad = from, good = -1;
+  bool nearly = false;  // lacks less than what is left of activations: another rung may fit
+  for (const int rung : rungs) {
+    if (rung <= from || good >= 0) break;
+    const MemoryPlan plan = plan_at(rung);
+    const int64_t lack = plan.total_bytes - available.device;
+    if (lack <= 0) good = rung;
+    nearly = nearly || lack < at(plan.highest, Category::activations);
+  }
+  if (good < 0) {
+    for (int rung = from + 1; nearly && rung < last; ++rung)
+      if (fits_at(rung)) return rung;
+    return last;
+  }
+  while (good - bad > 1) {
+    const int middle = bad + (good - bad) / 2;
+    (fits_at(middle) ? good : bad) = middle;
+  }
+  constexpr int kNear = 4;
+  for (int rung = good - 1; rung > std::max(from, good - kNear); --rung)
+    if (fits_at(rung)) good = rung;
+  return good;
+}
+
+Recomputation least_recomputation(const TrainOptions& options, int from, const Room& available) {
+  return at_rung(options, least_rung(options, from, available)).recompute;
+}
+
+// With at most `micro_batch` documents at a time.
+TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
+  BatchLimits& l = options.limits;
+  l.documents = std::min(l.documents, micro_batch);
+  l.tokens = std::min(l.tokens, l.documents * l.longest);
+  options.single_micro_batch = false;
+  return options;
+}
+
+// The largest smaller micro-batch that fits and divides `micro_batch`; 0 if none does.
+int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch,
+                            const Room& available) {
+  std::vector<int64_t> divisors;
+  for (int64_t m = 1; m < options.limits.documents; ++m)
+    if (micro_batch % m == 0) divisors.push_back(m);
+  // More documents never need less, so those that fit come first.
+  const auto end = std::partition_point(divisors.begin(), divisors.end(), [&](int64_t m) {
+    return fits(in_micro_batches(options, m), available);
+  });
+  return end == divisors.begin() ? 0 : end[-1];
+}
+
+using Kind = OptimizerOptions::Kind;
+
+OptimizerOptions plain_sgd() {
+  OptimizerOptions o;
+  o.kind = Kind::sgd;
+  return o;
+}
+
+// Where and in how many bits AdamW may keep its moments.
+struct Moments {
+  const char* change;
+  OptimizerClass is;
+};
+constexpr Moments kMoments[] = {{"optimizer: AdamW", {Kind::adamw, false}},
+                                {"optimizer: PagedAdamW", {Kind::adamw, true}},
+                                {"optimizer: AdamW8bit", {Kind::adamw8bit, false}},
+                                {"optimizer: PagedAdamW8bit", {Kind::adamw8bit, true}}};
+
+// Those in no more bits than now that are not as now. Paged means something on a GPU alone.
+std::vector<Moments> other_moments(const TrainOptions& options) {
+  std::vector<Moments> others;
+  const OptimizerClass now{options.optimizer.kind, options.optimizer.paged};
+  for (const Moments& m : kMoments)
+    if (now.kind <= m.is.kind && m.is != now && (!m.is.paged || options.device == Device::cuda))
+      others.push_back(m);
+  return others;
+}
+
+void take(OptimizerOptions& optimizer, const Moments& moments) {
+  optimizer.kind = moments.is.kind;
+  optimizer.paged = moments.is.paged;
+}
+
+// Single changes that make the run fit, as "key: value".
+std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
+                                        const RunPlan& plan, const Room& available) {
+  std::vector<std::string> changes;
+  // What no saving of activations changes.
+  const ByCategory& most = plan.device.highest;
+  const bool batches_help =
+      at(most, Category::weights) + at(most, Category::optimizer) <= available.device &&
+      plan.host.total_bytes <= available.host;
+  const auto attempt = [&](std::string name, auto&& change) {
+    TrainOptions o = options;
+    change(o);
+    if (fits(o, available)) changes.push_back(std::move(name));
+  };
+  const int layers = static_cast<int>(options.model.layers);
+  if (const int rung = options.recompute.rung(layers); batches_help && rung < 2 * layers) {
+    const Recomputation least = least_recomputation(options, rung + 1, available);
+    attempt(fmt::format("activations: {}", name_of(least)), [&](auto& o) { o.recompute = least; });
+  }
+  const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
+  if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  const auto attempt_moments = [&](bool in_as_many_bits) {
+    for (const Moments& others : other_moments(options))
+      if ((others.is.kind == options.optimizer.kind) == in_as_many_bits)
+        attempt(others.change, [&](auto& o) { take(o.optimizer, others); });
+  };
+  attempt_moments(true);  // which changes no result
+  if (options.precision != Precision::bf16_true)
+    attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
+  if (options.lora && options.quantize == Quantize::none)
+    attempt("quantize: bnb.nf4", [](auto& o) { o.quantize = Quantize::nf4; });
+  attempt_moments(false);
+  if (options.optimizer.kind != Kind::sgd)
+    attempt("optimizer: SGD", [](auto& o) { o.optimizer = plain_sgd(); });
+  return changes;
+}
+
+// One change after the other until it fits, from those that cost the least; empty if all of them
+// together are not enough.
+std::string joint_change(TrainOptions options, const Room& available) {
+  std::vector<std::string> taken;
+  const auto enough = [&](std::string name) {
+    taken.push_back(std::move(name));
+    return fits(options, available);
+  };
+  const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
+  const int layers = static_cast<int>(options.model.layers);
+  if (options.recompute.rung(layers) < 2 * layers) {
+    options.recompute = Recompute::block;
+    if (enough("activations: block")) return together();
+  }
+  if (options.precision != Precision::bf16_true) {
+    options.precision = Precision::bf16_true;
+    if (enough("precision: bf16-true")) return together();
+  }
+  if (options.lora && options.quantize == Quantize::none) {
+    options.quantize = Quantize::nf4;
+    if (enough("quantize: bnb.nf4")) return together();
+  }
+  if (options.limits.documents > 1) {
+    options = in_micro_batches(options, 1);
+    if (enough("train.micro_batch_size: 1")) return together();
+  }
+  for (const Moments& m : other_moments(options)) {
+    take(options.optimizer, m);
+    if (enough(m.change)) return together();
+    taken.pop_back();  // the next takes its place
+  }
+  options.optimizer = plain_sgd();
+  return enough("optimizer: SGD") ? together() : "";
+}
+
+// The largest n in [1, most] for which it fits, which it does for all below; 0 if for none.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& it_fits) {
+  int64_t good = 0, bad = most + 1;
+  for (int64_t n = 1; n <= most && good == n / 2; n *= 2) (it_fits(n) ? good : bad) = n;
+  while (bad - good > 1) {
+    const int64_t middle = good + (bad - good) / 2;
+    (it_fits(middle) ? good : bad) = middle;
+  }
+  return good;
+}
+
+std::string bytes(int64_t n) {
+  return format_bytes(static_cast<double>(n));
+}
+
+int64_t total(const RunPlan& plan) {
+  return plan.device.total_bytes + plan.host.total_bytes;
+}
+
+std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
+  const std::string of = available == Room().host ? "" : fmt::format(" of {}", bytes(available));
+  return fmt::format("{}{} of host memory", bytes(plan.total_bytes), of);
+}
+
+}  // namespace
+
+std::string Fit::verdict() const {
+  const bool gpu = options.device == Device::cuda;
+  if (fits()) {
+    std::string s = fmt::format("fits: needs {} of {}{}", bytes(plan.device.total_bytes),
+                                bytes(available.device), gpu ? " on the GPU" : "");
+    if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
+    if (dropped_staging > 0 && recompute_was_chosen)
+      s += "; no room is left for a copy to save from without a pause";
+    else if (dropped_staging > 0)
+      s += fmt::format("; {} more{} would let it save without a pause", bytes(dropped_staging),
+                       gpu ? " of host memory" : "");
+    return s;
+  }
+  std::vector<std::string> short_of;
+  if (plan.device.total_bytes > available.device)
+    short_of.push_back(fmt::format("{}{}, {} free", bytes(plan.device.total_bytes),
+                                   gpu ? " on the GPU" : "", bytes(available.device)));
+  if (plan.host.total_bytes > available.host)
+    short_of.push_back(fmt::format("{} of host memory, {} free", bytes(plan.host.total_bytes),
+                                   bytes(available.host)));
+  const std::string way =
+      changes.empty()
+          ? "No change of activations, precision, micro-batch or optimizer is enough: use "
+            "a smaller model or a shorter train.max_seq_length"
+          : fmt::format("Fits with: {}", fmt::join(changes, " · "));
+  return fmt::format("does not fit: needs {}. {}", fmt::join(short_of, ", and "), way);
+}
+
+Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available) {
+  TrainOptions options = asked;
+  if (asked.recompute_to_fit) {
+    options.staging = false;  // which is given up before time is
+    options.recompute = least_recomputation(options, 0, available);
+    options.recompute_to_fit = false;
+    options.staging = asked.staging;
+  }
+  Fit fit{.plan = Trainer::plan(options),
+          .options = options,
+          .dropped_staging = 0,
+          .recompute_was_chosen = asked.recompute_to_fit,
+          .available = available,
+          .changes = {}};
+  if (fit.fits()) return fit;
+  if (options.staging) {
+    const int64_t staged = total(fit.plan);
+    fit.options.staging = false;
+    fit.plan = Trainer::plan(fit.options);
+    fit.dropped_staging = staged - total(fit.plan);
+    if (fit.fits()) return fit;
+  }
+  fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
+  if (fit.changes.empty()) {
+    const std::string joint = joint_change(fit.options, available);
+    if (!joint.empty()) fit.changes.push_back(joint);
+  }
+  return fit;
+}
+
+void require_fit(const Fit& fit) {
+  require(fit.fits(), Fault::does_not_fit, "{}", fit.verdict());
+}
+
+int64_t largest_micro_batch(const TrainOptions& options, const Room& available) {
+  constexpr int64_t kMost = 65536;
+  const int64_t planned = options.limits.documents;
+  const auto fits_with = [&](int64_t n) {
+    TrainOptions o = options;
+    // Fewer than the whole batch: gradients stay from one to the next.
+    o.single_micro_batch = o.single_micro_batch && n >= planned;
+    o.limits.documents = n;
+    o.limits.tokens = n * o.limits.longest;
+    return fits(o, available);
+  };
+  // So all of it may fit where less does not.
+  if (options.single_micro_batch && planned <= kMost && fits_with(planned))
+    return planned + largest(kMost - planned, [&](int64_t n) { return fits_with(planned + n); });
+  return largest(options.single_micro_batch ? std::min(kMost, planned - 1) : kMost, fits_with);
+}
+
+int64_t largest_sequence(const TrainOptions& options, const Room& available,
+                         std::optional<int64_t> generated) {
+  return largest(options.model.max_positions, [&](int64_t n) {
+    TrainOptions o = options;
+    o.limits.longest = n;
+    o.limits.tokens = n * o.limits.documents;
+    if (o.sample_positions > 0 && generated)
+      o.sample_positions = std::min(o.model.max_positions, n + *generated);
+    return fits(o, available);
+  });
+}
+
+}  // namespace capstan

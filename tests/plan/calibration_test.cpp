@@ -1,0 +1,175 @@
+#include "plan/calibration.h"
+
+#include <gtest/gtest.h>
+
+#include "base/files.h"
+#include "machine/name.h"
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "support/variable.h"
+
+namespace capstan {
+namespace {
+
+Calibration some_gpu() {
+  Calibration c;
+  c.name = "NVIDIA H200";
+  c.device = Device::cuda;
+  c.date = "2026-08-05";
+  c.seconds_per_call = 3e-6;
+  c.bytes_per_second = 4e12;
+  c.to_device_per_second = 50e9;
+  c.to_host_per_second = 40e9;
+  TypeRates& bf16 = c.types["bf16"];
+  bf16.rates = {600e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
+  bf16.step_seconds = 0.11;
+  bf16.step_predicted = 0.1;
+  c.types["fp8"].rates = {900e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
+  c.types["f32"].rates = {50e12, 40e12, 30e12, 20e12, 3e12, 2e12, 0};
+  return c;
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  const size_t at = text.find(from);
+  EXPECT_NE(at, std::string::npos) << from;
+  return text.replace(at, from.size(), to);
+}
+
+TEST(Calibrations, AreReadAsTheyWereWritten) {
+  const Calibration gpu = some_gpu();
+  EXPECT_EQ(parse_calibration(calibration_json(gpu), "c"), gpu);
+  Calibration cpu = gpu;
+  cpu.device = Device::cpu;
+  cpu.to_device_per_second = cpu.to_host_per_second = 0;
+  EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
+  StepCosts& costs = cpu.precisions["bf16-true"];
+  for (size_t i = 0; i < kOpKinds; ++i) costs.calls[i] = {1e-6 * static_cast<double>(i), 0, 2e-11};
+  costs.seconds = 0.2, costs.predicted = 0.1;
+  EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
+  EXPECT_NE(message_of(
+                Fault::file,
+                [&] { parse_calibration(replaced(calibration_json(cpu), "2e-11", "-2e-11"), "c"); })
+                .find("seconds_per_byte: expected a number from 0 to 1, found -2e-11"),
+            std::string::npos);
+  const TempFolder folder;
+  const auto path = folder.path() / "new" / "c.json";
+  write_calibration(path, gpu);
+  EXPECT_EQ(read_calibration(path), gpu);
+}
+
+TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
+  const std::string good = calibration_json(some_gpu());
+  const auto refused = [&](const std::string& from, const std::string& to) {
+    const std::string text = replaced(good, from, to);
+    return message_of(Fault::file, [&] { parse_calibration(text, "c.json"); });
+  };
+  const auto expect = [&](const std::string& message, const char* part) {
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+    EXPECT_TRUE(message.starts_with("c.json:")) << message;
+  };
+  expect(refused("\"version\": 1", "\"version\": 2"), "c.json:3:3: version: expected 1, found 2");
+  expect(refused("capstan calibration", "diary"), "c.json:2:3: format: ");
+  expect(refused("2026-08-05", "yesterday"), "c.json:6:3: date: expected YYYY-MM-DD");
+  expect(refused("\"cuda\"", "\"tpu\""), "accelerator: expected cpu or cuda, found \"tpu\"");
+  expect(refused("\"cuda\"", "\"cpu\""), "to_device_bytes_per_second: only a GPU has this");
+  expect(refused("3e-06", "-1"),
+         "seconds_per_call: expected a number from 1e-12 to 1e21, found -1");
+  expect(refused("3e-06", "\"fast\""), "found \"fast\"");
+  expect(refused("\"head\"", "\"heat\""), "heat: no such key is known here");
+  expect(refused("\"head\"", "\"product\""), "product\" is here for the second time");
+  expect(refused("\"bf16\"", "\"fp4\""), "fp4: no such key");
+  expect(refused("\"date\"", "\"data\""), "data: no such key");
+  expect(refused("    \"f32\"", "    \"f32\": 3,\n\"x\""), "x: no such key");
+  EXPECT_NE(message_of(Fault::file, [&] { parse_calibration("{}", "c"); }).find("format: expected"),
+            std::string::npos);
+  for (size_t cut = 0; cut < good.size() - 2; cut += 7)
+    message_of(Fault::file, [&] { parse_calibration(good.substr(0, cut), "c.json"); });
+}
+
+TEST(Calibrations, ThatLackARateAreRefused) {
+  const std::string good = calibration_json(some_gpu());
+  for (const char* key : {"\"product\"", "\"attention_backward\"", "\"optimizer\"", "\"types\"",
+                          "\"to_host_bytes_per_second\"", "\"predicted_seconds\"", "\"name\""}) {
+    // A key of another name is unknown; the same key under null has no value.
+    const std::string text =
+        replaced(good, std::string(key) + ":", std::string(key) + ": null, \"z\":");
+    message_of(Fault::file, [&] { parse_calibration(text, "c.json"); });
+  }
+}
+
+TEST(Calibrations, HaveOneFileForEachName) {
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", folder.path().c_str());
+  EXPECT_EQ(calibration_path("NVIDIA H200"), folder / "nvidia-h200.calibration.json");
+  EXPECT_EQ(calibration_path("../x/y"), folder / "x-y.calibration.json");
+  EXPECT_NE(machine_name(Device::cpu).find(" thread"), std::string::npos);
+}
+
+TEST(Calibrations, OfThisMachineAreFoundAndBadOnesLeft) {
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", folder.path().c_str());
+  EXPECT_FALSE(find_calibration(Device::cpu));
+  Calibration c = some_gpu();
+  c.device = Device::cpu;
+  c.to_device_per_second = c.to_host_per_second = 0;
+  c.name = machine_name(Device::cpu);
+  const auto path = calibration_path(c.name);
+  write_calibration(path, c);
+  EXPECT_EQ(find_calibration(Device::cpu), c);
+  Calibration other = c;
+  other.name = "another processor";
+  write_calibration(path, other);
+  EXPECT_FALSE(find_calibration(Device::cpu)) << "it is of another machine";
+  write_text(path, calibration_json(c).substr(0, 100));
+  EXPECT_FALSE(find_calibration(Device::cpu)) << "it is damaged";
+}
+
+TEST(CostModels, OfACalibrationHaveTheRatesOfTheRunsType) {
+  TrainOptions o;
+  o.device = Device::cuda;
+  o.precision = Precision::bf16_mixed;
+  const CostModel m = cost_model(some_gpu(), o);
+  EXPECT_DOUBLE_EQ(m.factor, 1.1);
+  const auto seconds = [&](const char* op, const Cost& cost) { return m.seconds(op, cost) / 1.1; };
+  EXPECT_DOUBLE_EQ(seconds("linear", {.flops = 600e12, .bytes = 1}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("linear", {.flops = 1, .bytes = 8e12}), 2 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("head_loss_backward", {.flops = 500e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("attention", {.flops = 300e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("attention_backward", {.flops = 200e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("swiglu", {.flops = 1e18, .bytes = 3e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("adamw", {.flops = 1e18, .bytes = 2e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds("fill", {.bytes = 4e12}), 1 + 3e-6);
+  o.precision = Precision::fp8_mixed;
+  const CostModel fp8 = cost_model(some_gpu(), o);
+  for (const char* op : {"linear_fp8", "linear_fp8_backward"})
+    EXPECT_DOUBLE_EQ(fp8.seconds(op, {.flops = 900e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(fp8.seconds("head_loss_backward", {.flops = 500e12}), 1 + 3e-6);
+  o.precision = Precision::f32_true;
+  EXPECT_DOUBLE_EQ(cost_model(some_gpu(), o).factor, 1) << "no step was measured in f32";
+}
+
+TEST(CostModels, AreRefusedForAnotherDeviceAndForTypesThatWereNotMeasured) {
+  TrainOptions o;
+  EXPECT_NE(message_of(Fault::usage, [&] { cost_model(some_gpu(), o); }).find("--accelerator cuda"),
+            std::string::npos);
+  o.device = Device::cuda;
+  o.tf32 = true;
+  EXPECT_NE(message_of(Fault::usage, [&] { cost_model(some_gpu(), o); }).find("no rates for tf32"),
+            std::string::npos);
+  o.precision = Precision::fp8_mixed;
+  Calibration older = some_gpu();
+  older.types.erase("fp8");
+  EXPECT_NE(message_of(Fault::usage, [&] { cost_model(older, o); }).find("no rates for fp8"),
+            std::string::npos);
+}
+
+TEST(CostModels, APagedOptimizersStateCrossesTheBus) {
+  TrainOptions o;
+  o.device = Device::cuda;
+  o.optimizer.paged = true;
+  // f32: of 28 bytes 16 are state, half of them each way at 40 GB/s.
+  EXPECT_NEAR(cost_model(some_gpu(), o).seconds("adamw", {.bytes = 28e9}), 8.0 / 40, 1e-4);
+}
+
+}  // namespace
+}  // namespace capstan
