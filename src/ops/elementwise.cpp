@@ -113,6 +113,20 @@ void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t fi
   }
 }
 
+void add(Queue& q, Tensor y, Tensor a, Tensor b) {
+  check::dense("add", "y", y, y.shape());
+  for (const Tensor& t : {a, b}) check::exact("add", "a term", t, y.dtype(), y.shape());
+  const auto span = q.account("add", {.flops = static_cast<double>(y.numel()),
+                                      .bytes = 3 * static_cast<double>(y.nbytes())});
+  switch (q.device()) {
+    case Device::cpu: return cpu::add(y, a, b);
+    case Device::cuda:
+      if constexpr (kWithCuda) cuda::add(q, y, a, b);
+      return;
+    case Device::sim: return;
+  }
+}
+
 void scale(Queue& q, Tensor y, Tensor x, float factor) {
   check::dense("scale", "x", x, x.shape());
   check::dense("scale", "y", y, x.shape());

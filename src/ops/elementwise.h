@@ -29,6 +29,9 @@ void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first
 // y[i] ~ U[-bound, bound), value i a function of (key, first + i) alone.
 void fill_uniform(Queue& q, Tensor y, float bound, const RngKey& key, int64_t first = 0);
 
+// y = a + b, of one type and shape: the sum that add_rmsnorm stores, bit for bit. y may alias both.
+void add(Queue& q, Tensor y, Tensor a, Tensor b);
+
 // y = factor * x. y may alias x.
 void scale(Queue& q, Tensor y, Tensor x, float factor);
 

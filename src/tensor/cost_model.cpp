@@ -25,6 +25,7 @@ constexpr NamedOp kOps[] = {
     {"copy", OpKind::copy},
     {"fill_normal", OpKind::elementwise},
     {"fill_uniform", OpKind::elementwise},
+    {"add", OpKind::elementwise},
     {"scale", OpKind::elementwise},
     {"dropout", OpKind::elementwise},
     {"embedding", OpKind::copy},

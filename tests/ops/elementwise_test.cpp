@@ -1,5 +1,7 @@
 #include "ops/elementwise.h"
 
+#include "ops/rmsnorm.h"
+
 #include <numeric>
 #include <vector>
 
@@ -188,6 +190,24 @@ TEST_P(Elementwise, ZerosFillManyTensorsAndNothingBesideThem) {
     EXPECT_EQ(left, 2) << i;
     EXPECT_EQ(values(all[i]), Values(idx(all[i].numel()), 0.0)) << i;
   }
+}
+
+TEST_P(Elementwise, AddGivesTheSumThatTheFusedNormStores) {
+  for (const DType type : kComputeTypes)
+    for (const int64_t width : {1, 31, 256, 333}) {
+      const Shape shape{5, width};
+      const Buffer a = random(type, shape), b = random(type, shape), y = empty(type, shape);
+      const Buffer norm = empty(type, shape), sum = empty(type, shape), w = random(type, {width});
+      add(q_, y, a, b);
+      add_rmsnorm(q_, norm, sum, {}, a, b, w, 1e-5f);
+      EXPECT_EQ(values(y), values(sum)) << width;
+      Values expected = values(a);
+      const Values other = values(b);
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] += other[i];
+      EXPECT_LT(error(values(y), expected), tolerance(type)) << width;
+      add(q_, a, a, b);
+      EXPECT_EQ(values(a), values(y)) << "in place";
+    }
 }
 
 TEST_P(Elementwise, ScaleMultiplies) {

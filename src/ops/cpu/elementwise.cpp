@@ -116,6 +116,17 @@ void fill_uniform(const Tensor& y_, float bound, const RngKey& key, int64_t firs
   });
 }
 
+void add(const Tensor& y_, const Tensor& a_, const Tensor& b_) {
+  with_type(y_.dtype(), [&]<class T>() {
+    T* const y = y_.as<T>();
+    const T *const a = a_.as<T>(), *const b = b_.as<T>();
+    parallel_for(y_.numel(), kGrain, [&](int64_t begin, int64_t end) {
+#pragma omp simd
+      for (int64_t i = begin; i < end; ++i) store(y[i], float(a[i]) + float(b[i]));
+    });
+  });
+}
+
 void scale(const Tensor& y_, const Tensor& x_, float factor) {
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
     Y* const y = y_.as<Y>();

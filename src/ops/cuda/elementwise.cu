@@ -33,6 +33,12 @@ __global__ void cast_kernel(Y* y, int64_t y_stride, const X* x, int64_t x_stride
   }
 }
 
+template <class T>
+__global__ void add_kernel(T* y, const T* a, const T* b, int64_t n) {
+  for (int64_t i = first_item(); i < n; i += stride())
+    y[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
+}
+
 // Calls body(index of the value, its random word) for the values [first, first + n): one draw has
 // the words of four values.
 template <class Body>
@@ -168,6 +174,16 @@ void fill_uniform(Queue& q, const Tensor& y, float bound, const RngKey& key, int
         data<Y>(y), bound, Rng(key), first, y.numel());
   });
   launched("fill_uniform");
+}
+
+void add(Queue& q, const Tensor& y, const Tensor& a, const Tensor& b) {
+  const int64_t n = y.numel();
+  if (n == 0) return;
+  with_type(y.dtype(), [&]<class T>() {
+    add_kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(q)>>>(data<T>(y), data<T>(a),
+                                                                     data<T>(b), n);
+  });
+  launched("add");
 }
 
 void scale(Queue& q, const Tensor& y, const Tensor& x, float factor) {
