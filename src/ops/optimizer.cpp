@@ -14,6 +14,8 @@ void check_parameter(const char* op, const OptimizerOperands& p) {
   if (p.grad_scale) check::exact(op, "grad_scale", p.grad_scale, DType::f32, {1});
   require(!p.rounding || (p.weight.dtype() == DType::bf16 && !p.master), Fault::bug,
           "{}: only a bf16 weight without a master is rounded by draws", op);
+  require(p.rounding_first >= 0 && p.rounding_first % 8 == 0, Fault::bug,
+          "{}: rounding_first must be a multiple of 8, but is {}", op, p.rounding_first);
 }
 
 void check_flag(const char* op, const Tensor& not_finite) {

@@ -20,9 +20,11 @@ struct OptimizerOperands {
   Tensor grad_scale;
   // How a bf16 weight without a master is rounded: to the nearest, or, with these draws, to the
   // bf16 below or above, the nearer the more often, so that the mean is what was computed. Value i
-  // takes 16 bits, (rounding.word(i / 2) >> 16 * (i % 2)) % 2^16: they are added to the f32, whose
-  // lower half is then cut off. Equal f32 give equal bits on every device.
+  // takes the 16 bits rounding.half(rounding_first + i): they are added to the f32, whose lower
+  // half is then cut off. Equal f32 give equal bits on every device. So a part of a tensor, with
+  // the number of its first value, is rounded as the whole is.
   std::optional<Rng> rounding = {};
+  int64_t rounding_first = 0;  // a multiple of 8
 };
 
 // Every update takes `not_finite`, one f64 that may be absent: it becomes 1 where a value that the

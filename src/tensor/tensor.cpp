@@ -79,6 +79,12 @@ Tensor Tensor::heads(int64_t count) const {
   return t;
 }
 
+Tensor Tensor::viewed_as(DType type) const {
+  require(contiguous() && nbytes() % size_of(type) == 0, Fault::bug, "{} of {} viewed as {}",
+          shape_, name_of(dtype_), name_of(type));
+  return Tensor(data_, type, {nbytes() / size_of(type)});
+}
+
 Tensor Tensor::reshape(const Shape& shape) const {
   require(contiguous() && shape.numel() == numel(), Fault::bug, "tensor {} reshaped to {}", shape_,
           shape);

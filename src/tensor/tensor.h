@@ -65,6 +65,8 @@ class Tensor {
   Tensor cols(int64_t begin, int64_t count) const;  // of the last dimension
   Tensor heads(int64_t count) const;                // [T, count * D] as [T, count, D]
   Tensor reshape(const Shape& shape) const;         // contiguous only; same number of values
+  // The bytes of a contiguous tensor as one row of another type, which must divide them.
+  Tensor viewed_as(DType type) const;
 
  private:
   [[noreturn]] void wrong_type(DType wanted) const;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "ops/elementwise.h"
 #include "ops/optimizer.h"
 #include "ops/reference.h"
 
@@ -131,6 +132,42 @@ TEST_P(StochasticRounding, RefusesWeightsThatKeepTheirPrecision) {
   const Buffer wide = random(DType::f32, {8}), narrow = random(DType::bf16, {8});
   expect_bug("sgd", [&] { sgd(q_, {wide, {}, wide, {}, {}, {}, draws()}, {}); });
   expect_bug("adamw", [&] { adamw(q_, {narrow, wide, wide, wide, wide, {}, draws()}, {}); });
+}
+
+// A shard is updated as the same values are within the whole tensor.
+TEST_P(StochasticRounding, OfAPartOfATensorTakesTheDrawsOfTheWhole) {
+  constexpr int64_t n = 8192 + 520, cut = 4104;
+  for (const char* kind : {"adamw", "adamw8bit", "sgd"}) {
+    const bool few_bits = std::string_view(kind) == "adamw8bit";
+    const Buffer start = random(DType::bf16, {n}), g = random(DType::bf16, {n}, 3);
+    const auto run = [&](const std::vector<int64_t>& cuts) {
+      const Buffer w = empty(DType::bf16, {n});
+      copy(q_, w, start);
+      for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const int64_t first = cuts[i], count = cuts[i + 1] - first;
+        const DType type = few_bits ? DType::u8 : DType::bf16;
+        const Buffer m = zeros(type, {count}), v = zeros(type, {count});
+        OptimizerOperands p{w->rows(first, count), {}, g->rows(first, count), {}, {}, {}};
+        p.rounding = draws();
+        p.rounding_first = first;
+        if (std::string_view(kind) == "sgd") {
+          sgd(q_, p, {.lr = 0.01f});
+          continue;
+        }
+        p.m = *m, p.v = *v;
+        const int64_t blocks = adamw8bit_blocks(count);
+        const Buffer ma = zeros(DType::f32, {blocks}), va = zeros(DType::f32, {blocks});
+        if (few_bits)
+          adamw8bit(q_, p, {*ma, *va}, {.lr = 0.01f});
+        else
+          adamw(q_, p, {.lr = 0.01f});
+      }
+      return values(w);
+    };
+    const Values whole = run({0, n});
+    EXPECT_NE(whole, values(start)) << kind;
+    EXPECT_EQ(run({0, few_bits ? 4096 : cut, n}), whole) << kind;
+  }
 }
 
 }  // namespace

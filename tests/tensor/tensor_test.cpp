@@ -93,6 +93,15 @@ TEST_F(TensorViews, HeadsOfASliceOfOneProduct) {
   EXPECT_EQ(t.stride(2), 1);
 }
 
+TEST_F(TensorViews, BytesAreSeenAsAnotherType) {
+  std::vector<float> v = {1, 2, 3};
+  const Tensor bytes(v.data(), DType::u8, {12});
+  const Tensor floats = bytes.rows(4, 8).viewed_as(DType::f32);
+  EXPECT_EQ(floats.shape(), Shape{2});
+  EXPECT_EQ(floats.as<float>()[0], 2);
+  EXPECT_THROW(bytes.rows(0, 6).viewed_as(DType::f32), Error);
+}
+
 TEST_F(TensorViews, ReshapeKeepsTheOrder) {
   const Tensor t = whole_.reshape({2, 12});
   EXPECT_EQ(at(t, 1, 0), 20);

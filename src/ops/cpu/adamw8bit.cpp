@@ -55,7 +55,7 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
       const float traces = adamw_block(w, g_block.load(p.grad, first, n), m, v, n, scale, factors);
       m_absmax[b] = narrow(m_map, m, m_codes + first, n);
       v_absmax[b] = narrow(v_map, v, v_codes + first, n);
-      round_block(p.rounding, first, n, w);
+      round_block(p, first, n, w);
       const uint32_t narrowed = store_block(p.weight, first, n, w);
       if (p.master) store_block(p.master, first, n, w);
       tell_not_finite(not_finite, traces, narrowed);

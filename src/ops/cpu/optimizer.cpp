@@ -49,12 +49,12 @@ float sgd_block(float* w, const float* grad, int64_t n, float scale, const SgdSt
 
 }  // namespace
 
-void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, float* values) {
-  if (!rounding) return;
+void round_block(const OptimizerOperands& p, int64_t begin, int64_t n, float* values) {
+  if (!p.rounding) return;
   constexpr int64_t kValues = 64;
   for (int64_t first = 0; first < n; first += kValues) {
     uint32_t words[kValues / 2];
-    rounding->words(static_cast<uint64_t>(begin + first) / 8, words);
+    p.rounding->words(static_cast<uint64_t>(p.rounding_first + begin + first) / 8, words);
     const int64_t count = std::min(kValues, n - first);
     for (int64_t i = 0; i < count; ++i) {
       float& value = values[first + i];
@@ -75,7 +75,7 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s, const Tensor& not_fin
     float* const m = m_block.load(p.m, begin, n);
     float* const v = v_block.load(p.v, begin, n);
     const float traces = adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
-    round_block(p.rounding, begin, n, w);
+    round_block(p, begin, n, w);
     uint32_t narrowed = store_block(p.weight, begin, n, w);
     narrowed = std::max(narrowed, store_block(p.m, begin, n, m));
     narrowed = std::max(narrowed, store_block(p.v, begin, n, v));
@@ -101,7 +101,7 @@ void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite)
     } else {
       trace = sgd_block(w, g, n, scale, s);
     }
-    round_block(p.rounding, begin, n, w);
+    round_block(p, begin, n, w);
     narrowed = std::max(narrowed, store_block(p.weight, begin, n, w));
     if (p.master) store_block(p.master, begin, n, w);
     tell_not_finite(not_finite, trace, narrowed);

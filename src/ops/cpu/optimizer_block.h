@@ -62,7 +62,7 @@ inline uint32_t store_block(const Tensor& t, int64_t begin, int64_t n, const flo
 
 // Puts the bf16 in the values' place that their draws choose, so that storing is exact. `begin` is
 // a multiple of 8.
-void round_block(const std::optional<Rng>& rounding, int64_t begin, int64_t n, float* values);
+void round_block(const OptimizerOperands& p, int64_t begin, int64_t n, float* values);
 
 inline float value_or_one(const Tensor& scalar) {
   return scalar ? *scalar.as<float>() : 1.0f;

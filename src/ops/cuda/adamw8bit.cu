@@ -31,6 +31,7 @@ struct AdamW8bitEntry {
   int64_t n;
   AdamWFactors factors;
   std::optional<Rng> rounding;
+  int64_t rounding_first;
   unsigned first_block;
   bool has_master;
 };
@@ -180,7 +181,7 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
   widen(v, maps.v, v_codes, v_absmax);
 #pragma unroll
   for (int k = 0; k < kEach; ++k) adamw_value<true>(w[k], g[k] * scale, m[k], v[k], e.factors);
-  round<N>(e.rounding, begin, w);
+  round<N>(e.rounding, e.rounding_first + begin, w);
   uint32_t most = 0;
 #pragma unroll
   for (int k = 0; k < kEach; ++k)
@@ -262,6 +263,7 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& 
                                        .n = n,
                                        .factors = AdamWFactors(s),
                                        .rounding = p.rounding,
+                                       .rounding_first = p.rounding_first,
                                        .first_block = 0,
                                        .has_master = bool{p.master}};
       std::get<TensorBatch<AdamW8bitEntry<P, N>, Launch>&>(batches).add(
