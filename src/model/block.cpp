@@ -31,7 +31,8 @@ Block::Block(Parameters& params, int layer, const RopeTensors& rope)
       rope_(rope),
       eps_(static_cast<float>(c_.norm_eps)),
       scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {
-  for (const int weight : {at_.qkv, at_.o, at_.gate_up, at_.down}) params.writes_grad_whole(weight);
+  for (const int weight : {at_.qkv, at_.o, at_.gate_up, at_.down})
+    params.declare_written_whole(weight);
 }
 
 Block::Reach Block::reach() const {
@@ -161,7 +162,7 @@ void Block::drop(BlockActivations& a, Recompute policy) const {
 }
 
 void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const {
-  params_.need_grads(q, unit_);
+  params_.acquire(q, unit_, Pass::backward);
   if (!a.mid_Th) {  // Recompute::block kept the input alone
     norm_input(q, a);
     attention_half(q, a, batch, nullptr);
@@ -170,6 +171,8 @@ void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d
   mlp_backward(q, a, d_residual);
   if (reach_.middle) attention_half_backward(q, a, batch, d_residual);
   a = BlockActivations();
+  params_.complete(q, unit_);
+  params_.release(q, unit_, Pass::backward);
 }
 
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const {

@@ -25,10 +25,10 @@ void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
                          const std::optional<StepKey>& key, Tensor amax) const {
   if (amax)
     return linear_fp8_backward(q, dx, params_.grad(weight_), params_.grad(bias_), dy, x,
-                               params_.weight(weight_), amax, params_.write_grad(weight_));
+                               params_.weight(weight_), amax, params_.grad_write(weight_));
   if (params_.spec().trainable(weight_))
     linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
-                           params_.write_grad(weight_));
+                           params_.grad_write(weight_));
   Buffer d_inner;
   if (adapter_) d_inner = adapter_.backward_weights(q, dy, x, inner, key);
   if (!dx) return;

@@ -33,57 +33,90 @@ PrecisionTypes types_of(Precision precision) {
   fail(Fault::bug, "unknown precision");
 }
 
+namespace {
+
+using Layout = UnitTensors::Layout;
+
+template <class Test>
+std::vector<bool> rows_where(const ModelSpec& spec, const Test& test) {
+  std::vector<bool> rows;
+  for (const Param& p : spec.params) rows.push_back(test(p));
+  return rows;
+}
+
+}  // namespace
+
 Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients)
-    : spec_(std::move(spec)), precision_(precision), gradients_(gradients), arena_(arena) {
-  const PrecisionTypes t = types();
-  const auto n = spec_.params.size();
-  weights_.resize(n);
-  masters_.resize(n);
-  grads_.resize(n);
-  quantized_.resize(n);
-  written_whole_.resize(n);
-  unwritten_.resize(n);
-  for (size_t i = 0; i < n; ++i) {
-    const Shape& shape = spec_.params[i].shape;
-    if (spec_.params[i].quantize != Quantize::none) {
-      quantized_[i] = make_quantized(arena, spec_.params[i]);
-      continue;
-    }
-    weights_[i] = arena.make(Category::weights, t.compute, shape, "weight");
-    if (!spec_.params[i].trainable) continue;
-    if (t.has_master()) masters_[i] = arena.make(Category::weights, t.master, shape, "master");
-    if (gradients == Gradients::kept)
-      grads_[i] = arena.make(Category::gradients, t.grad, shape, "gradient");
+    : spec_(std::move(spec)),
+      precision_(precision),
+      gradients_(gradients),
+      arena_(arena),
+      weights_(spec_, types().compute,
+               rows_where(spec_, [](const Param& p) { return p.quantize == Quantize::none; }),
+               Layout::flat, Category::weights, "weight"),
+      masters_(
+          spec_, types().master,
+          rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
+          Layout::flat, Category::weights, "master"),
+      grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
+             gradients == Gradients::in_step ? Layout::apart : Layout::flat, Category::gradients,
+             "gradient"),
+      quantized_(spec_.params.size()),
+      quantized_bytes_(static_cast<size_t>(spec_.units())),
+      written_whole_(spec_.params.size()),
+      first_backward_(static_cast<size_t>(spec_.units())) {
+  for (int unit = 0; unit < spec_.units(); ++unit) {
+    weights_.hold(arena, unit);
+    make_quantized(arena, unit);
+    masters_.hold(arena, unit);
+    if (gradients == Gradients::kept) grads_.hold(arena, unit);
+  }
+  for (int i = 0; i < count(); ++i) {
+    const Param& p = spec_.params[static_cast<size_t>(i)];
+    if (p.trainable) owned_.push_back(whole(i));
   }
 }
 
-Parameters::QuantizedRow Parameters::make_quantized(Arena& arena, const Param& param) {
-  QuantizedRow row;
-  QuantizedMatrix& m = row.matrix;
-  require(param.parts.size() <= m.parts.size(), Fault::bug, "{}: {} parts are too many to quantize",
-          param.name, param.parts.size());
-  m.kind = param.quantize;
-  m.shape = param.shape;
-  const auto make = [&](DType type, int64_t size, const char* name) -> Tensor {
+// Two passes over the unit's rows: the first counts the bytes, the second places the tensors.
+void Parameters::make_quantized(Arena& arena, int unit) {
+  Buffer& flat = quantized_bytes_[static_cast<size_t>(unit)];
+  int64_t used = 0;
+  const auto place = [&](DType type, int64_t size) -> Tensor {
     if (size == 0) return {};
-    row.buffers.push_back(arena.make(Category::weights, type, {size}, name));
-    return row.buffers.back();
+    const int64_t first = used, bytes = size * size_of(type);
+    used += aligned_to_buffers(bytes);
+    return flat ? flat->rows(first, bytes).viewed_as(type) : Tensor();
   };
-  for (const Part& part : param.parts) {
-    const QuantizedSizes s = quantized_sizes(m.kind, part.rows, param.shape[1]);
-    QuantizedPart& to = m.parts[static_cast<size_t>(m.count++)];
-    to.first_row = part.first_row;
-    to.rows = part.rows;
-    to.packed = make(DType::u8, s.packed, "quantized weight");
-    to.absmax = make(s.absmax_type, s.absmax, "quantization scales");
-    to.scale = make(DType::f32, s.scale, "scales of scales");
-  }
-  return row;
+  const auto lay_out = [&] {
+    used = 0;
+    for (size_t i = 0; i < spec_.params.size(); ++i) {
+      const Param& param = spec_.params[i];
+      if (param.unit != unit || param.quantize == Quantize::none) continue;
+      QuantizedMatrix& m = quantized_[i] = QuantizedMatrix();
+      m.kind = param.quantize;
+      m.shape = param.shape;
+      require(param.parts.size() <= m.parts.size(), Fault::bug,
+              "{}: {} parts are too many to quantize", param.name, param.parts.size());
+      for (const Part& part : param.parts) {
+        const QuantizedSizes s = quantized_sizes(m.kind, part.rows, param.shape[1]);
+        QuantizedPart& to = m.parts[static_cast<size_t>(m.count++)];
+        to.first_row = part.first_row;
+        to.rows = part.rows;
+        to.packed = place(DType::u8, s.packed);
+        to.absmax = place(s.absmax_type, s.absmax);
+        to.scale = place(DType::f32, s.scale);
+      }
+    }
+  };
+  lay_out();
+  if (used == 0) return;
+  flat = arena.make(Category::weights, DType::u8, {used}, "quantized weights");
+  lay_out();
 }
 
 const QuantizedMatrix* Parameters::quantized(int i) const {
   if (i < 0 || spec_.params[static_cast<size_t>(i)].quantize == Quantize::none) return nullptr;
-  return &quantized_[static_cast<size_t>(i)].matrix;
+  return &quantized_[static_cast<size_t>(i)];
 }
 
 void Parameters::store_frozen(Queue& q, int i, int part, Tensor x) {
@@ -95,27 +128,32 @@ void Parameters::store_frozen(Queue& q, int i, int part, Tensor x) {
 }
 
 void Parameters::initialize(Queue& q, uint64_t seed) {
-  for (int i = 0; i < count(); ++i) initialize_row(q, seed, i);
+  for (int i = 0; i < count(); ++i) initialize(q, seed, whole(i));
   refresh_weights(q);
 }
 
 void Parameters::initialize_adapters(Queue& q, uint64_t seed) {
   for (int i = 0; i < count(); ++i)
-    if (spec_.params[static_cast<size_t>(i)].adapter) initialize_row(q, seed, i);
+    if (spec_.params[static_cast<size_t>(i)].adapter) initialize(q, seed, whole(i));
   refresh_weights(q);
 }
 
-void Parameters::initialize_row(Queue& q, uint64_t seed, int i) {
-  const Param& p = spec_.params[static_cast<size_t>(i)];
+void Parameters::initialize(Queue& q, uint64_t seed, const Range& range) {
+  const Param& p = spec_.params[static_cast<size_t>(range.param)];
   require(p.quantize == Quantize::none, Fault::bug, "{} is quantized: load it", p.name);
-  const RngKey key{.seed = seed, .site = site::init + static_cast<uint32_t>(i)};
+  const RngKey key{.seed = seed, .site = site::init + static_cast<uint32_t>(range.param)};
+  const Tensor values = slice(stored(range.param), range);
   switch (p.init) {
-    case Init::normal:
-      return fill_normal(q, stored(i), static_cast<float>(spec_.config.init_std), key);
-    case Init::uniform:
-      return fill_uniform(q, stored(i), 1.0f / std::sqrt(static_cast<float>(p.shape[1])), key);
-    case Init::ones: return fill(q, stored(i), 1);
-    case Init::zeros: return fill(q, stored(i), 0);
+    case Init::normal: {
+      const auto deviation = static_cast<float>(spec_.config.init_std);
+      return fill_normal(q, values, deviation, key, range.first);
+    }
+    case Init::uniform: {
+      const float bound = 1.0f / std::sqrt(static_cast<float>(p.shape[1]));
+      return fill_uniform(q, values, bound, key, range.first);
+    }
+    case Init::ones: return fill(q, values, 1);
+    case Init::zeros: return fill(q, values, 0);
   }
 }
 
@@ -124,46 +162,48 @@ void Parameters::refresh_weights(Queue& q) {
     if (master(i)) cast(q, weight(i), master(i));
 }
 
-void Parameters::zero_grads(Queue& q) {
+// Gradients that are written whole are marked; the others become zero.
+void Parameters::begin_grads(int unit) {
+  first_backward_[static_cast<size_t>(unit)] = true;
+  for (const Range& r : owned_)
+    if (spec_.params[static_cast<size_t>(r.param)].unit == unit &&
+        !written_whole_[static_cast<size_t>(r.param)])
+      zeroed_.push_back(slice(grad(r.param), r));
+}
+
+void Parameters::begin_step(Queue& q) {
   if (gradients_ != Gradients::kept) return;
-  fresh_.clear();
-  for (int i = 0; i < count(); ++i)
-    if (grad(i)) begin_grad(i);
-  fill_zeros(q, fresh_);
+  zeroed_.clear();
+  for (int unit = 0; unit < spec_.units(); ++unit) begin_grads(unit);
+  fill_zeros(q, zeroed_);
 }
 
-void Parameters::begin_grad(int i) {
-  if (written_whole_[static_cast<size_t>(i)])
-    unwritten_[static_cast<size_t>(i)] = true;
-  else
-    fresh_.push_back(grad(i));
-}
-
-Write Parameters::write_grad(int i) {
-  const bool first = unwritten_[static_cast<size_t>(i)];
-  unwritten_[static_cast<size_t>(i)] = false;
-  return first ? Write::replace : Write::add;
-}
-
-void Parameters::need_grads(Queue& q, int unit) {
+void Parameters::acquire(Queue& q, int unit, Pass pass) {
+  if (pass == Pass::forward) return;
   require(gradients_ != Gradients::none, Fault::bug, "a backward pass without gradients");
   if (gradients_ == Gradients::kept) return;
-  fresh_.clear();
-  for (size_t i = 0; i < grads_.size(); ++i) {
-    const Param& p = spec_.params[i];
-    // A tied embedding gets its first gradient from the head, in the last unit.
-    const bool here =
-        p.unit == unit || (static_cast<int>(i) == spec_.head && unit == spec_.units() - 1);
-    if (!here || !p.trainable || grads_[i]) continue;
-    grads_[i] = arena_.make(Category::gradients, types().grad, p.shape, "gradient");
-    begin_grad(static_cast<int>(i));
-  }
-  fill_zeros(q, fresh_);
+  zeroed_.clear();
+  // A tied embedding gets its first gradient from the head, in the last unit.
+  if (tied_head(unit) && grads_.hold(arena_, 0)) begin_grads(0);
+  if (grads_.hold(arena_, unit)) begin_grads(unit);
+  fill_zeros(q, zeroed_);
 }
 
-void Parameters::drop_grads() {
+void Parameters::complete(Queue&, int unit) {
+  first_backward_[static_cast<size_t>(unit)] = false;
+}
+
+void Parameters::release(Queue&, int, Pass) {}
+
+void Parameters::end_step() {
   if (gradients_ != Gradients::in_step) return;
-  for (Buffer& g : grads_) g.release();
+  for (int unit = 0; unit < spec_.units(); ++unit) grads_.release(unit);
+}
+
+Write Parameters::grad_write(int i) const {
+  const auto param = static_cast<size_t>(i);
+  const auto unit = static_cast<size_t>(spec_.params[param].unit);
+  return written_whole_[param] && first_backward_[unit] ? Write::replace : Write::add;
 }
 
 }  // namespace capstan

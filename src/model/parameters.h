@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "model/spec.h"
+#include "model/units.h"
 #include "ops/linear.h"
 #include "tensor/queue.h"
 
@@ -32,14 +32,23 @@ PrecisionTypes types_of(Precision precision);
 
 enum class Gradients : uint8_t {
   none,     // inference
-  kept,     // made with the weights; zeroed by zero_grads
-  in_step,  // made when the backward pass reaches their unit, gone after the update: for steps of
-            // one micro-batch, where they take the place of activations that are used up
+  kept,     // held from the start; zeroed when a step begins
+  in_step,  // held from the time the backward pass reaches their unit until the step ends: for
+            // steps of one micro-batch, where they take the place of activations that are used up
 };
 
-// A model's parameters in memory: for each row of the spec a weight, and, as the precision and the
-// run have it, a master and a gradient. Frozen rows have the weight alone, or what it is quantized
-// to. Indices are those of spec().params.
+// What a pass through a unit does with it.
+enum class Pass : uint8_t { forward, backward };
+
+// A model's parameters in memory: for each row of the spec a weight and, depending on the precision
+// and the run, a master and a gradient. Frozen rows have the weight alone, or its quantized form.
+// Indices are those of spec().params. Each unit's tensors of a kind lie in one flat buffer.
+//
+// A step, unit by unit:
+//
+//   begin_step
+//   for each micro-batch:   acquire(forward) … release,  then  acquire(backward) … complete,
+//   release the optimizer, over owned() end_step
 class Parameters {
  public:
   Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients);
@@ -50,56 +59,69 @@ class Parameters {
   int count() const { return static_cast<int>(spec_.params.size()); }
 
   // What the model computes with; absent for index -1, and for a quantized row…
-  Tensor weight(int i) const { return i < 0 ? Tensor() : *weights_[static_cast<size_t>(i)]; }
+  Tensor weight(int i) const { return i < 0 ? Tensor() : weights_.of(i); }
   // …which has this instead. Null for other rows.
   const QuantizedMatrix* quantized(int i) const;
   // Absent without mixed precision, and for frozen rows.
-  Tensor master(int i) const { return *masters_[static_cast<size_t>(i)]; }
+  Tensor master(int i) const { return masters_.of(i); }
   // What checkpoints hold: the master where there is one, else the weight.
   Tensor stored(int i) const { return master(i) ? master(i) : weight(i); }
   // Absent for index -1, for frozen rows, and outside the gradients' life.
-  Tensor grad(int i) const { return i < 0 ? Tensor() : *grads_[static_cast<size_t>(i)]; }
+  Tensor grad(int i) const { return i < 0 ? Tensor() : grads_.of(i); }
+
+  // The trainable values that this process updates, in the order of the spec. One device owns all.
+  const std::vector<Range>& owned() const { return owned_; }
 
   // Writes the values of one part of a frozen row: x is f32, bf16 or f16, the part's rows, in
   // memory of the queue's device. Quantizes or converts, whichever the row is stored in.
   void store_frozen(Queue& q, int i, int part, Tensor x);
 
-  // Draws initial values by the spec, keyed by (seed, parameter). Throws Fault::bug where a row is
-  // quantized: those are made of a model that exists.
+  // Draws initial values by the spec: each is a function of the seed, the parameter and the value's
+  // place in it. Throws Fault::bug where a row is quantized: those are made of a model that exists.
   void initialize(Queue& q, uint64_t seed);
   // Those of the adapters alone, beside a model that was loaded.
   void initialize_adapters(Queue& q, uint64_t seed);
   // Rewrites the weights from the masters, after those were loaded. Nothing without masters.
   void refresh_weights(Queue& q);
 
-  // The life of gradients. zero_grads begins a step; need_grads is called by the backward pass
-  // before it adds to a unit's gradients; drop_grads ends the step.
-  void zero_grads(Queue& q);
-  void need_grads(Queue& q, int unit);
-  void drop_grads();
-  // A gradient that one call writes as a whole in every backward pass need not be zeroed: whoever
-  // makes that call says so before the first step, and then writes as write_grad says, which
-  // replaces in the first pass of a step.
-  void writes_grad_whole(int i) { written_whole_[static_cast<size_t>(i)] = true; }
-  Write write_grad(int i);
+  // Starts a step: kept gradients become zero, but for those that are written whole.
+  void begin_step(Queue& q);
+  // Before the first op of a pass that uses the unit's weights, and in a backward pass its
+  // gradients. A head that is tied to the embedding uses that unit as well.
+  void acquire(Queue& q, int unit, Pass pass);
+  // After the last op of a backward pass that adds to the unit's gradients.
+  void complete(Queue& q, int unit);
+  // After the last op of a pass that uses the unit. Every acquire has one.
+  void release(Queue& q, int unit, Pass pass);
+  // After the update: gradients that are held in the step alone are gone.
+  void end_step();
+
+  // A gradient that one op writes whole in every backward pass need not be zeroed. Who makes that
+  // op declares it before the first step, and then writes as grad_write says: it replaces in the
+  // first backward pass of a step and adds in later ones.
+  void declare_written_whole(int i) { written_whole_[static_cast<size_t>(i)] = true; }
+  Write grad_write(int i) const;
 
  private:
-  struct QuantizedRow {
-    QuantizedMatrix matrix;
-    std::vector<Buffer> buffers;
-  };
-  static QuantizedRow make_quantized(Arena& arena, const Param& param);
-  void initialize_row(Queue& q, uint64_t seed, int i);
-  void begin_grad(int i);
+  void make_quantized(Arena& arena, int unit);
+  void initialize(Queue& q, uint64_t seed, const Range& range);
+  void begin_grads(int unit);
+  Range whole(int i) const { return {i, 0, spec_.params[static_cast<size_t>(i)].shape.numel()}; }
+  bool tied_head(int unit) const {
+    return unit == spec_.units() - 1 && spec_.head == spec_.embedding;
+  }
 
   ModelSpec spec_;
   Precision precision_;
   Gradients gradients_;
   Arena& arena_;
-  std::vector<Buffer> weights_, masters_, grads_;
-  std::vector<QuantizedRow> quantized_;
-  std::vector<Tensor> fresh_;  // to be zeroed; kept, so that a step stays off the heap
-  std::vector<bool> written_whole_, unwritten_;
+  UnitTensors weights_, masters_, grads_;
+  std::vector<QuantizedMatrix> quantized_;  // by parameter
+  std::vector<Buffer> quantized_bytes_;     // by unit: codes and scales of all its rows
+  std::vector<Range> owned_;
+  std::vector<Tensor> zeroed_;        // kept, so that a step stays off the heap
+  std::vector<bool> written_whole_;   // by parameter
+  std::vector<bool> first_backward_;  // by unit: its gradients have not been written in this step
 };
 
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/rope_table.h"
+#include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/head_loss.h"
 #include "ops/rmsnorm.h"
@@ -23,13 +24,16 @@ bool multiplies_in_fp8(const Parameters& params) {
 }  // namespace
 
 Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& recompute,
-                         int64_t positions)
+                         int64_t positions, Stage stage)
     : params_(params),
       recompute_(recompute),
+      stage_(stage),
       head_(params, params.spec().head, -1, params.spec().head_lora),
       lowest_unit_(params.spec().lowest_trainable_unit()),
       fp8_(multiplies_in_fp8(params)) {
   const ModelConfig& c = params.spec().config;
+  require(0 <= stage.first && stage.first < stage.end && stage.end <= c.layers, Fault::bug,
+          "a stage of blocks {} to {} of {}", stage.first, stage.end, c.layers);
   const Shape shape{positions, c.head_dim / 2};
   rope_cos_ = q.arena().make(Category::data, DType::f32, shape, "rope cosines");
   rope_sin_ = q.arena().make(Category::data, DType::f32, shape, "rope sines");
@@ -38,70 +42,113 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
     q.upload(rope_cos_, table.cos.data());
     q.upload(rope_sin_, table.sin.data());
   }
-  for (int layer = 0; layer < c.layers; ++layer)
+  for (int layer = stage.first; layer < stage.end; ++layer)
     blocks_.emplace_back(params, layer, RopeTensors{rope_cos_, rope_sin_});
-  kept_.resize(static_cast<size_t>(c.layers));
+  passing_ = make_kept();
 }
 
-void Transformer::drop(size_t block) {
-  if (reached(block)) blocks_[block].drop(kept_[block], recompute_.of(static_cast<int>(block)));
+Transformer::Kept Transformer::make_kept() const {
+  Kept kept;
+  kept.blocks.resize(blocks_.size());
+  return kept;
+}
+
+void Transformer::drop(Kept& kept, size_t block) {
+  if (!reached(block)) return;
+  const int layer = stage_.first + static_cast<int>(block);
+  blocks_[block].drop(kept.blocks[block], recompute_.of(layer));
 }
 
 void Transformer::embed(Queue& q, const Batch& batch, BlockActivations& first) {
+  params_.acquire(q, 0, Pass::forward);
   first.x_Th = q.arena().make(Category::activations, params_.types().compute,
                               {batch.tokens(), config().hidden}, "block input");
   embedding(q, first.x_Th, params_.weight(params_.spec().embedding), batch.ids_T);
+  params_.release(q, 0, Pass::forward);
 }
 
-Transformer::Top Transformer::forward(Queue& q, const Batch& batch,
-                                      const std::vector<LayerCache>* caches, bool keep,
-                                      const std::optional<StepKey>& key) {
-  const int64_t T = batch.tokens(), h = config().hidden;
+void Transformer::final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual) {
+  const DType type = params_.types().compute;
+  params_.acquire(q, params_.spec().units() - 1, Pass::forward);
+  Top& top = kept.top;
+  top.x_Th = q.arena().make(Category::activations, type, delta.shape(), "final input");
+  top.norm_Th = q.arena().make(Category::activations, type, delta.shape(), "final norm");
+  top.rstd_T =
+      q.arena().make(Category::activations, DType::f32, {delta.dim(0)}, "final norm scale");
+  add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
+              params_.weight(params_.spec().final_norm), static_cast<float>(config().norm_eps));
+}
+
+Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer in,
+                               const Mode& mode) {
+  const Shape shape{batch.tokens(), config().hidden};
   const DType type = params_.types().compute;
   Buffer delta;    // what the last block adds to the residual stream…
   Buffer carried;  // …and that stream, where the activations are not kept
   Tensor residual;
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    BlockActivations& a = kept_[i];
-    a.dropout = key;
+    const int unit = stage_.first + static_cast<int>(i) + 1;
+    BlockActivations& a = kept.blocks[i];
+    a.dropout = kept.key;
     // Text is made in bf16, one token at a time: there the factors in FP8 would cost more than they
     // save.
-    if (fp8_ && caches == nullptr)
+    if (fp8_ && mode.caches == nullptr)
       a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {
-      embed(q, batch, a);
+      if (in)
+        a.x_Th = std::move(in);
+      else
+        embed(q, batch, a);
+      params_.acquire(q, unit, Pass::forward);
       blocks_[i].norm_input(q, a);
     } else {
+      params_.acquire(q, unit, Pass::forward);
       blocks_[i].enter(q, a, delta, residual);
       delta.release();
       carried.release();
-      if (keep) drop(i - 1);
+      if (mode.keep) drop(kept, i - 1);
     }
-    blocks_[i].attention_half(q, a, batch, caches == nullptr ? nullptr : &(*caches)[i]);
-    delta = q.arena().make(Category::activations, type, {T, h}, "block delta");
+    blocks_[i].attention_half(q, a, batch, mode.caches == nullptr ? nullptr : &(*mode.caches)[i]);
+    delta = q.arena().make(Category::activations, type, shape, "block delta");
     blocks_[i].mlp_half(q, a, delta);
+    params_.release(q, unit, Pass::forward);
     residual = a.mid_Th;
-    if (!keep || !reached(i)) {
+    if (!mode.keep || !reached(i)) {
       carried = std::move(a.mid_Th);
       a = BlockActivations();
     }
   }
-
-  Top top;
-  top.x_Th = q.arena().make(Category::activations, type, {T, h}, "final input");
-  top.norm_Th = q.arena().make(Category::activations, type, {T, h}, "final norm");
-  top.rstd_T = q.arena().make(Category::activations, DType::f32, {T}, "final norm scale");
-  add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
-              params_.weight(params_.spec().final_norm), static_cast<float>(config().norm_eps));
-  if (keep) drop(blocks_.size() - 1);
-  return top;
+  Buffer out;
+  if (is_last()) {
+    final_norm(q, kept, delta, residual);
+  } else {
+    out = q.arena().make(Category::activations, type, shape, "stage output");
+    add(q, out, delta, residual);
+  }
+  if (mode.keep) drop(kept, blocks_.size() - 1);
+  return out;
 }
 
-Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, const Scalar& scale,
-                                  Tensor loss, const std::optional<StepKey>& key) {
+Buffer Transformer::forward(Queue& q, const Batch& batch, Kept& kept, Buffer in,
+                            const std::optional<StepKey>& key) {
   const ModelSpec& spec = params_.spec();
+  require(lowest_unit_ < spec.units(), Fault::bug, "a training pass with nothing to train");
+  require(key || !spec.lora || spec.lora->dropout == 0, Fault::bug,
+          "a training pass with dropout needs a key for it");
+  require(is_first() != static_cast<bool>(in), Fault::bug,
+          "a stage from block {} on was {} an input", stage_.first, in ? "given" : "not given");
+  kept.key = key;
+  Buffer out = run_blocks(q, batch, kept, std::move(in), {.keep = true});
+  if (is_last()) params_.release(q, spec.units() - 1, Pass::forward);
+  return out;
+}
+
+Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Kept& kept,
+                                  const Scalar& scale, Tensor loss) {
+  const ModelSpec& spec = params_.spec();
+  const Top& top = kept.top;
   const int last = spec.units() - 1;
-  params_.need_grads(q, last);
+  params_.acquire(q, last, Pass::backward);
   Buffer d_residual;
   if (lowest_unit_ < last || spec.trainable(spec.final_norm))
     d_residual = q.arena().make(Category::activations, params_.types().compute, top.x_Th->shape(),
@@ -110,7 +157,7 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, 
   HeadTerm term, d_term;
   const Adapter& adapter = head_.adapter();
   if (adapter) {
-    inner = adapter.inner(q, top.norm_Th, key);
+    inner = adapter.inner(q, top.norm_Th, kept.key);
     d_inner = q.arena().make(Category::activations, inner->dtype(), inner->shape(),
                              "adapter inner gradient");
     term = {inner, adapter.b()};
@@ -118,33 +165,50 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Top& top, 
   }
   head_loss_backward(q, loss, d_residual, params_.grad(spec.head), top.norm_Th,
                      params_.weight(spec.head), batch.labels_T, scale, batch.targets, term, d_term);
-  if (adapter) adapter.backward_inner(q, d_inner, top.norm_Th, key);
-  if (!d_residual) return d_residual;
-  if (adapter) adapter.backward_data(q, d_residual, d_inner, key);
-  rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Th,
-                   params_.weight(spec.final_norm), top.rstd_T, Write::replace);
+  if (adapter) adapter.backward_inner(q, d_inner, top.norm_Th, kept.key);
+  if (d_residual) {
+    if (adapter) adapter.backward_data(q, d_residual, d_inner, kept.key);
+    rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Th,
+                     params_.weight(spec.final_norm), top.rstd_T, Write::replace);
+  }
+  params_.complete(q, last);
+  params_.release(q, last, Pass::backward);
   return d_residual;
 }
 
-void Transformer::train(Queue& q, const Batch& batch, const Scalar& scale, Tensor loss,
-                        const std::optional<StepKey>& key) {
+Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale,
+                             Tensor loss, Buffer d_out) {
   const ModelSpec& spec = params_.spec();
-  require(lowest_unit_ < spec.units(), Fault::bug, "a training pass with nothing to train");
-  require(key || !spec.lora || spec.lora->dropout == 0, Fault::bug,
-          "a training pass with dropout needs a key for it");
-  Top top = forward(q, batch, nullptr, true, key);
-  const Buffer d_residual = head_backward(q, batch, top, scale, loss, key);
-  top = Top();
-
+  Buffer d_residual = std::move(d_out);
+  if (is_last()) {
+    d_residual = head_backward(q, batch, kept, scale, loss);
+    kept.top = Top();
+  }
   for (size_t i = blocks_.size(); i-- > 0 && reached(i);)
-    blocks_[i].backward(q, kept_[i], batch, d_residual);
-  if (!spec.trainable(spec.embedding)) return;
-  params_.need_grads(q, 0);
+    blocks_[i].backward(q, kept.blocks[i], batch, d_residual);
+  if (!is_first() || !spec.trainable(spec.embedding)) return d_residual;
+  params_.acquire(q, 0, Pass::backward);
   embedding_backward(q, params_.grad(spec.embedding), d_residual, batch.ids_T);
+  params_.complete(q, 0);
+  params_.release(q, 0, Pass::backward);
+  return {};
+}
+
+const Transformer::Top& Transformer::infer(Queue& q, const Batch& batch,
+                                           const std::vector<LayerCache>* caches) {
+  require(is_first() && is_last(), Fault::bug, "a stage alone cannot infer");
+  passing_.key.reset();
+  run_blocks(q, batch, passing_, {}, {.caches = caches});
+  return passing_.top;
+}
+
+void Transformer::end_inference(Queue& q) {
+  passing_.top = Top();
+  params_.release(q, params_.spec().units() - 1, Pass::forward);
 }
 
 void Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss) {
-  const Top top = forward(q, batch, nullptr, false);
+  const Top& top = infer(q, batch);
   Buffer inner;
   HeadTerm term;
   if (const Adapter& adapter = head_.adapter()) {
@@ -153,17 +217,19 @@ void Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss) {
   }
   head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T,
             batch.targets, term);
+  end_inference(q);
 }
 
 void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {
-  const Top top = forward(q, batch, nullptr, false);
-  head_.forward(q, logits_TV, top.norm_Th, {});
+  head_.forward(q, logits_TV, infer(q, batch).norm_Th, {});
+  end_inference(q);
 }
 
 void Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
                          Tensor logits_1V) {
-  const Top top = forward(q, batch, &caches, false);
+  const Top& top = infer(q, batch, &caches);
   head_.forward(q, logits_1V, top.norm_Th->rows(batch.tokens() - 1, 1), {});
+  end_inference(q);
 }
 
 }  // namespace capstan

@@ -7,27 +7,62 @@
 
 namespace capstan {
 
-// A Llama-family model: embedding, blocks, norm, head. Forward and backward are explicit schedules
-// of ops over buffers of the queue's arena; nothing is recorded while they run.
+// Consecutive blocks [first, end) of a model. The stage with block 0 embeds the ids; the one with
+// the last block has the final norm, the head and the loss.
+struct Stage {
+  int first = 0, end = 0;
+};
+
+// A Llama-family model, or one stage of it. Forward and backward are explicit schedules of ops over
+// buffers of the queue's arena; nothing is recorded while they run.
 //
 // The caller wraps calls in a phase of the arena. A Transformer belongs to one thread.
 class Transformer {
  public:
   // Makes rope's tables for positions below `positions`, and fills them. Throws Fault::usage for
   // fp8-mixed where some weights are frozen.
-  Transformer(Queue& q, Parameters& params, const Recomputation& recompute, int64_t positions);
+  Transformer(Queue& q, Parameters& params, const Recomputation& recompute, int64_t positions)
+      : Transformer(q, params, recompute, positions,
+                    {0, static_cast<int>(params.spec().config.layers)}) {}
+  Transformer(Queue& q, Parameters& params, const Recomputation& recompute, int64_t positions,
+              Stage stage);
 
   Parameters& params() const { return params_; }
   const ModelConfig& config() const { return params_.spec().config; }
   int64_t positions() const { return rope_cos_->dim(0); }
+  bool is_first() const { return stage_.first == 0; }
+  bool is_last() const { return stage_.end == config().layers; }
 
-  // Forward and backward of one micro-batch: adds the sum of its losses to `loss` (one f64) and the
-  // gradients of scale * loss to the parameters' gradients. `key` is that of the adapters' dropout;
-  // a model that has some needs one.
-  void train(Queue& q, const Batch& batch, const Scalar& scale, Tensor loss,
-             const std::optional<StepKey>& key = {});
+ private:
+  struct Top {  // what the final norm makes
+    Buffer x_Th, norm_Th, rstd_T;
+  };
 
-  // The loss alone; keeps nothing.
+ public:
+  // What one micro-batch keeps from its forward to its backward pass. Each micro-batch in flight
+  // has one; it is empty again after the backward pass.
+  class Kept {
+    friend class Transformer;
+    std::vector<BlockActivations> blocks;
+    Top top;
+    std::optional<StepKey> key;
+  };
+  Kept make_kept() const;
+
+  // The forward pass of one micro-batch. `in` is the residual stream [T, h] from the stage before;
+  // the first stage has none. Returns the residual stream for the next stage; the last stage
+  // returns nothing. `key` is that of the adapters' dropout; a model that has some needs one.
+  Buffer forward(Queue& q, const Batch& batch, Kept& kept, Buffer in = {},
+                 const std::optional<StepKey>& key = {});
+
+  // Its backward pass: adds the gradients of scale * loss to the parameters' gradients. The last
+  // stage adds the sum of the micro-batch's losses to `loss` (one f64); the others are given the
+  // gradient at their output. Returns the gradient at the stage's input, empty where nothing below
+  // is trained. Of several micro-batches in flight each has its own `kept`.
+  Buffer backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale, Tensor loss,
+                  Buffer d_out = {});
+
+  // The loss alone; keeps nothing. For a model in one stage, as the calls below.
   void evaluate(Queue& q, const Batch& batch, Tensor loss);
 
   // All logits (any floating type): for tests and for comparing models.
@@ -40,30 +75,38 @@ class Transformer {
               Tensor logits_1V);
 
  private:
-  struct Top {  // what the last norm makes
-    Buffer x_Th, norm_Th, rstd_T;
+  // How a forward pass runs: what decoding adds, and whether a backward pass follows.
+  struct Mode {
+    const std::vector<LayerCache>* caches = nullptr;
+    bool keep = false;
   };
-
-  // Runs all blocks; with `keep` their activations stay in kept_ for the backward pass.
-  Top forward(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches, bool keep,
-              const std::optional<StepKey>& key = {});
-  // From the loss down to the residual stream; absent where nothing below the head is trained.
-  Buffer head_backward(Queue& q, const Batch& batch, const Top& top, const Scalar& scale,
-                       Tensor loss, const std::optional<StepKey>& key);
-  // Whether the backward pass comes to the block.
-  bool reached(size_t block) const { return static_cast<int>(block) + 1 >= lowest_unit_; }
+  // Runs the blocks, then the final norm (into kept.top, with the last unit acquired) or, where a
+  // stage follows, the sum that it is given.
+  Buffer run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer in, const Mode& mode);
+  // The whole model without a backward pass, up to the head. Call end_inference after that.
+  const Top& infer(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches = nullptr);
+  void end_inference(Queue& q);
+  // From the loss down to the residual stream; empty where nothing below the head is trained.
+  Buffer head_backward(Queue& q, const Batch& batch, const Kept& kept, const Scalar& scale,
+                       Tensor loss);
+  // Whether the backward pass comes to the block (counted in the stage).
+  bool reached(size_t block) const {
+    return stage_.first + static_cast<int>(block) + 1 >= lowest_unit_;
+  }
   // Releases what the backward pass makes again, or does not come to.
-  void drop(size_t block);
+  void drop(Kept& kept, size_t block);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
+  void final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual);
 
   Parameters& params_;
   Recomputation recompute_;
+  Stage stage_;
   LinearMap head_;
   int lowest_unit_;  // the first with something to train
   bool fp8_;         // the blocks' linear maps multiply in FP8
   Buffer rope_cos_, rope_sin_;
   std::vector<Block> blocks_;
-  std::vector<BlockActivations> kept_;
+  Kept passing_;  // of passes that keep nothing
 };
 
 }  // namespace capstan

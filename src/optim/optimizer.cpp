@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -23,10 +24,17 @@ constexpr std::array<NamedClass, 5> kClasses = {{{"AdamW", {Kind::adamw, false}}
 // bitsandbytes' min_8bit_size: what quantization saves on fewer is not worth its error.
 constexpr int64_t kFewest8bit = 4096;
 
-// A vector's length or a matrix's rows are given; the rest of the shape stays.
-Shape with_rows(Shape shape, int64_t rows) {
-  shape[0] = rows;
-  return shape;
+// The values of a part of a parameter.
+Range range_of(const Param& param, int index, const Part& part) {
+  const int64_t row = param.shape.numel() / param.shape[0];
+  return {index, part.first_row * row, part.rows * row};
+}
+
+// What two ranges of one parameter share; count 0 where that is nothing.
+Range overlap(const Range& a, const Range& b) {
+  const int64_t first = std::max(a.first, b.first);
+  const int64_t end = std::min(a.first + a.count, b.first + b.count);
+  return {a.param, first, std::max<int64_t>(0, end - first)};
 }
 
 float f(double x) {
@@ -61,60 +69,58 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   require(!options.stochastic || params.types().master == DType::bf16, Fault::bug,
           "optimizer: {} has no weights that are bf16 alone", name_of(params.precision()));
   Arena& arena = options.paged ? q.host() : q.arena();
-  for (int i = 0; i < params.count(); ++i) {
-    const Param& param = params.spec().params[static_cast<size_t>(i)];
-    if (!param.trainable) continue;
-    if (options.kind != Kind::adamw8bit)
-      pieces_.push_back(make_piece(arena, i, 0, param.shape[0]));
-    else
-      for (const Part& part : param.parts)
-        pieces_.push_back(make_piece(arena, i, part.first_row, part.rows));
+  for (const Range& owned : params.owned()) {
+    const Param& param = params.spec().params[static_cast<size_t>(owned.param)];
+    if (options.kind != Kind::adamw8bit) {
+      pieces_.push_back(make_piece(arena, owned, {owned.param, 0, param.shape.numel()}));
+      continue;
+    }
+    // Blocks of 8-bit moments do not cross tensors of the checkpoint.
+    for (const Part& part : param.parts) {
+      const Range all = range_of(param, owned.param, part);
+      if (const Range mine = overlap(owned, all); mine.count > 0)
+        pieces_.push_back(make_piece(arena, mine, all));
+    }
   }
 }
 
 // Zeros, because the setup's memory is.
-Optimizer::Piece Optimizer::make_piece(Arena& arena, int param, int64_t first_row,
-                                       int64_t rows) const {
-  Piece piece{.param = param,
-              .first_row = first_row,
-              .rows = rows,
-              .m = {},
-              .v = {},
-              .m_absmax = {},
-              .v_absmax = {}};
-  const Shape shape = with_rows(params_.spec().params[static_cast<size_t>(param)].shape, rows);
-  const auto make = [&](DType type, const Shape& of, const char* name) {
-    return arena.make(Category::optimizer, type, of, name);
+Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
+                                       const Range& tensor) const {
+  Piece piece{.range = range, .tensor = tensor, .m = {}, .v = {}, .m_absmax = {}, .v_absmax = {}};
+  const auto make = [&](DType type, int64_t values, const char* name) {
+    return arena.make(Category::optimizer, type, {values}, name);
   };
-  const bool few_bits = options_.kind == Kind::adamw8bit && shape.numel() >= kFewest8bit &&
-                        param != params_.spec().embedding;
+  const bool few_bits = options_.kind == Kind::adamw8bit && tensor.count >= kFewest8bit &&
+                        range.param != params_.spec().embedding;
   DType type = params_.types().state;
   if (options_.kind == Kind::adamw8bit) type = few_bits ? DType::u8 : DType::f32;
   if (options_.kind != Kind::sgd || options_.momentum != 0)
-    piece.m = make(type, shape, "first moment");
-  if (options_.kind != Kind::sgd) piece.v = make(type, shape, "second moment");
+    piece.m = make(type, range.count, "first moment");
+  if (options_.kind != Kind::sgd) piece.v = make(type, range.count, "second moment");
   if (few_bits) {
-    piece.m_absmax = make(DType::f32, {adamw8bit_blocks(shape.numel())}, "first moment's scales");
-    piece.v_absmax = make(DType::f32, {adamw8bit_blocks(shape.numel())}, "second moment's scales");
+    piece.m_absmax = make(DType::f32, adamw8bit_blocks(range.count), "first moment's scales");
+    piece.v_absmax = make(DType::f32, adamw8bit_blocks(range.count), "second moment's scales");
   }
   return piece;
 }
 
 OptimizerOperands Optimizer::operands_of(const Piece& piece, Tensor grad_scale) const {
-  const auto rows = [&](const Tensor& t) {
-    return t ? t.rows(piece.first_row, piece.rows) : Tensor();
-  };
-  OptimizerOperands operands{.weight = rows(params_.weight(piece.param)),
-                             .master = rows(params_.master(piece.param)),
-                             .grad = rows(params_.grad(piece.param)),
+  const int param = piece.range.param;
+  OptimizerOperands operands{.weight = slice(params_.weight(param), piece.range),
+                             .master = slice(params_.master(param), piece.range),
+                             .grad = slice(params_.grad(param), piece.range),
                              .m = *piece.m,
                              .v = *piece.v,
                              .grad_scale = grad_scale};
-  if (options_.stochastic)
-    operands.rounding = Rng({.seed = options_.seed,
-                             .step = static_cast<uint64_t>(steps_),
-                             .sample = static_cast<uint64_t>(piece.first_row),
-                             .site = site::rounding + static_cast<uint32_t>(piece.param)});
+  if (!options_.stochastic) return operands;
+  const Shape& shape = params_.spec().params[static_cast<size_t>(param)].shape;
+  const int64_t first_row = piece.tensor.first / (shape.numel() / shape[0]);
+  operands.rounding = Rng({.seed = options_.seed,
+                           .step = static_cast<uint64_t>(steps_),
+                           .sample = static_cast<uint64_t>(first_row),
+                           .site = site::rounding + static_cast<uint32_t>(param)});
+  operands.rounding_first = piece.range.first - piece.tensor.first;
   return operands;
 }
 
@@ -142,7 +148,7 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale, Tensor not_finite
   few_bits_.clear();
   for (const Piece& piece : pieces_) {
     const OptimizerOperands operands = operands_of(piece, grad_scale);
-    const bool decays = params_.spec().params[static_cast<size_t>(piece.param)].decay;
+    const bool decays = params_.spec().params[static_cast<size_t>(piece.range.param)].decay;
     const double decay = decays ? options_.weight_decay : 0;
     if (options_.kind == Kind::sgd)
       sgd(q, operands, sgd_step(lr, decay), not_finite);
@@ -163,21 +169,27 @@ void Optimizer::restore(int64_t steps) {
 }
 
 std::vector<Optimizer::State> Optimizer::state() const {
-  std::vector<State> all;
+  std::vector<State> all_state;
   const bool sgd = options_.kind == Kind::sgd;
-  for (const Piece& piece : pieces_)
-    for (const Part& part : params_.spec().params[static_cast<size_t>(piece.param)].parts) {
-      const int64_t first = part.first_row - piece.first_row;
-      if (first < 0 || first >= piece.rows) continue;
+  for (const Piece& piece : pieces_) {
+    const Param& param = params_.spec().params[static_cast<size_t>(piece.range.param)];
+    for (const Part& part : param.parts) {
+      const Range all = range_of(param, piece.range.param, part);
+      if (overlap(piece.range, all).count < all.count) continue;
+      Shape shape = param.shape;
+      shape[0] = part.rows;
       const auto add = [&](const Buffer& moment, const Buffer& absmax, const char* name) {
         if (!*moment) return;
-        all.push_back({fmt::format("{}.{}", part.name, name), moment->rows(first, part.rows)});
-        if (*absmax) all.push_back({fmt::format("{}.{}.absmax", part.name, name), *absmax});
+        all_state.push_back(
+            {fmt::format("{}.{}", part.name, name),
+             moment->rows(all.first - piece.range.first, all.count).reshape(shape)});
+        if (*absmax) all_state.push_back({fmt::format("{}.{}.absmax", part.name, name), *absmax});
       };
       add(piece.m, piece.m_absmax, sgd ? "momentum_buffer" : "exp_avg");
       add(piece.v, piece.v_absmax, "exp_avg_sq");
     }
-  return all;
+  }
+  return all_state;
 }
 
 GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<float>(max_norm)) {
@@ -189,8 +201,8 @@ void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss) {
   const double zero = 0;
   q.upload(sum_, &zero);
   gradients_.clear();
-  for (int i = 0; i < params.count(); ++i)
-    if (params.spec().trainable(i)) gradients_.push_back(params.grad(i));
+  for (const Range& range : params.owned())
+    gradients_.push_back(slice(params.grad(range.param), range));
   sum_squares(q, sum_, gradients_);
   clip_scale(q, scale_, sum_, max_norm_, loss);
 }

@@ -67,17 +67,16 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
 
  private:
-  // Rows of a parameter that are updated as one tensor: all of them, or those of one part where
-  // each is quantized on its own.
+  // Values that are updated as one tensor, with their state.
   struct Piece {
-    int param = 0;
-    int64_t first_row = 0, rows = 0;
+    Range range;
+    Range tensor;  // that it is of: a parameter, or a part with 8-bit blocks of its own
     Buffer m, v, m_absmax, v_absmax;
   };
   OptimizerOperands operands_of(const Piece& piece, Tensor grad_scale) const;
   AdamWStep adamw_step(double lr, double decay) const;
   SgdStep sgd_step(double lr, double decay) const;
-  Piece make_piece(Arena& arena, int param, int64_t first_row, int64_t rows) const;
+  Piece make_piece(Arena& arena, const Range& range, const Range& tensor) const;
 
   Parameters& params_;
   OptimizerOptions options_;

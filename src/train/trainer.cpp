@@ -62,6 +62,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
               options.precision, gradient_life(options)),
       model_(q, params_, options.recompute,
              std::max(options.limits.longest, options.sample_positions)),
+      kept_(model_.make_kept()),
       optimizer_(q, params_, options.optimizer),
       clip_(q, clip_limit(options)),
       batch_(q, options.limits, options.model),
@@ -124,7 +125,7 @@ void Trainer::begin(int64_t targets) {
   const float scale = scale_of(targets);
   q_.upload(loss(), &zero);
   q_.upload(scale_, &scale);
-  params_.zero_grads(q_);
+  params_.begin_step(q_);
 }
 
 void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro) {
@@ -135,7 +136,10 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
   // The place of the loss stands for this trainer's memory.
   q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
             std::bit_cast<intptr_t>(loss().raw())},
-           [&] { model_.train(q_, batch, Scalar(*scale_), loss(), key()); });
+           [&] {
+             model_.forward(q_, batch, kept_, {}, key());
+             model_.backward(q_, batch, kept_, Scalar(*scale_), loss());
+           });
 }
 
 // The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
@@ -143,7 +147,7 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
 void Trainer::update(double lr) {
   clip_.measure(q_, params_, loss());
   optimizer_.update(q_, lr, clip_.scale(), update_flag());
-  params_.drop_grads();
+  params_.end_step();
 }
 
 template <class Next, class Finish>
@@ -208,7 +212,7 @@ Trainer::Probe Trainer::probe(MicroBatches& data) {
       0, 1, host.targets, [&] { return batch_.upload(q_, host); },
       [&] {
         clip_.measure(q_, params_, loss());
-        params_.drop_grads();
+        params_.end_step();
       });
   return {q_.value<double>(loss()) * double{scale_of(host.targets)}, clip_.norm(q_)};
 }

@@ -124,6 +124,7 @@ class Trainer {
   TrainOptions options_;
   Parameters params_;
   Transformer model_;
+  Transformer::Kept kept_;
   Optimizer optimizer_;
   GradientClip clip_;
   DeviceBatch batch_;

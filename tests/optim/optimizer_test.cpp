@@ -292,7 +292,7 @@ TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
     Queue q(Device::cpu, arena);
     Parameters params(arena, make_spec(config, decay), Precision::f32_true, Gradients::kept);
     params.initialize(q, 1);
-    params.zero_grads(q);
+    params.begin_step(q);
     Optimizer optimizer(q, params, {.weight_decay = 0.5});
     GradientClip clip(q, 1);
     clip.measure(q, params);

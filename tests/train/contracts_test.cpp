@@ -27,7 +27,7 @@ LossAndGradients compute(Device device, const ModelConfig& config, const Dataset
   while (const HostBatch* host = micro.next()) {
     PlainBatch b(host->ids, host->labels, host->starts);
     EXPECT_EQ(b.positions, host->positions);
-    e.model.train(e.q, b.on(e.q, config.sliding_window), scale, e.loss);
+    train_on(e.model, e.q, b.on(e.q, config.sliding_window), scale, e.loss);
   }
   return {e.loss_sum() * scale, e.by_name(true)};
 }

@@ -80,6 +80,14 @@ inline PlainBatch some_batch(int64_t vocab) {
   return {ids, labels, {0, 9, 23}};
 }
 
+// Forward and backward of one micro-batch.
+inline void train_on(Transformer& model, Queue& q, const Batch& batch, const Scalar& scale,
+                     const Tensor& loss, const std::optional<StepKey>& key = {}) {
+  Transformer::Kept kept = model.make_kept();
+  model.forward(q, batch, kept, {}, key);
+  model.backward(q, batch, kept, scale, loss);
+}
+
 // Draws the factors of adapters that begin as zeros, so that adapters do something.
 inline void draw_zero_factors(Queue& q, Parameters& params) {
   for (int i = 0; i < params.count(); ++i)
@@ -113,7 +121,7 @@ struct Engine {
         params(arena, make_spec(config, Decay::all, lora, quantize), precision, Gradients::kept),
         model(q, params, recompute, positions),
         loss(arena.make(Category::data, DType::f64, {1}, "loss")) {
-    params.zero_grads(q);
+    params.begin_step(q);
     clear_loss();
   }
   // The same, on a device, in f32 and whole unless said.

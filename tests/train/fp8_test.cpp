@@ -152,7 +152,7 @@ TEST_P(Fp8Training, TheMapsOfTheBlocksAreMultipliedInFp8) {
       if (t.op != nullptr && op == t.op) found = t.calls;
     return found;
   };
-  e.model.train(e.q, b, 1, e.loss);
+  train_on(e.model, e.q, b, 1, e.loss);
   EXPECT_EQ(calls("linear_fp8"), 4 * config.layers);
   EXPECT_EQ(calls("linear_fp8_backward"), 4 * config.layers);
   EXPECT_EQ(calls("linear"), 0);

@@ -82,7 +82,7 @@ class GoldenCase : public testing::TestWithParam<GoldenParam> {
   void train_expecting_the_loss(Engine& e, double most) const {
     PlainBatch b = batch();
     const float scale = 1.0f / static_cast<float>(b.targets());
-    e.model.train(e.q, b.on(e.q, config.sliding_window), scale, e.loss);
+    train_on(e.model, e.q, b.on(e.q, config.sliding_window), scale, e.loss);
     EXPECT_NEAR(e.loss_sum() * scale, floats("loss")[0], most * floats("loss")[0]);
   }
   void evaluate_expecting_the_loss(Engine& e) const {
@@ -104,9 +104,9 @@ class GoldenCase : public testing::TestWithParam<GoldenParam> {
     for (size_t step = 0; step < 20; ++step) {
       PlainBatch b = step_batch(step);
       const float scale = 1.0f / static_cast<float>(b.targets());
-      e.params.zero_grads(e.q);
+      e.params.begin_step(e.q);
       e.clear_loss();
-      e.model.train(e.q, b.on(e.q, config.sliding_window), scale, e.loss);
+      train_on(e.model, e.q, b.on(e.q, config.sliding_window), scale, e.loss);
       clip.measure(e.q, e.params);
       optimizer.update(e.q, settings.at("lr"), clip.scale());
       EXPECT_NEAR(e.loss_sum() * scale, losses[step], tolerance * losses[step]) << "step " << step;

@@ -53,8 +53,8 @@ struct Pass {
 Pass train(Engine& e, const std::optional<StepKey>& key) {
   PlainBatch b = some_batch(e.model.config().vocab);
   e.clear_loss();
-  e.params.zero_grads(e.q);
-  e.model.train(e.q, b.on(e.q, 0), 1, e.loss, key);
+  e.params.begin_step(e.q);
+  train_on(e.model, e.q, b.on(e.q, 0), 1, e.loss, key);
   return {e.loss_sum(), e.by_name(true)};
 }
 
@@ -205,13 +205,13 @@ Planned plan_and_run(Device target, const ModelConfig& config, const LoraOptions
     const Buffer loss = arena.make(Category::data, DType::f64, {1}, "loss");
     if (real) params.initialize(q, 7);
     for (int step = 0; step < (real ? 2 : 1); ++step) {
-      params.zero_grads(q);
+      params.begin_step(q);
       {
         const auto phase = arena.phase("step");
-        model.train(q, batch, 1, loss, StepKey{.step = static_cast<uint64_t>(step)});
+        train_on(model, q, batch, 1, loss, StepKey{.step = static_cast<uint64_t>(step)});
         clip.measure(q, params);
         optimizer.update(q, 1e-3, clip.scale());
-        params.drop_grads();
+        params.end_step();
       }
       const auto phase = arena.phase("evaluate");
       model.evaluate(q, batch, loss);
@@ -276,7 +276,7 @@ TEST(LoraCost, TheHeadAloneNeedsNoBackwardPassOfTheBlocks) {
     PlainBatch b = some_batch(67);
     {
       const auto phase = arena.phase("step");
-      model.train(q, b.view(0), 1, loss, StepKey{});
+      train_on(model, q, b.view(0), 1, loss, StepKey{});
     }
     int64_t attention_backward_calls = 0, linear_backward_calls = 0;
     for (const OpTotal& t : q.totals()) {

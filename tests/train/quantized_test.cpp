@@ -55,7 +55,7 @@ TEST_P(QuantizedModelOn, MatchesTheDequantizedOne) {
       share_weights(packed, plain);
       PlainBatch b = some_batch(67);
       for (Engine* e : {&packed, &plain})
-        e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
+        train_on(e->model, e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
       EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 1e-5 * plain.loss_sum());
       const auto expected = plain.by_name(true);
       for (const auto& [name, v] : packed.by_name(true))
@@ -83,7 +83,7 @@ TEST_P(QuantizedModelOn, Bf16StaysNear) {
   share_weights(packed, plain);
   PlainBatch b = some_batch(67);
   for (Engine* e : {&packed, &plain})
-    e->model.train(e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
+    train_on(e->model, e->q, b.on(e->q, 0), 1, e->loss, StepKey{.seed = 3});
   EXPECT_NEAR(packed.loss_sum(), plain.loss_sum(), 0.01 * plain.loss_sum());
   const auto expected = plain.by_name(true);
   for (const auto& [name, v] : packed.by_name(true))
@@ -106,9 +106,9 @@ TEST_P(QuantizedModelOn, ThePlanIsWhatIsAllocated) {
         const Buffer one = arena.make(Category::data, DType::f32, {1}, "one");
         {
           const auto phase = arena.phase("step");
-          model.train(q, batch, 1, loss, StepKey{});
+          train_on(model, q, batch, 1, loss, StepKey{});
           optimizer.update(q, 1e-3, one);
-          params.drop_grads();
+          params.end_step();
         }
         decoder.rehearse(q);
       };
