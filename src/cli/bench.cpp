@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A line that is redrawn where somebody watches.
+// Redraws one progress line if stderr is a terminal.
 void show_progress(std::string_view what, int64_t number, int64_t of) {
   if (isatty(STDERR_FILENO) == 0) return;
   const double share = static_cast<double>(number) / static_cast<double>(of);
@@ -46,7 +46,7 @@ void print_json(const BenchResult& result, const fs::path& file) {
   cli::print_json(out);
 }
 
-// How the known steps compare with the sum of their ops: what predictions are corrected by.
+// Ratio of the measured time of known steps to the sum of their ops. Predictions are scaled by it.
 void print_steps(const Calibration& c) {
   bool odd = false;
   const auto show = [&](const std::string& of, double seconds, double predicted) {
@@ -60,31 +60,31 @@ void print_steps(const Calibration& c) {
     show(precision, costs.seconds, costs.predicted);
   if (odd)
     fmt::print(
-        "  these should be near 1: something else may have used the machine meanwhile; measure "
-        "again when it is quiet\n");
+        "  these ratios should be near 1: another program may have used the machine; measure again "
+        "when it is idle\n");
 }
 
 }  // namespace
 
 int bench(const Arguments& arguments) {
   CommandLine line(
-      "Measures this machine: matrix products, memory, attention, the ops between, and a training "
-      "step. What it finds is kept as a calibration, with which 'capstan plan' predicts the time "
-      "of a run. Takes up to a minute.",
+      "Measures this machine: matrix products, memory, attention, the other ops, and a training "
+      "step. Saves the result as a calibration, from which 'capstan plan' predicts the time of a "
+      "run. Takes up to a minute.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;
   add_accelerator(line, accelerator);
   line.option("--out", out,
-              "the calibration's file; else one of the user's cache, where plan looks for it");
-  line.flag("--quick", quick, "a quarter of the time, and less exact");
+              "calibration file to write (default: in the user's cache, where plan looks for it)");
+  line.flag("--quick", quick, "a quarter of the time, but less precise");
   line.flag("--json", json, "print JSON");
   if (!line.parse(arguments)) return 0;
   const Device device = parse_accelerator(accelerator);
   require_present(device);
   const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);
   require(!file.empty(), Fault::usage,
-          "bench: neither CAPSTAN_CACHE nor HOME is set; say where to write, as --out FILE");
+          "bench: neither CAPSTAN_CACHE nor HOME is set; name the output file with --out FILE");
   require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   log::clear_bar();
@@ -95,7 +95,7 @@ int bench(const Arguments& arguments) {
   }
   fmt::print("{}", bench_table(result));
   print_steps(result.calibration);
-  fmt::print("\n  the calibration is {}; 'capstan plan' uses it{}\n", file.string(),
+  fmt::print("\n  calibration written to {}; 'capstan plan' uses it{}\n", file.string(),
              out.empty() ? "" : " with --calibration");
   return 0;
 }

@@ -21,29 +21,29 @@ struct Options {
   GenerateOptions generate;
 };
 
-// What was said, as the model reads it.
+// The conversation so far, as the model reads it.
 class Conversation {
  public:
   Conversation(TextModel& text, const std::string& system) : text_(text) {
     require(system.empty() || text.has_chat_template(), Fault::usage,
-            "--system: this model has no chat template to put it in");
+            "--system: this model has no chat template, so there is no place for a system message");
     if (!system.empty()) messages_.push_back({Role::system, system});
   }
 
-  // Tokens up to the answer to this question. The oldest turns go where the context is too short.
-  std::vector<int32_t> ask(const std::string& question, int64_t room) {
+  // Tokens up to the answer to this question. Drops the oldest turns if the context is too short.
+  std::vector<int32_t> ask(const std::string& question, int64_t limit) {
     before_messages_ = messages_;
     before_history_ = history_;
     if (!text_.has_chat_template()) {
       std::vector<int32_t> tokens = history_;
       const auto turn = text_.prompt_tokens(question);
-      if (std::ssize(tokens) + std::ssize(turn) > room) tokens.clear();
+      if (std::ssize(tokens) + std::ssize(turn) > limit) tokens.clear();
       tokens.insert(tokens.end(), turn.begin(), turn.end());
       return history_ = tokens;
     }
     messages_.push_back({Role::user, question});
     std::vector<int32_t> tokens = text_.chat_tokens(messages_);
-    while (std::ssize(tokens) > room && turns() > 1) {
+    while (std::ssize(tokens) > limit && turns() > 1) {
       const auto first = messages_.begin() + (messages_.front().role == Role::system ? 1 : 0);
       messages_.erase(first, first + 2);
       tokens = text_.chat_tokens(messages_);
@@ -51,13 +51,13 @@ class Conversation {
     return tokens;
   }
 
-  // As if the last question had not been asked.
-  void take_back() {
+  // Forgets the last question.
+  void drop_question() {
     messages_ = before_messages_;
     history_ = before_history_;
   }
 
-  // `prompt` is what was asked with: the answer's text continues its.
+  // `prompt` is the prompt that was asked; the answer continues its text.
   void answered(std::span<const int32_t> prompt, std::span<const int32_t> tokens) {
     history_.insert(history_.end(), tokens.begin(), tokens.end());
     history_.push_back(text_.tokenizer().eos());
@@ -84,7 +84,7 @@ bool read_question(std::string& question) {
   return !question.empty();
 }
 
-void talk(TextModel& text, Options& o) {
+void run_chat(TextModel& text, Options& o) {
   Conversation conversation(text, o.system);
   std::vector<int32_t> in_cache;
   std::string question;
@@ -92,12 +92,12 @@ void talk(TextModel& text, Options& o) {
     const std::vector<int32_t> prompt =
         conversation.ask(question, text.capacity() - o.generate.max_new_tokens);
     if (std::ssize(prompt) >= text.capacity()) {
-      log::warn("this question alone has {}, and there is room for {}; ask a shorter one",
+      log::warn("this question alone has {}, but the context holds {}; ask a shorter one",
                 count(std::ssize(prompt), "token"), text.capacity());
-      conversation.take_back();
+      conversation.drop_question();
       continue;
     }
-    // What the cache holds of this conversation need not be computed again; one token at least is.
+    // Skips the part of the prompt that is already in the KV cache; at least one token is computed.
     const auto differs =
         std::mismatch(in_cache.begin(), in_cache.end(), prompt.begin(), prompt.end() - 1);
     o.generate.cached = differs.first - in_cache.begin();
@@ -118,14 +118,16 @@ void talk(TextModel& text, Options& o) {
 }  // namespace
 
 int chat(const Arguments& arguments) {
-  CommandLine line("Talks with a model, which remembers what was said; an empty line ends it.",
+  CommandLine line("Chats with a model, which remembers the conversation. An empty line ends it.",
                    "capstan chat");
   Options o;
-  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
-  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  line.option("--prompt_style", o.prompt_style, "how the model is asked; else as the folder says");
-  line.option("--system", o.system, "what the model is told beforehand");
-  line.option("--context", o.context, "tokens that are remembered at most", {2});
+  line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");
+  line.option("--base_model", o.base,
+              "folder of the adapter's base model (default: the one the adapter names)");
+  line.option("--prompt_style", o.prompt_style,
+              "prompt style or chat template (default: the folder's)");
+  line.option("--system", o.system, "system message");
+  line.option("--context", o.context, "context length in tokens", {2});
   add_sampling(line, o.generate);
   add_precision(line, o.precision);
   add_quantize(line, o.quantize);
@@ -137,7 +139,7 @@ int chat(const Arguments& arguments) {
       std::min(o.generate.max_new_tokens, std::max<int64_t>(1, positions / 2));
   text.set_stops(o.generate);
   text.load(parse_accelerator(o.accelerator), o.precision, positions);
-  talk(text, o);
+  run_chat(text, o);
   return 0;
 }
 

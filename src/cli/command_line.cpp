@@ -99,7 +99,8 @@ void CommandLine::key(const std::string& name, std::function<void(const std::str
 CommandLine::Known CommandLine::parse_known(const Arguments& arguments) {
   Known known;
   try {
-    app_->parse(Arguments(arguments.rbegin(), arguments.rend()));  // taken from the back
+    app_->parse(
+        Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes arguments from the back
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app_->help());
     known.help = true;
@@ -119,34 +120,36 @@ bool CommandLine::parse(const Arguments& arguments) {
   return true;
 }
 
-// What CLI11 could not place.
+// Reports the words that CLI11 could not match.
 void CommandLine::refuse(const std::vector<std::string>& words) const {
   if (words.empty()) return;
   const std::string& word = words.front();
   if (!word.starts_with("-"))
-    fail(Fault::usage, "'{}': not expected; a text of several words needs quotes", word);
+    fail(Fault::usage, "'{}': unexpected argument; put a text of several words in quotes", word);
   std::vector<std::string> names;
   for (const CLI::Option* option : std::as_const(*app_).get_options())
     if (!option->get_lnames().empty()) names.push_back("--" + option->get_lnames().front());
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string given = word.substr(0, word.find('='));
-  fail(Fault::usage, "{}: no such option{}; '{} --help' lists them", given,
+  fail(Fault::usage, "{}: no such option{}; '{} --help' lists the options", given,
        did_you_mean(given, views), app_->get_name());
 }
 
 void add_sampling(CommandLine& line, GenerateOptions& g) {
-  line.option("--max_new_tokens", g.max_new_tokens, "length of each answer at most", {1});
-  line.option("--top_k", g.sampling.top_k, "among the k most likely; 0: all", {0});
-  line.option("--top_p", g.sampling.top_p, "among the likeliest that reach this probability",
-              {0, 1});
-  line.option("--temperature", g.sampling.temperature, "0: always the most likely", {0});
-  line.option("--seed", g.seed, "of the draws", {0});
+  line.option("--max_new_tokens", g.max_new_tokens, "maximum length of each answer", {1});
+  line.option("--top_k", g.sampling.top_k, "sample from the k most likely tokens; 0: from all",
+              {0});
+  line.option("--top_p", g.sampling.top_p,
+              "sample from the most likely tokens whose probabilities add up to this", {0, 1});
+  line.option("--temperature", g.sampling.temperature,
+              "sampling temperature; 0: always the most likely token", {0});
+  line.option("--seed", g.seed, "seed for sampling", {0});
 }
 
 void add_precision(CommandLine& line, std::string& precision) {
-  line.option("--precision", precision,
-              "32-true or bf16-true; else bf16-true on a GPU or for a checkpoint in bf16, "
-              "32-true otherwise");
+  line.option(
+      "--precision", precision,
+      "32-true or bf16-true (default: bf16-true on a GPU or for a bf16 checkpoint, else 32-true)");
 }
 
 void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {

@@ -6,7 +6,7 @@
 
 namespace capstan::cli {
 
-using Arguments = std::vector<std::string>;  // what follows the command's name
+using Arguments = std::vector<std::string>;  // the arguments after the command's name
 
 // Each command returns the exit code, or throws Error.
 int pretrain(const Arguments& arguments);

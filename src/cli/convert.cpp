@@ -13,10 +13,10 @@ int convert(const Arguments& arguments) {
   CommandLine line("Writes a model as safetensors: in another type, in one file or in shards.",
                    "capstan convert");
   std::string from, to, dtype = "keep", shard = "5GB";
-  line.required("from", from, "folder of the model: safetensors or pickled");
+  line.required("from", from, "folder of the model (safetensors or PyTorch pickle)");
   line.required("to", to, "folder to write");
   line.choice("--dtype", dtype, {"keep", "f32", "bf16", "f16"}, "type of the weights");
-  line.option("--max_shard_size", shard, "size of a file at most, as 5GB; or none");
+  line.option("--max_shard_size", shard, "maximum size of a file, such as 5GB, or none");
   if (!line.parse(arguments)) return 0;
   ConvertOptions options;
   if (dtype == "f32") options.dtype = DType::f32;
@@ -24,7 +24,7 @@ int convert(const Arguments& arguments) {
   if (dtype == "f16") options.dtype = DType::f16;
   options.max_shard_bytes = shard == "none" ? INT64_MAX : parse_bytes(shard);
   require(options.max_shard_bytes > 0, Fault::usage,
-          "--max_shard_size: expected a size above 0 as 5GB, or none, found '{}'", shard);
+          "--max_shard_size: expected a size above 0 such as 5GB, or none, found '{}'", shard);
   const std::filesystem::path folder = find_checkpoint_dir(from);
   if (const std::string config = config_with_bos(folder); !config.empty())
     options.replaced[std::string(kTokenizerConfig)] = config;

@@ -10,7 +10,7 @@
 namespace capstan::cli {
 namespace {
 
-constexpr int64_t kExamples = 44500;  // to train on and to hold out
+constexpr int64_t kExamples = 44500;  // training and held-out examples together
 
 Recipe demo_recipe() {
   Recipe r = defaults_of(Task::demo);
@@ -35,22 +35,22 @@ Recipe demo_recipe() {
 NamedModel demo_model(const Recipe& r) {
   NamedModel m;
   m.config = model_by_sizes(r, ByteTokenizer());
-  m.config.init_std = 0.06;  // a narrow model starts faster from larger weights
+  m.config.init_std = 0.06;  // a narrow model learns faster from larger initial weights
   m.config.tied = r.tie_embeddings.value_or(false);
-  m.name = "the demonstration's model";
+  m.name = "the demo model";
   return m;
 }
 
-// The first stage, with a summary of it. Returns as train_and_ask.
+// Runs the first stage and fills in its summary. Returns what train_and_ask does.
 int learn_tasks(const Recipe& recipe, RunSummary& summary) {
   const DemoTasks tasks(make_examples(static_cast<uint64_t>(recipe.seed), kExamples));
   TrainingRun run(recipe, Task::demo, demo_inputs(demo_model(recipe), tasks),
                   {"capstan demo", CAPSTAN_BUILD});
-  log::say("A model of {} parameters learns {} small tasks. {} others are held out.\n\n{}",
+  log::say("A model of {} parameters learns {} small tasks. {} more are held out.\n\n{}",
            format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
            tasks.train.size(), tasks.held_out, plan_table(run.plan()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
-  log::say("\n{}\n  saved to {}; the report is {}. Try\n  {}", run.report(), run.saved().string(),
+  log::say("\n{}\n  saved to {}; report: {}. Try\n  {}", run.report(), run.saved().string(),
            run.report_file().string(), command_to_ask(run.saved(), tasks.asked));
   summary = run.summary();
   return 0;
@@ -60,10 +60,10 @@ int learn_tasks(const Recipe& recipe, RunSummary& summary) {
 
 int demo(const Arguments& arguments) {
   const auto recipe =
-      recipe_from(arguments, Task::demo,
-                  "shows a small model learn, from nothing, and adapters beside it", demo_recipe());
+      recipe_from(arguments, Task::demo, "trains a small model from scratch, then adapters for it",
+                  demo_recipe());
   if (!recipe) return 0;
-  std::signal(SIGPIPE, SIG_IGN);  // a reader of the lines that goes away stops no training
+  std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
   RunSummary full;
   int signal = learn_tasks(*recipe, full);
   if (signal == 0) signal = adapt_to_new_task(*recipe, full);

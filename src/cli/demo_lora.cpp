@@ -11,10 +11,10 @@
 namespace capstan::cli {
 namespace {
 
-constexpr int64_t kExamples = 12000;  // to train on and to hold out
+constexpr int64_t kExamples = 12000;  // training and held-out examples together
 constexpr int64_t kSteps = 250;
 
-// An ordinary recipe for LoRA, with all that the user has said for the first stage.
+// An ordinary LoRA recipe that keeps what the user set for the first stage.
 Recipe adapter_recipe(const Recipe& first) {
   Recipe r = first;
   r.checkpoint_dir = (std::filesystem::path(first.out_dir) / "final").string();
@@ -22,7 +22,7 @@ Recipe adapter_recipe(const Recipe& first) {
   if (r.out_dir.ends_with('/')) r.out_dir.pop_back();
   r.out_dir += "-lora";
   r.max_steps = std::min(first.max_steps.value_or(kSteps), kSteps);
-  r.lr = 5 * first.lr;  // the adapters' B start from zero
+  r.lr = 5 * first.lr;  // the adapters' B starts at zero
   if (r.lr_warmup_steps) r.lr_warmup_steps = *first.lr_warmup_steps * 2 / 5;
   r.lora_r = 8;
   r.lora_alpha = 16;
@@ -31,8 +31,8 @@ Recipe adapter_recipe(const Recipe& first) {
   return r;
 }
 
-// What each of two runs planned and took, by category.
-std::string memory_beside(const MemoryUse& full, const MemoryUse& adapters) {
+// Planned and measured memory of both runs, by category.
+std::string memory_comparison(const MemoryUse& full, const MemoryUse& adapters) {
   const auto row = [](std::string_view name, auto... bytes) {
     return fmt::format("  {:<14}{:>14}{:>14}{:>18}{:>14}\n", name,
                        format_bytes(static_cast<double>(bytes))...);
@@ -58,17 +58,17 @@ int adapt_to_new_task(const Recipe& first, const RunSummary& full) {
                   {"capstan demo", CAPSTAN_BUILD});
   const ModelSpec& spec = run.trainer().params().spec();
   log::say(
-      "\nA new task: a word backwards, in capitals. The model is frozen now; adapters beside\n"
-      "it (LoRA, rank {}, of queries and values) learn: {} of {} parameters, {:.2f}%.\n",
+      "\nA new task: a word backwards, in capitals. The model is now frozen; LoRA adapters\n(rank "
+      "{}, on queries and values) learn: {} of {} parameters, {:.2f}%.\n",
       recipe.lora_r, spec.trainable_count(), spec.parameter_count(),
       100 * static_cast<double>(spec.trainable_count()) /
           static_cast<double>(spec.parameter_count()));
   if (const int signal = train_and_ask(run, tasks.asked)) return signal;
   const RunSummary summary = run.summary();
-  log::say("\n{}.\n\n{}", verdict(summary), memory_beside(full.memory, summary.memory));
+  log::say("\n{}.\n\n{}", verdict(summary), memory_comparison(full.memory, summary.memory));
   log::say(
-      "  saved to {}: the adapters alone. The model was only read:\n"
-      "  without them it does its first tasks as before, to the bit. Try\n  {}",
+      "  saved to {} (adapters only). The base model is unchanged:\n  without the adapters its "
+      "answers are bit-identical to before. Try\n  {}",
       run.saved().string(), command_to_ask(run.saved(), tasks.asked));
   return 0;
 }

@@ -77,7 +77,7 @@ int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
   log::say("");
   show_samples(run, asked.first(std::min(asked.size(), kShown)));
   run.finish();
-  if (run.interrupted() != 0) log::warn("interrupted at the end: the model is complete");
+  if (run.interrupted() != 0) log::warn("interrupted at the end; the model is complete");
   return run.interrupted();
 }
 

@@ -27,7 +27,7 @@ void print_json(const std::vector<Finding>& findings, int64_t problems) {
                     {"found", f.text},
                     {"advice", f.advice}});
   const nlohmann::ordered_json out = {{"problems", problems}, {"findings", list}};
-  // A folder's name need not be UTF-8.
+  // A folder's name may not be UTF-8.
   cli::print_json(out);
 }
 
@@ -35,14 +35,14 @@ void print_json(const std::vector<Finding>& findings, int64_t problems) {
 
 int doctor(const Arguments& arguments) {
   CommandLine line(
-      "Says what this machine can do for a run and what is wrong with it, one line for each "
-      "finding: ok, note or problem, and what to do. Exit code 0: no problem; 1: some.",
+      "Checks what this machine offers for a run and what is wrong with it. Prints one line per "
+      "finding: ok, note or problem, with advice. Exit code 0: no problem; 1: at least one.",
       "capstan doctor");
   std::string out_dir = "out";
   bool json = false;
   line.option("--out_dir", out_dir,
-              "where a run would write: 64 MiB are written there, or in the nearest folder "
-              "above that exists, and removed");
+              "output folder of a run: a 64 MiB file is written there (or in its nearest existing "
+              "parent) and removed");
   line.flag("--json", json, "print JSON");
   if (!line.parse(arguments)) return 0;
   MachineFacts facts = look_at_machine(out_dir);

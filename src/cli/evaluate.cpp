@@ -25,7 +25,7 @@ struct Options {
   std::string folder, base, data, precision, quantize;
   std::string accelerator = "auto";
   Recipe recipe = defaults_of(Task::finetune_full);
-  int64_t max_seq_length = 0;  // 0: what the model can
+  int64_t max_seq_length = 0;  // 0: the model's maximum
   bool json = false;
 };
 
@@ -37,7 +37,8 @@ bool holds_text(const std::filesystem::path& folder) {
   return std::filesystem::is_directory(folder, error);
 }
 
-// Records that are documents, which count as text: no token of a long one is cut off.
+// True if the records are documents. They are evaluated as text, so that no token of a long one is
+// truncated.
 bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
   std::error_code error;
   if (!is_document_name(file) || !std::filesystem::is_regular_file(file, error)) return false;
@@ -46,11 +47,11 @@ bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
   try {
     return RecordFile(file, fields).record(0).is_document();
   } catch (const Error&) {
-    return false;  // who reads it tells, with all that is wrong
+    return false;  // the loader reports every error in the file
   }
 }
 
-// A path says what it holds: text, or records.
+// Decides from the path whether the data is text or records.
 void name_data(Options& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
@@ -70,13 +71,13 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.tokenizer = load_tokenizer(in.tokenizer_dir, files.base);
   in.model = {files.config, files.base, folder_name(files.folder)};
   require(in.tokenizer->vocab_size() <= files.config.vocab, Fault::file,
-          "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          "{}: the tokenizer has {} tokens, but the model only has {}: they do not belong together",
           in.tokenizer_dir.string(), in.tokenizer->vocab_size(), files.config.vocab);
   in.max_seq_length = max_seq_length_of(r, files.config);
   warn_of_positions(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);
   options.chat_template = files.chat_template();
-  // Asked as it was trained to be.
+  // Prompt the model as in its training.
   const RecordedPrompting recorded = read_prompt_style(files.prompting());
   if (options.style.empty()) {
     if (recorded.style != nullptr && !recorded.style->name.empty())
@@ -88,15 +89,14 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.data = load_data(options, *in.tokenizer);
   for (const std::string& note : in.data.notes) log::info("{}", note);
   if (in.data.validation.size() > 0) {
-    log::info("the data have a part that is held out, of {}: it is what is counted",
-              count(in.data.validation.size(), "sample"));
+    log::info("evaluating the held-out split ({})", count(in.data.validation.size(), "sample"));
     std::swap(in.data.train, in.data.validation);
   }
   for (const std::string& line : warnings(in.data.lint)) log::warn("{}", line);
   return in;
 }
 
-// In pieces, so that a terminal can show how far it is.
+// In chunks, so that a terminal can show progress.
 Evaluation evaluate_all(Inference& model, const RunInputs& in, const Recipe& r, int64_t batch) {
   Sampler in_order(in.data.train.size(), 8 * batch, 0, false);
   MicroBatches data(in.data.train, batch, batch_options(r, in));
@@ -141,28 +141,31 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
 }  // namespace
 
 int evaluate(const Arguments& arguments) {
-  CommandLine line("Loss and perplexity of a model on data, every token counted once.",
+  CommandLine line("Computes the loss and perplexity of a model on data; every token counts once.",
                    "capstan evaluate");
   Options o;
   Recipe& r = o.recipe;
   r.micro_batch_size = 8;
-  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
-  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
+  line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");
+  line.option("--base_model", o.base,
+              "folder of the adapter's base model (default: the one the adapter names)");
   line.option("--data", o.data, "a .txt, .md, .json, .jsonl or .csv file, or a folder of .txt");
-  line.option("--data.json_path", r.json_path,
-              "records: .json, .jsonl, .csv, or a folder, of whose train and val val is counted");
+  line.option(
+      "--data.json_path", r.json_path,
+      "records: a .json, .jsonl or .csv file, or a folder with train and val (val is evaluated)");
   line.option("--data.train_data_path", r.train_data_path,
               "text: a .txt or .jsonl file, or a folder of them");
   for (const Option& option : options())
     if (std::string_view(option.key).starts_with("data.columns."))
       line.option(("--" + std::string(option.key)).c_str(),
                   r.*std::get<std::string Recipe::*>(option.field), option.help);
-  line.truth("--data.mask_prompt", r.mask_prompt, "count the responses alone");
-  line.option("--data.prompt_style", r.prompt_style, "else as the folder says");
+  line.truth("--data.mask_prompt", r.mask_prompt, "evaluate the responses only");
+  line.option("--data.prompt_style", r.prompt_style, "prompt style (default: the folder's)");
   line.option("--train.max_seq_length,--max_seq_length", o.max_seq_length,
-              "tokens of a sample at most; else what the model can",
+              "maximum tokens per sample (default: the model's maximum)",
               {.least = 1, .shows_default = false});
-  line.option("--batch_size,--train.micro_batch_size", r.micro_batch_size, "samples per pass", {1});
+  line.option("--batch_size,--train.micro_batch_size", r.micro_batch_size,
+              "samples per forward pass", {1});
   add_precision(line, o.precision);
   add_quantize(line, o.quantize);
   add_accelerator(line, o.accelerator);
@@ -181,7 +184,8 @@ int evaluate(const Arguments& arguments) {
   const auto start = std::chrono::steady_clock::now();
   const Evaluation e = evaluate_all(loaded.model(), in, r, batch);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  require(e.targets > 0, Fault::file, "there is nothing to count: every token is masked or cut");
+  require(e.targets > 0, Fault::file,
+          "there is nothing to evaluate: every token is masked or truncated");
   require(std::isfinite(e.mean()), Fault::file,
           "the loss is {}: the model's weights are damaged, or its training diverged", e.mean());
   report(o, in, e, took.count());

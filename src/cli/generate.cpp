@@ -27,12 +27,13 @@ void run(Options o) {
   TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const std::vector<int32_t> prompt = text.prompt_tokens(o.prompt);
   const int64_t positions = text.config().max_positions;
-  const int64_t room = positions - std::ssize(prompt);
-  require(room > 0, Fault::usage, "--prompt: {} {} no room in the model's {}; give a shorter one",
+  const int64_t max_new = positions - std::ssize(prompt);
+  require(max_new > 0, Fault::usage,
+          "--prompt: {} {} no room in the model's {}; give a shorter one",
           count(std::ssize(prompt), "token"), prompt.size() == 1 ? "leaves" : "leave",
           count(positions, "position"));
-  const bool cut = o.generate.max_new_tokens > room;
-  if (cut) o.generate.max_new_tokens = room;
+  const bool cut = o.generate.max_new_tokens > max_new;
+  if (cut) o.generate.max_new_tokens = max_new;
   text.set_stops(o.generate);
   text.load(parse_accelerator(o.accelerator), o.precision,
             std::ssize(prompt) + o.generate.max_new_tokens);
@@ -46,8 +47,8 @@ void run(Options o) {
     fmt::print("\n");
     std::fflush(stdout);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (cut && std::ssize(tokens) == room)
-      log::warn("stopped at the last of the model's {}", count(positions, "position"));
+    if (cut && std::ssize(tokens) == max_new)
+      log::warn("stopped at the end of the model's {}", count(positions, "position"));
     log::info("{} in {:.2f} s, {:.1f} tok/s", count(std::ssize(tokens), "token"), took.count(),
               static_cast<double>(tokens.size()) / took.count());
   }
@@ -56,16 +57,17 @@ void run(Options o) {
 }  // namespace
 
 int generate(const Arguments& arguments) {
-  CommandLine line("Answers or continues a prompt; text on stdout, timings on stderr.",
+  CommandLine line("Answers or continues a prompt. Text goes to stdout, timings to stderr.",
                    "capstan generate");
   Options o;
-  line.required("checkpoint_dir", o.folder, "folder of the model, or of an adapter");
-  line.option("--base_model", o.base, "folder of an adapter's model; else as the adapter says");
-  line.option("--prompt", o.prompt, "what to answer or continue");
+  line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");
+  line.option("--base_model", o.base,
+              "folder of the adapter's base model (default: the one the adapter names)");
+  line.option("--prompt", o.prompt, "text to answer or continue");
   line.option("--prompt_style", o.prompt_style,
-              "how the model is asked; else as the folder says: prompt_style.yaml, its chat "
-              "template, its name");
-  line.option("--num_samples", o.num_samples, "answers", {1});
+              "prompt style or chat template (default: the folder's prompt_style.yaml, chat "
+              "template, or name)");
+  line.option("--num_samples", o.num_samples, "number of answers", {1});
   add_sampling(line, o.generate);
   add_precision(line, o.precision);
   add_quantize(line, o.quantize);

@@ -22,19 +22,20 @@ namespace capstan::cli {
 namespace {
 
 constexpr std::array kCommands = {
-    Command{"demo", "watch a small model learn, from nothing, in a few minutes", demo},
-    Command{"plan", "what a run needs, before it starts", plan},
+    Command{"demo", "train a small model from scratch, in a few minutes", demo},
+    Command{"plan", "check what a run needs before it starts", plan},
     Command{"finetune_full", "train all weights of a model on your data", finetune_full},
-    Command{"finetune", "train small adapters beside a frozen model (LoRA, QLoRA)", finetune_lora},
-    Command{"finetune_lora", "the same", finetune_lora},
+    Command{"finetune", "train small adapters for a frozen model (LoRA, QLoRA)", finetune_lora},
+    Command{"finetune_lora", "same as finetune", finetune_lora},
     Command{"pretrain", "train a model on text", pretrain},
     Command{"generate", "answer or continue a prompt", generate},
-    Command{"chat", "talk with a model", chat},
+    Command{"chat", "chat with a model", chat},
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
-    Command{"merge_lora", "fold an adapter into its model", merge_lora},
-    Command{"doctor", "what this machine can do for a run, and what is wrong with it", doctor},
-    Command{"bench", "measure this machine, so that plan can tell the time of a run", bench},
-    Command{"convert", "write a model in another type, or in other files", convert},
+    Command{"merge_lora", "merge an adapter into its model", merge_lora},
+    Command{"doctor", "check this machine: what it offers for a run, and what is wrong with it",
+            doctor},
+    Command{"bench", "measure this machine, so that plan can predict the time of a run", bench},
+    Command{"convert", "write a model in another type or in other files", convert},
 };
 
 constexpr const char* kExamples = R"(
@@ -44,7 +45,7 @@ examples:
   capstan finetune_full --config recipe.yaml --data JSON --data.json_path my_data.json
   capstan chat out/finetune/full/final
 
-capstan COMMAND --help tells the options of a command, capstan --version what this program is.
+'capstan COMMAND --help' lists the options of a command; 'capstan --version' prints the version.
 )";
 
 std::string help() {
@@ -54,24 +55,24 @@ std::string help() {
   return s + kExamples;
 }
 
-// Of several lines, those after the first begin below it.
+// Indents the lines after the first.
 void print_error(std::string_view who, std::string message) {
   for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
     message.insert(i + 1, "       ");
-  // Not by fmt, which throws where it cannot write: there is nobody left to tell.
+  // Not fmt::print, which throws on a failed write: nobody is left to catch it.
   std::fputs(fmt::format("{}{}\n", who, visible(message)).c_str(), stderr);
 }
 
-// LitGPT's commands that are not here, with what to do instead.
+// LitGPT commands that Capstan does not have, and what to use instead.
 constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
     {"download",
-     "; nothing is downloaded: 'hf download NAME --local-dir checkpoints/NAME' does it"},
-    {"convert_to_litgpt", "; Hugging Face folders are read as they are"},
-    {"convert_from_litgpt", "; checkpoints are Hugging Face folders already"},
-    {"convert_pretrained_checkpoint", "; checkpoints can be used as they are"},
-    {"finetune_adapter", "; adapters are LoRA's: capstan finetune"},
-    {"finetune_adapter_v2", "; adapters are LoRA's: capstan finetune"},
-    {"serve", "; 'capstan chat' talks with a model, and vLLM serves its folder"},
+     "; Capstan downloads nothing: use 'hf download NAME --local-dir checkpoints/NAME'"},
+    {"convert_to_litgpt", "; Hugging Face folders need no conversion"},
+    {"convert_from_litgpt", "; checkpoints are already Hugging Face folders"},
+    {"convert_pretrained_checkpoint", "; checkpoints need no conversion"},
+    {"finetune_adapter", "; the only adapters are LoRA: capstan finetune"},
+    {"finetune_adapter_v2", "; the only adapters are LoRA: capstan finetune"},
+    {"serve", "; use 'capstan chat' to talk to a model, or serve its folder with vLLM"},
 };
 
 [[noreturn]] void refuse(const std::string& word) {
@@ -80,7 +81,7 @@ constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
   std::string hint = did_you_mean(word, names);
   for (const auto& [name, instead] : kInstead)
     if (word == name) hint = instead;
-  fail(Fault::usage, "'{}' is not a command{}. There are {}; 'capstan help' tells more", word, hint,
+  fail(Fault::usage, "'{}' is not a command{}. The commands are {}; see 'capstan help'", word, hint,
        fmt::join(names, ", "));
 }
 
@@ -100,13 +101,13 @@ int run(int argc, char** argv) {
   refuse(words[0]);
 }
 
-// What was printed but could not be written (a full disk) must not look like success.
+// A failed write (a full disk) must not look like success.
 int run_and_flush(int argc, char** argv) {
   const int code = run(argc, argv);
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   require(written, Fault::file, "standard output: cannot write: {}",
-          errno != 0 ? std::strerror(errno) : "some of it was lost");
+          errno != 0 ? std::strerror(errno) : "some output was lost");
   return code;
 }
 
@@ -117,9 +118,10 @@ int guarded(int argc, char** argv) {
     print_error(e.fault() == Fault::bug ? "bug in capstan: " : "error: ", e.what());
     return e.exit_code();
   } catch (const std::bad_alloc&) {
-    print_error("error: ", "the system has no memory left");
+    print_error("error: ", "the system is out of memory");
     return static_cast<int>(Fault::does_not_fit);
-  } catch (const std::system_error& e) {  // of std::filesystem, and of writing to a closed stdout
+  } catch (
+      const std::system_error& e) {  // from std::filesystem, or from writing to a closed stdout
     if (std::ferror(stdout) != 0)
       print_error("error: standard output: cannot write: ", e.code().message());
     else

@@ -25,8 +25,8 @@ struct Options {
   std::vector<std::string> prompts;
 };
 
-// What the person asks for: --prompt, then the lines of --prompts.
-std::vector<std::string> given_texts(const Options& o) {
+// The user's prompts: --prompt, then the lines of --prompts.
+std::vector<std::string> user_prompts(const Options& o) {
   std::vector<std::string> texts = o.prompts;
   if (o.prompts_file.empty()) return texts;
   const std::string all = read_text(o.prompts_file);
@@ -38,22 +38,22 @@ std::vector<std::string> given_texts(const Options& o) {
     at = end + 1;
   }
   require(texts.size() > o.prompts.size(), Fault::file,
-          "{}: expected a prompt per line, found nothing", o.prompts_file);
+          "{}: expected one prompt per line, found nothing", o.prompts_file);
   return texts;
 }
 
-// The given prompts, asked as `generate` would, and random ones.
+// The user's prompts, formatted as `generate` does, and random ones.
 std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
   std::vector<Prompt> prompts;
-  if (const auto texts = given_texts(o); !texts.empty()) {
+  if (const auto texts = user_prompts(o); !texts.empty()) {
     const TextModel text(files, "");
     for (const std::string& t : texts) {
       prompts.push_back({t, text.prompt_tokens(t)});
       const auto tokens = std::ssize(prompts.back().tokens);
-      require(!t.empty() && tokens > 0, Fault::usage, "--prompt: {} has no tokens; give a text",
-              in_quotes(t));
+      require(!t.empty() && tokens > 0, Fault::usage,
+              "--prompt: {} has no tokens; give a longer text", in_quotes(t));
       require(tokens <= files.config.max_positions, Fault::usage,
-              "--prompt: {} has {}, and the model {}; give a shorter one", in_quotes(t),
+              "--prompt: {} has {}, but the model has {}; give a shorter one", in_quotes(t),
               count(tokens, "token"), count(files.config.max_positions, "position"));
     }
   }
@@ -61,17 +61,17 @@ std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
   return prompts;
 }
 
-void tell_what_into(const ModelFiles& files) {
+void report_merge_target(const ModelFiles& files) {
   const std::string into(name_of(files.quantize));
   const auto& trained = files.trained_beside;
   if (trained && *trained != files.quantize)
     log::warn(
-        "the adapter was trained beside the model in {}, and is merged into {}: the result answers "
-        "differently from what was trained",
+        "the adapter was trained with the model in {}, but is merged into {}: the result will "
+        "answer differently than in training",
         name_of(*trained), files.quantize == Quantize::none ? "the original weights" : into);
   else if (files.quantize != Quantize::none)
-    log::info("{} merged into the values that {} stands for, not into those of {}",
-              trained ? fmt::format("the adapter was trained beside the model in {}: it is", into)
+    log::info("{} merged into the dequantized {} values, not into the weights of {}",
+              trained ? fmt::format("the adapter was trained with the model in {}, so it is", into)
                       : "the adapter is",
               into.substr(into.find('.') + 1), files.base.string());
 }
@@ -84,18 +84,18 @@ Manifest write_files(const ModelFiles& files, Inference& model, const fs::path& 
     sums[name] = write_extra(folder, read_extra(from.parent_path(), name));
   };
   for (const fs::path& file : tokenizer_files(files.tokenizer())) copy(file);
-  // What the adapter's folder does not say of its tokenizer the base's does.
+  // Tokenizer settings that the adapter's folder lacks come from the base.
   const std::string config_name(kTokenizerConfig);
-  const fs::path says = sums.contains(config_name) ? files.tokenizer() : files.base;
+  const fs::path config_folder = sums.contains(config_name) ? files.tokenizer() : files.base;
   for (const std::string& name : {config_name, std::string("special_tokens_map.json")})
-    if (!sums.contains(name) && fs::exists(says / name)) copy(says / name);
-  if (const std::string config = config_with_bos(says); !config.empty())
+    if (!sums.contains(name) && fs::exists(config_folder / name)) copy(config_folder / name);
+  if (const std::string config = config_with_bos(config_folder); !config.empty())
     sums[config_name] = write_text(folder / config_name, config);
-  // What generates is the model's as before: how it is sampled, what pads.
+  // Generation settings (sampling, padding) stay those of the base model.
   if (fs::exists(files.base / "generation_config.json"))
     copy(files.base / "generation_config.json");
   if (const fs::path file = files.folder / "hyperparameters.yaml"; fs::exists(file)) copy(file);
-  // As the adapter is asked: perhaps as its base, or by a template of its own.
+  // The prompt style or template of the adapter, else of its base.
   if (const fs::path file = files.prompting() / "prompt_style.yaml"; fs::exists(file)) copy(file);
   if (chat_template_of(files.prompting()))
     sums["chat_template.jinja"] =
@@ -114,7 +114,7 @@ void report(const Certificate& certificate, const std::vector<Prompt>& prompts) 
   }
 }
 
-// The words for how many prompts were compared: "2 given and 4 random prompts".
+// How many prompts were compared: "2 given and 4 random prompts".
 std::string count_of(size_t given, size_t all) {
   const std::string random = count(static_cast<int64_t>(all - given), "random prompt");
   return given > 0 ? fmt::format("{} given and {}", given, random) : random;
@@ -129,8 +129,8 @@ MergeRecord record_of(const ModelFiles& files, size_t random_prompts) {
           .random_prompts = static_cast<int64_t>(random_prompts)};
 }
 
-// Merging computes little, and in f32 a model may be larger than a GPU: auto takes the GPU only
-// where both fit there, the model with its adapter and the merged one.
+// Merging needs little compute, and in f32 a model may be larger than a GPU. So auto picks the GPU
+// only if both the model with its adapter and the merged model fit there.
 Device device_for(const Options& o, const ModelFiles& files, const std::vector<Prompt>& prompts) {
   const Device device = parse_accelerator(o.accelerator);
   if (o.accelerator != "auto" || device == Device::cpu) return device;
@@ -141,16 +141,16 @@ Device device_for(const Options& o, const ModelFiles& files, const std::vector<P
   const int64_t needed =
       std::max(Inference::plan(merged).total_bytes, Inference::plan(merging).total_bytes);
   if (needed <= available_memory(device)) return device;
-  log::info("in f32 the model does not fit on the GPU: it is merged and compared on the CPU");
+  log::info("the model does not fit on the GPU in f32: merging and comparing on the CPU");
   return Device::cpu;
 }
 
-// Writes, reads back and compares under another name; the folder has its own once that holds.
+// Writes to a temporary folder, reads it back and compares. Renames it only if the check passes.
 void merge(const Options& o, const ModelFiles& files) {
   const std::vector<Prompt> prompts = prompts_of(o, files);
   const auto given = static_cast<size_t>(std::count_if(
       prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.text.empty(); }));
-  tell_what_into(files);
+  report_merge_target(files);
   const Device device = device_for(o, files, prompts);
   NewFolder folder(o.out);
   Logits expected;
@@ -167,7 +167,7 @@ void merge(const Options& o, const ModelFiles& files) {
                                           allowed_difference(dtype), device);
   report(certificate, prompts);
   require(certificate.holds(), Fault::file,
-          "{}: is not written: the merged model's logits differ by {:.2g} from those of model and "
+          "{}: not written: the merged model's logits differ by {:.2g} from those of model and "
           "adapter, more than the {} that rounding to {} explains; use the adapter unmerged{}",
           o.out, certificate.largest(), certificate.allowed, name_of(dtype),
           dtype == DType::f32 ? "" : ", or convert its model to f32 and merge into that");
@@ -177,8 +177,8 @@ void merge(const Options& o, const ModelFiles& files) {
   write_manifest(folder.path(), sums);
   folder.commit();
   log::info(
-      "merged into {}; its logits on {} differ by {:.2g} (at most {} is allowed for {}), the next "
-      "token is the same after {} of {}",
+      "merged into {}; its logits on {} differ by {:.2g} (limit {} for {}), the next token is the "
+      "same after {} of {}",
       o.out, count_of(given, prompts.size()), certificate.largest(), certificate.allowed,
       name_of(dtype), certificate.same_next(), prompts.size());
 }
@@ -187,21 +187,24 @@ void merge(const Options& o, const ModelFiles& files) {
 
 int merge_lora(const Arguments& arguments) {
   CommandLine line(
-      "Folds an adapter into its model, and proves that the result answers as the two did.",
+      "Merges an adapter into its model and checks that the result answers like the two did.",
       "capstan merge_lora");
   Options o;
   line.required("checkpoint_dir", o.name, "folder of the adapter");
-  line.option("--base_model", o.base, "folder of its model; else as the adapter says");
-  line.option("--out_dir", o.out, "folder to write; else the adapter's own with -merged");
+  line.option("--base_model", o.base,
+              "folder of its base model (default: the one the adapter names)");
+  line.option("--out_dir", o.out,
+              "folder to write (default: the adapter's folder with -merged appended)");
   add_quantize(line, o.quantize);
   add_accelerator(line, o.accelerator,
-                  "what merges and compares, both in f32; auto is a GPU where the model fits on it "
-                  "in f32, else the CPU");
-  line.list("--prompt", o.prompts, "to compare on, besides random ones; may be given again");
-  line.option("--prompts", o.prompts_file, "a file of such prompts, one per line");
+                  "device to merge and compare on, both in f32; auto: a GPU if the model fits "
+                  "there in f32, else the CPU");
+  line.list("--prompt", o.prompts,
+            "prompt to compare on, besides random ones; may be given several times");
+  line.option("--prompts", o.prompts_file, "file of such prompts, one per line");
   if (!line.parse(arguments)) return 0;
   if (const fs::path folder = find_checkpoint_dir(o.name); !is_adapter(folder)) {
-    log::info("{} is a whole model: nothing is left to merge", folder.string());
+    log::info("{} is a whole model: there is nothing to merge", folder.string());
     return 0;
   }
   const ModelFiles files = find_model(o.name, o.base, o.quantize);

@@ -29,22 +29,22 @@ struct Options {
   bool json = false;
 };
 
-// What is planned: the run itself where all that it reads is on the disk, else, where the model or
-// its tokenizer is not, or no data are named, the largest batch that the recipe allows. All else
-// that is wrong or missing is told as the run would.
+// What is planned: the run itself if all its inputs are on disk. If the model, its tokenizer or the
+// data are missing: the largest batch that the recipe allows. Any other problem is an error, as in
+// the run.
 struct Planned {
   TrainOptions options;
   std::string model;
   std::string basis;
   std::optional<int64_t> steps;
-  std::optional<RunInputs> inputs;  // where all of them are on the disk
+  std::optional<RunInputs> inputs;  // if all of them are on disk
 };
 
-// What a step takes on the machine that was measured.
+// Predicted times on the calibrated machine.
 struct Time {
   Calibration calibration;
   StepEstimate step;
-  std::optional<double> run_seconds;  // of all steps, where their number is known
+  std::optional<double> run_seconds;  // all steps, if their number is known
 };
 
 bool names_data(const Recipe& recipe) {
@@ -52,7 +52,7 @@ bool names_data(const Recipe& recipe) {
   return recipe.data != "JSON" || !recipe.json_path.empty();
 }
 
-bool tokenizer_is_here(const Recipe& recipe, const NamedModel& model) {
+bool tokenizer_exists(const Recipe& recipe, const NamedModel& model) {
   const auto named = try_checkpoint_dir(recipe.tokenizer_dir);
   if (!named && !recipe.tokenizer_dir.empty()) return false;
   const fs::path folder = named.value_or(model.folder);
@@ -79,9 +79,10 @@ Planned plan_for(const Recipe& recipe, Task task) {
       return p;
     } catch (const Error& e) {
       if (e.fault() != Fault::file && e.fault() != Fault::usage) throw;
-      const bool tokenizer = tokenizer_is_here(recipe, model);
+      const bool tokenizer = tokenizer_exists(recipe, model);
       if (names_data(recipe) && tokenizer) throw;
-      // A model of sizes has as many rows as its tokenizer, if nothing says how many.
+      // A model given by its sizes takes its vocabulary from the tokenizer, unless vocab_size is
+      // set.
       if (!tokenizer && task == Task::pretrain && by_sizes(recipe) && !recipe.vocab_size) throw;
       p.inputs.reset();
       missing = e.what();
@@ -89,13 +90,13 @@ Planned plan_for(const Recipe& recipe, Task task) {
     }
   }
   p.options = worst_case_options(recipe, task, model.config);
-  p.basis = fmt::format("for the largest batch that the recipe allows: {} of {}{} ({})",
-                        count(p.options.limits.documents, "sample"),
-                        count(p.options.limits.longest, "token"),
-                        recipe.max_seq_length ? ""
-                                              : ", all that the model has; --train.max_seq_length "
-                                                "plans for shorter ones",
-                        missing);
+  p.basis = fmt::format(
+      "for the largest batch that the recipe allows: {} of {}{} ({})",
+      count(p.options.limits.documents, "sample"), count(p.options.limits.longest, "token"),
+      recipe.max_seq_length
+          ? ""
+          : ", the model's maximum; set --train.max_seq_length to plan for shorter ones",
+      missing);
   return p;
 }
 
@@ -124,7 +125,7 @@ std::string optimizer_name(const OptimizerOptions& o) {
   return fmt::format("{}{}", o.paged ? "Paged" : "", name_of(o.kind));
 }
 
-// Of a checkpoint to go on from.
+// Size of a training checkpoint.
 int64_t disk_bytes(const TrainOptions& o) {
   Arena arena;
   Queue q(Device::sim, arena, {.device = o.device});
@@ -182,13 +183,13 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
   cli::print_json(out);
 }
 
-// "0.22 s": three digits, and minutes from a hundred seconds on.
+// "0.22 s": three digits, and minutes from 100 seconds.
 std::string about(double seconds) {
   if (seconds >= 100) return format_duration(seconds);
   return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
-// "74,000", "67.4": what is not known better than by a few percent needs no more.
+// "74,000", "67.4": three digits are enough for an estimate.
 std::string three_digits(double n) {
   if (n < 1000) return fmt::format("{:.3g}", n);
   std::string digits = fmt::format("{:.0f}", n);
@@ -198,40 +199,40 @@ std::string three_digits(double n) {
   return digits;
 }
 
-std::string no_time_line(const TrainOptions& o) {
+std::string unknown_time_line(const TrainOptions& o) {
   const Device device = o.device;
-  const char* way = "'capstan bench' measures this machine";
+  const char* way = "run 'capstan bench' to measure this machine";
   if (device == Device::cpu && cuda_present())
-    way = "'capstan bench --accelerator cpu' measures this machine";
+    way = "run 'capstan bench --accelerator cpu' to measure this machine";
   if (device == Device::cuda && !cuda_present())
-    way = "run 'capstan bench --out FILE' there, and give --calibration FILE here";
+    way = "run 'capstan bench --out FILE' there and pass --calibration FILE here";
   if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
       !multiplies_fp8(device))
-    way = "products in FP8 are measured only where the device has them";
-  return fmt::format("  how long a step takes is not known: {}\n", way);
+    way = "FP8 products can only be measured on a device that supports them";
+  return fmt::format("  the time of a step is unknown: {}\n", way);
 }
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (!time) return no_time_line(p.options);
+  if (!time) return unknown_time_line(p.options);
   std::string s =
-      fmt::format("  a step takes about {} ({} tokens/s), by the calibration of {} of {}\n",
+      fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
                   about(time->step.seconds), three_digits(time->step.tokens_per_second()),
                   time->calibration.name, time->calibration.date);
   if (time->run_seconds)
-    s += fmt::format("  the {} {} about {}, without validations and checkpoints\n",
+    s += fmt::format("  the {} {} about {}, without validation and checkpoints\n",
                      count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",
                      about(*time->run_seconds));
   return s;
 }
 
 void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t sequence,
-                const std::optional<Time>& time, const std::string& of_gpu) {
+                const std::optional<Time>& time, const std::string& cuda_share) {
   const TrainOptions& o = p.options;
   const ModelSpec spec = spec_of(o);
   const std::string adapters =
       o.lora
           ? fmt::format(
-                " and {} of adapters{}", format_count(static_cast<double>(spec.trainable_count())),
+                " and {} in adapters{}", format_count(static_cast<double>(spec.trainable_count())),
                 o.quantize == Quantize::none ? "" : fmt::format(", {}", name_of(o.quantize)))
           : "";
   fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", visible(p.model),
@@ -246,7 +247,7 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
     largest.push_back(fmt::format("train.max_seq_length {} at {}", sequence,
                                   count(o.limits.documents, "sample")));
   if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
-  fmt::print("{}  a checkpoint to go on from takes {} of disk{}\n{}\n{}\n", of_gpu,
+  fmt::print("{}  a training checkpoint takes {} on disk{}\n{}\n{}\n", cuda_share,
              bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
              fit.fits() ? time_lines(p, time) : "", fit.verdict());
 }
@@ -262,14 +263,14 @@ std::optional<Task> command_named(const std::string& word) {
   return std::nullopt;
 }
 
-std::string likely_meant(std::string_view word) {
+std::string suggestion_for(std::string_view word) {
   std::vector<std::string_view> names = known_model_names();
   for (const char* command : {"pretrain", "finetune", "finetune_full", "finetune_lora"})
     names.emplace_back(command);
   return did_you_mean(word, names);
 }
 
-// Words that are no key and no key's value: a command, a model's folder or known name, a recipe.
+// Handles the positional arguments: a command, a model's folder or known name, or a recipe.
 Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
   Arguments out;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -286,9 +287,9 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
       const bool there = fs::exists(word, error);
       const bool model = fs::is_directory(word, error) || (!there && known_model(word));
       require(there || model, Fault::file,
-              "{}: cannot open: there is no such recipe or folder, and no model of that name is "
-              "known{}. Known by name are {}",
-              word, likely_meant(word), known_families());
+              "{}: cannot open: there is no such recipe or folder, and no known model of that "
+              "name{}. Known models are {}",
+              word, suggestion_for(word), known_families());
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
     }
@@ -300,21 +301,22 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
 
 int plan(const Arguments& arguments) {
   CommandLine line(
-      "Says what a run needs before it starts: the recipe run on a simulated device. "
-      "Exit code 0: it fits; 3: it does not. RECIPE may be a model's folder, or the name of a "
-      "known "
+      "Checks what a run needs before it starts, by running the recipe on a simulated device. Exit "
+      "code 0: it fits; 3: it does not. RECIPE may also be a model's folder or the name of a known "
       "model (Llama-3.2-1B). Any key of the recipe can follow.",
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
   Options o;
-  line.option("--memory", o.memory, "all that the device has, as 80GiB; else what is free here");
+  line.option("--memory", o.memory,
+              "total memory of the device, such as 80GiB (default: what is free here)");
   line.option("--host-memory", o.host_memory,
-              "what the machine around a GPU has, as 128GiB; else what is free here, or, with "
-              "--memory, as much as it takes");
+              "memory of the GPU's host, such as 128GiB (default: what is free here, or, with "
+              "--memory, unlimited)");
   line.option("--calibration", o.calibration,
-              "what 'capstan bench' wrote, here or on the machine that is planned for; else "
-              "that of this machine, where it was measured");
-  line.choice("--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
-              "what the recipe is for; else LoRA's keys or a checkpoint_dir tell");
+              "calibration that 'capstan bench' wrote, here or on the target machine (default: "
+              "this machine's, if it was measured)");
+  line.choice(
+      "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
+      "command that the recipe is for (default: guessed from LoRA keys and checkpoint_dir)");
   line.flag("--json", o.json, "print JSON");
   const CommandLine::Known known = line.parse_known(arguments);
   if (known.help) return 0;
@@ -327,31 +329,33 @@ int plan(const Arguments& arguments) {
   if (!recipe) return 0;
   const Planned planned = plan_for(*recipe, task);
   const Device device = planned.options.device;
-  // A file that was named must be right; one of the cache that is not is left.
+  // A calibration file that the user names must be valid; an unsuitable one in the cache is
+  // ignored.
   auto calibration =
       o.calibration.empty() ? find_calibration(device) : read_calibration(o.calibration);
   if (o.calibration.empty() && calibration &&
       !calibration->types.contains(type_of_products(planned.options)))
     calibration.reset();
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
-          "plan: there is no GPU here to look at; say what it has, as --memory 80GiB");
+          "plan: there is no GPU here; give its memory, such as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
-          "plan: --host-memory is for a GPU; for a CPU --memory is all there is");
+          "plan: --host-memory is for a GPU; for a CPU use --memory");
   Room available = o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)};
-  std::string of_gpu;  // what of its memory is not the run's
+  std::string cuda_share;  // the part of its memory that CUDA takes
   if (device == Device::cuda && !o.memory.empty()) {
     const int64_t all = available.device, share = left_to_cuda();
     require(all > share, Fault::usage,
-            "plan: --memory {} is less than CUDA itself takes of a GPU, about {}", o.memory,
+            "plan: --memory {} is less than CUDA itself takes on a GPU, about {}", o.memory,
             bytes(share));
     available.device = all - share;
-    of_gpu = fmt::format("  of the GPU's {} about {} are CUDA's own\n", bytes(all), bytes(share));
+    cuda_share =
+        fmt::format("  CUDA itself takes about {1} of the GPU's {0}\n", bytes(all), bytes(share));
   }
   if (!o.host_memory.empty()) available.host = parse_bytes(o.host_memory);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;
-  // What fits is no more than the largest, however that was searched.
+  // The largest is at least what fits, however the search went.
   const BatchLimits& planned_for = planned.options.limits;
   const auto at_least = [&](int64_t n) { return fit.fits() ? n : 0; };
   const int64_t micro_batch =
@@ -364,7 +368,7 @@ int plan(const Arguments& arguments) {
   if (o.json)
     print_json(planned, fit, micro_batch, sequence, time);
   else
-    print_text(planned, fit, micro_batch, sequence, time, of_gpu);
+    print_text(planned, fit, micro_batch, sequence, time, cuda_share);
   return fit.fits() ? 0 : static_cast<int>(Fault::does_not_fit);
 }
 

@@ -15,16 +15,16 @@
 namespace capstan::cli {
 namespace {
 
-// A standard stream that is closed would be the number of the next file that is opened, which would
-// get its lines. Nothing can be written to what stands there now, as before.
+// If a standard stream is closed, the next file to be opened would get its number, and the
+// program's output. /dev/null, opened read-only, takes the number instead; writing still fails.
 void open_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
 }
 
-// When OpenBLAS is loaded it starts a thread per core, which takes a buffer, and asks for it for
-// ever where a limit leaves none. Nobody needs these threads, and only the environment can tell it
-// so before it is loaded.
+// OpenBLAS starts a thread per core when it is loaded. Each takes a buffer, and retries for ever if
+// a memory limit leaves none. We do not need these threads, and only the environment can tell
+// OpenBLAS before it is loaded.
 void drop_blas_threads(char** argv) {
   constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
   const char* now = std::getenv(kThreads);
@@ -39,13 +39,13 @@ void drop_blas_threads(char** argv) {
 
 void prepare_process(char** argv) {
   open_streams();
-  // Lines appear when they are said, and in order with stderr, where they go to a file as well.
+  // Line buffering: lines appear at once and in order with stderr, even in a file.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  // A file that grows past `ulimit -f` is then an error of the write, which is told.
+  // A file that grows past `ulimit -f` is then a write error, which we report.
   std::signal(SIGXFSZ, SIG_IGN);
   if (!process_limits().memory) return;
   drop_blas_threads(argv);
-  ::mallopt(M_ARENA_MAX, 1);  // each thread's own would take 64 MiB of the address space
+  ::mallopt(M_ARENA_MAX, 1);  // an arena per thread would take 64 MiB of address space each
 }
 
 }  // namespace capstan::cli

@@ -2,7 +2,7 @@
 
 namespace capstan::cli {
 
-// What a process must settle before it does anything. May start it anew, with the same arguments.
+// Sets up the process before anything else runs. May re-execute it with the same arguments.
 void prepare_process(char** argv);
 
 }  // namespace capstan::cli

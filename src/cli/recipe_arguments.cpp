@@ -19,7 +19,7 @@ using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 struct Parsed {
   Pairs pairs;                     // keys without their dashes, in order
-  std::vector<std::string> files;  // of --config
+  std::vector<std::string> files;  // from --config
   bool print_config = false;
 };
 
@@ -37,7 +37,7 @@ std::string group_of(std::string_view key) {
   return dot == std::string_view::npos ? "run" : std::string(key.substr(0, dot));
 }
 
-// The command that LitGPT had as "finetune full", before it was one word.
+// The command for LitGPT's former "finetune full", before it was one word.
 std::string command_of(const std::string& word) {
   std::error_code error;
   if (std::filesystem::is_directory(word, error)) return "";
@@ -45,10 +45,10 @@ std::string command_of(const std::string& word) {
   return word == "lora" || word == "qlora" ? "finetune_lora" : "";
 }
 
-// Keys in LitGPT's long form, those that do not exist, and words without a key are what CLI11 left
-// over. The first such word is the value of the key `first`, if there is one.
-void take_rest(const std::vector<std::string>& rest, const char* first, Pairs& pairs,
-               RecipeInput& input) {
+// CLI11 leaves over keys in LitGPT's long form, unknown keys, and words without a key. The first
+// such word is the value of the key `first`, if there is one.
+void parse_rest(const std::vector<std::string>& rest, const char* first, Pairs& pairs,
+                RecipeInput& input) {
   for (size_t i = 0; i < rest.size(); ++i) {
     const std::string& word = rest[i];
     if (!word.starts_with("--")) {
@@ -69,7 +69,7 @@ void take_rest(const std::vector<std::string>& rest, const char* first, Pairs& p
   }
 }
 
-// Walks the option table. Nothing comes back for --help.
+// Walks the option table. Returns nothing for --help.
 std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_view summary,
                             const Recipe& defaults, RecipeInput& input) {
   const char* const first = task == Task::finetune_full || task == Task::finetune_lora
@@ -80,10 +80,10 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
                    fmt::format("capstan {}{}", name_of(task),
                                first == nullptr ? "" : fmt::format(" [{}]", first)));
   Parsed parsed;
-  line.list("--config", parsed.files,
-            "recipe: a YAML file; of several, the last that has a key counts", "run");
+  line.list("--config", parsed.files, "recipe (a YAML file); if several set a key, the last wins",
+            "run");
   line.flag("--print_config", parsed.print_config,
-            "print the recipe, with where each value came from, and end", "run");
+            "print the recipe and the source of each value, then exit", "run");
   for (const Option& o : options()) {
     if (!o.used_by(task)) continue;
     const std::string key(o.key);
@@ -95,7 +95,7 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
   const CommandLine::Known known = line.parse_known(arguments);
   if (known.help) return std::nullopt;
   if (!known.error.empty()) input.add_error(known.error);
-  take_rest(known.rest, first, parsed.pairs, input);
+  parse_rest(known.rest, first, parsed.pairs, input);
   return parsed;
 }
 
@@ -104,14 +104,14 @@ void set_all(RecipeInput& input, const Pairs& pairs) {
     bool is_flag = false;
     try {
       is_flag = std::holds_alternative<bool Recipe::*>(find_option(key).field);
-    } catch (const Error&) {  // set() says it
+    } catch (const Error&) {  // set() reports it
     }
     if (!value.empty() && value != "{}")
       input.set(key, value);
     else if (is_flag)
       input.set(key, "true");  // --data.mask_prompt alone
     else
-      input.add_error(fmt::format("{}: expected a value after it", key));
+      input.add_error(fmt::format("{}: expected a value", key));
   }
 }
 

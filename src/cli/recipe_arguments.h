@@ -8,18 +8,18 @@
 
 namespace capstan::cli {
 
-// What a command line makes of a recipe: the command's defaults, then `--config FILE`, then
-// `--key value` (or `--key=value`), and for fine-tuning a checkpoint_dir without its key. All
-// errors are reported together (Fault::usage). What was decided for the user is said once. Nothing
-// comes back when --help or --print_config was asked for and printed.
+// Reads a recipe from the command line: the command's defaults, then `--config FILE`, then `--key
+// value` (or `--key=value`), and for fine-tuning a checkpoint_dir without its key. Reports all
+// errors together (Fault::usage). Logs once what it decided for the user. Returns nothing if --help
+// or --print_config was requested and printed.
 //
-// `inputs` says which files must be there: a run's, a plan's, or none (the demonstration's).
+// `inputs` says which files must exist: those of a run, of a plan, or none (the demo).
 enum class Inputs { none, of_run, of_plan };
 std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::string_view summary,
                                   const Recipe& defaults, Inputs inputs = Inputs::none);
 
-// The task that a recipe file and overrides are for, where nobody says: LoRA's keys are for
-// finetune_lora, a checkpoint_dir is fine-tuned, all else is pretraining.
+// Guesses the task of a recipe file and overrides: finetune_lora if there are LoRA keys,
+// finetune_full if there is a checkpoint_dir, else pretrain.
 Task task_of(const Arguments& arguments);
 
 }  // namespace capstan::cli

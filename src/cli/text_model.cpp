@@ -18,7 +18,7 @@ ModelPrompting named_prompting(const std::string& style, const std::filesystem::
   if (style == kChatTemplateStyle) {
     auto found = chat_template_of(folder);
     require(found.has_value(), Fault::file,
-            "{}: has no chat template that is known; give --prompt_style a name", folder.string());
+            "{}: has no known chat template; give --prompt_style a name", folder.string());
     return {nullptr, std::move(found)};
   }
   const std::string prefix = std::string(kChatTemplateStyle) + ":";
@@ -31,8 +31,8 @@ ModelPrompting named_prompting(const std::string& style, const std::filesystem::
 
 void add_quantize(CommandLine& line, std::string& quantize) {
   line.option("--quantize", quantize,
-              "how the model's linear maps are held: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, "
-              "bnb.fp4-dq, bnb.int8; else an adapter's as in its training");
+              "quantization of the linear layers: none, bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq, "
+              "bnb.int8 (default for an adapter: as in its training)");
 }
 
 void put_text(std::string_view text) {
@@ -46,15 +46,15 @@ void put_text(std::string_view text) {
 TextModel::TextModel(ModelFiles files, const std::string& style)
     : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer(), files_.base)) {
   require(tokenizer_->vocab_size() <= config().vocab, Fault::file,
-          "{}: the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          "{}: the tokenizer has {} tokens, but the model only has {}: they do not belong together",
           files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
-  // An adapter is asked as it was trained to be, or as the template beside it says, else as its
-  // base is.
+  // An adapter uses the prompt style of its training, else the template in its folder, else its
+  // base's.
   const RecordedPrompting recorded = read_prompt_style(files_.folder);
   const std::filesystem::path folder = files_.prompting();
   prompting_ =
       style.empty() ? prompting_of(folder, folder_name(folder)) : named_prompting(style, folder);
-  // The model's own template is there, or where its tokenizer is, or with the base.
+  // The model's own template is in its folder, with its tokenizer, or with the base.
   if (style.empty() && recorded.own_template)
     if (auto chat = files_.chat_template()) prompting_ = {nullptr, std::move(chat)};
 }
@@ -71,7 +71,7 @@ std::vector<int32_t> TextModel::with_bos(std::vector<int32_t> tokens) const {
 
 std::vector<int32_t> TextModel::prompt_tokens(std::string_view instruction) const {
   auto tokens = encode(prompt_pieces(prompting_, instruction), *tokenizer_).tokens;
-  // What a template begins with it says itself.
+  // A template adds its own first tokens.
   return prompting_.chat_template ? tokens : with_bos(std::move(tokens));
 }
 

@@ -14,7 +14,7 @@
 namespace capstan::cli {
 namespace {
 
-std::string typed(Task task, const Arguments& arguments) {
+std::string command_text(Task task, const Arguments& arguments) {
   return fmt::format("capstan {} {}", name_of(task), fmt::join(arguments, " "));
 }
 
@@ -26,15 +26,14 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
            format_count(static_cast<double>(spec.parameter_count() - spec.trainable_count())));
   log::say("{}{}, {} held out{}; the longest sequence has {}{}",
            count(in.data.train.size(), "training sample"),
-           in.data.from_cache ? " (tokenized before)" : "", in.data.validation.size(),
-           in.data.default_fraction ? " (5%, since nothing says how many)" : "",
-           count(c.longest + 1, "token"),
+           in.data.from_cache ? " (from the token cache)" : "", in.data.validation.size(),
+           in.data.default_fraction ? " (5%, the default)" : "", count(c.longest + 1, "token"),
            c.truncated > 0
                ? fmt::format(", {} {} cut", c.truncated, c.truncated == 1 ? "is" : "are")
                : "");
   const RunLength& length = run.length();
   log::say(
-      "{}, {} in an epoch\n\n{}",
+      "{}, {} per epoch\n\n{}",
       length.limited() ? count(length.steps(), "step") : "as many steps as train.max_time allows",
       length.steps_per_epoch(), plan_table(run.plan()));
 }
@@ -42,22 +41,24 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
 int train(Task task, const Arguments& arguments, std::string_view summary) {
   const auto recipe = recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
   if (!recipe) return 0;
-  std::signal(SIGPIPE, SIG_IGN);  // a reader of the lines that goes away stops no training
-  const FolderLock out_dir(recipe->out_dir);  // before anything that takes time, or memory
+  std::signal(SIGPIPE, SIG_IGN);              // keep training if the reader of a pipe goes away
+  const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
   TrainingRun run(*recipe, task, find_inputs(*recipe, task),
-                  {typed(task, arguments), CAPSTAN_BUILD});
+                  {command_text(task, arguments), CAPSTAN_BUILD});
   describe(run, run.trainer().params().spec());
   run.initialize();
   if (run.finished() && run.left_unfinished()) {
-    log::say("{} has all {} steps; the last validation and the report were left, and are made now",
-             run.saved().string(), run.length().steps());
+    log::say(
+        "{} has all {} steps; only the last validation and the report are missing, and are made "
+        "now",
+        run.saved().string(), run.length().steps());
     run.finish_rest();
-    log::say("\n{}\n  the report is {}", run.report(), run.report_file().string());
+    log::say("\n{}\n  report: {}", run.report(), run.report_file().string());
     return 0;
   }
   if (run.finished()) {
     log::say(
-        "{} has {}: nothing is left to do", run.saved().string(),
+        "{} has {}: nothing left to do", run.saved().string(),
         run.length().steps() == 1 ? "its step" : fmt::format("all {} steps", run.length().steps()));
     return 0;
   }
@@ -65,23 +66,23 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   run.train();
   if (run.interrupted() != 0) {
     log::warn(
-        "interrupted after step {}{}; the state is in {}. The same command with --resume "
-        "auto goes on from there",
+        "interrupted after step {}{}; the checkpoint is {}. Run the same command with --resume "
+        "auto to continue",
         run.steps(), run.length().of_steps(), run.saved().string());
     return 128 + run.interrupted();
   }
   run.finish();
-  log::say("\n{}\n  saved to {}; the report is {}", run.report(), run.saved().string(),
+  log::say("\n{}\n  saved to {}; report: {}", run.report(), run.saved().string(),
            run.report_file().string());
   if (!run.complete())
     log::say(
-        "train.max_time was over after step {}; the same command with more of it and "
-        "--resume auto goes on",
+        "train.max_time ended after step {}; run the same command with a longer one and --resume "
+        "auto to continue",
         run.steps());
   if (run.interrupted() == 0) return 0;
   log::warn(
-      "interrupted at the end: the final model is complete, without a last validation. The same "
-      "command with --resume auto makes it");
+      "interrupted at the end: the final model is complete, but the last validation is missing. "
+      "Run the same command with --resume auto to make it");
   return 128 + run.interrupted();
 }
 
@@ -97,7 +98,7 @@ int finetune_full(const Arguments& arguments) {
 
 int finetune_lora(const Arguments& arguments) {
   return train(Task::finetune_lora, arguments,
-               "trains small adapters beside a frozen model, which may be quantized");
+               "trains small adapters for a frozen model, which may be quantized");
 }
 
 }  // namespace capstan::cli

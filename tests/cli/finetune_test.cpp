@@ -180,8 +180,8 @@ TEST_F(Finetune, AFullDiskUnderTheLogStopsNothing) {
 }
 
 TEST_F(Finetune, ASecondRunFindsTheTokensOfTheFirst) {
-  EXPECT_EQ(run(finetune()).out.find("tokenized before"), std::string::npos);
-  expect_holds(run(finetune({"--out_dir=again"})).out, {"(tokenized before)"});
+  EXPECT_EQ(run(finetune()).out.find("token cache"), std::string::npos);
+  expect_holds(run(finetune({"--out_dir=again"})).out, {"(from the token cache)"});
 }
 
 TEST_F(Finetune, PrintConfigTellsWhereEachValueCameFrom) {

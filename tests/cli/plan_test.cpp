@@ -153,7 +153,7 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
   EXPECT_EQ(refused.code, 3);
   expect_holds(refused.out, {"PagedAdamW\n", "  host memory ", "does not fit: needs ",
                              " of host memory, 1.00 GiB free",
-                             "of the GPU's 7.00 GiB about 896 MiB are CUDA's own\n"});
+                             "CUDA itself takes about 896 MiB of the GPU's 7.00 GiB\n"});
 }
 
 TEST_F(Plan, ARecipeOfAnAdapterIsKnownByAnyOfItsKeys) {
@@ -170,7 +170,7 @@ TEST_F(Plan, ARecipeOfAnAdapterIsKnownByAnyOfItsKeys) {
 
 TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {
   expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda", "--memory=500MiB"},
-                 {"--memory 500MiB is less than CUDA itself takes of a GPU, about 896 MiB"});
+                 {"--memory 500MiB is less than CUDA itself takes on a GPU, about 896 MiB"});
 }
 
 TEST_F(Plan, TimeAloneIsNoNumberOfSteps) {
@@ -184,7 +184,7 @@ TEST_F(Plan, TimeAloneIsNoNumberOfSteps) {
 TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
   if (cuda_present()) GTEST_SKIP() << "there is one here";
   expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},
-                 {"there is no GPU here to look at", "--memory 80GiB"});
+                 {"there is no GPU here; give its memory", "--memory 80GiB"});
 }
 
 TEST_F(Plan, HostMemoryIsBesideAGpuAlone) {
@@ -255,7 +255,7 @@ TEST_F(Plan, RefusesTheDataThatARunRefuses) {
 
 TEST_F(Plan, AnUnknownModelNamesTheNearest) {
   expect_refused(4, {"plan", "google/gemma-2b"},
-                 {"no model of that name is known. Known by name are Llama 1 to 3.3"});
+                 {"no known model of that name. Known models are Llama 1 to 3.3"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
                  {"no model 'Qwen2.5-8B' is known (did you mean Qwen2.5-3B?)"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-7B", "--memory=lots"}, {"lots"});
@@ -369,8 +369,9 @@ TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
   }
   Words text = with({"--accelerator=cpu", "--calibration=cpu.json"});
   text.insert(text.begin(), "plan");
-  expect_holds(run(text).out, {"a step takes about 60.7 s (67.4 tokens/s), by the calibration of a "
-                               "round machine of 2026-08-05\n"});
+  expect_holds(run(text).out,
+               {"a step takes about 60.7 s (67.4 tokens/s), from the calibration of a "
+                "round machine of 2026-08-05\n"});
   text.back() = "--calibration=gpu.json";
   expect_refused(2, text, {"of a round machine (accelerator cuda)", "--accelerator cuda"});
   text = with({"--accelerator=cuda", "--precision=fp8-mixed", "--calibration=gpu.json"});
@@ -393,9 +394,10 @@ TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {
 TEST_F(Plan, WithoutACalibrationSaysHowToGetOne) {
   Words words = {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--train.max_seq_length=64",
                  "--memory=80GiB"};
-  expect_holds(run(words).out, {"how long a step takes is not known: 'capstan bench"});
+  expect_holds(run(words).out, {"the time of a step is unknown: run 'capstan bench"});
   words.emplace_back("--precision=fp8-mixed");
-  expect_holds(run(words).out, {"products in FP8 are measured only where the device has them"});
+  expect_holds(run(words).out,
+               {"FP8 products can only be measured on a device that supports them"});
   if (cuda_present()) return;
   words[2] = "--accelerator=cuda";
   expect_holds(run(words).out, {"run 'capstan bench --out FILE' there"});

@@ -189,7 +189,7 @@ TEST_F(Resume, AFinalModelIsNeverReplacedByARunThatBeganBeforeIt) {
   auto state = slurp(at("out/step-00000004/training_state/state.json"));
   state.replace(state.find("\"step\": 2"), 9, "\"step\": 4");
   write("out/step-00000004/training_state/state.json", state);
-  expect_holds(with("4").out, {"nothing is left to do"});
+  expect_holds(with("4").out, {"nothing left to do"});
   const Outcome longer = with("6");
   ASSERT_EQ(longer.code, 0) << longer.err;
   expect_holds(longer.out, {"resumed from out/step-00000002", "are in out/previous-1 now"});
@@ -269,7 +269,7 @@ TEST_F(Resume, AllStepsWithoutAFinalModelAreMadeOne) {
   EXPECT_FALSE(fs::exists(at("out/.step-00000003.capstan-part")));
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) ==
               slurp(at("out/step-00000002/model.safetensors")));
-  expect_holds(run(with("2")).out, {"nothing is left to do"});
+  expect_holds(run(with("2")).out, {"nothing left to do"});
 }
 
 // A held-out text that takes long enough to be validated on.
@@ -293,14 +293,14 @@ TEST_F(Resume, WhatAKillLeftOfTheEndIsMadeOnce) {
   ASSERT_EQ(validations(), 0) << "it was killed too late";
   const Outcome o = run(words);
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out, {"out/final has all 3 steps; the last validation and the report were left, "
-                       "and are made now",
+  expect_holds(o.out, {"out/final has all 3 steps; only the last validation and the report "
+                       "are missing, and are made now",
                        "Final evaluation | val loss: "});
   EXPECT_EQ(validations(), 1);
   expect_holds(slurp(at("out/report.html")), {"<svg", "validation loss"});
   EXPECT_TRUE(fs::exists(at("out/loss.svg")));
   EXPECT_TRUE(slurp(at("out/final/model.safetensors")) == model);
-  expect_holds(run(words).out, {"has all 3 steps: nothing is left to do"});
+  expect_holds(run(words).out, {"has all 3 steps: nothing left to do"});
   EXPECT_EQ(validations(), 1);
 
   // With the validation made, and killed before the report.
@@ -355,8 +355,8 @@ TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
   ASSERT_EQ(run(with("whole", "1000")).code, 0);
   const Outcome first = run(with("parts", "1e-6"));
   EXPECT_EQ(first.code, 0) << first.err;
-  expect_holds(first.out, {"train.max_time was over after step 1;"});
-  expect_holds(run(with("parts", "1e-6")).out, {"train.max_time was over after step 1;"});
+  expect_holds(first.out, {"train.max_time ended after step 1;"});
+  expect_holds(run(with("parts", "1e-6")).out, {"train.max_time ended after step 1;"});
   const Outcome rest = run(with("parts", "1000"));
   EXPECT_EQ(rest.code, 0) << rest.err;
   expect_holds(rest.out, {"resumed from parts/step-00000001: 1 of 20 steps are done"});
@@ -434,7 +434,7 @@ TEST_F(Resume, AFinishedRunIsLeftAlone) {
   ASSERT_EQ(run(command("whole", true)).code, 0);
   const Outcome o = run(command("whole", true));
   EXPECT_EQ(o.code, 0);
-  expect_holds(o.out, {"has all 60 steps: nothing is left to do"});
+  expect_holds(o.out, {"has all 60 steps: nothing left to do"});
 }
 
 TEST_F(Resume, WantsACheckpointWhenToldTo) {

@@ -42,7 +42,7 @@ TEST_F(Cli, AnUnknownCommandListsThem) {
 TEST_F(Cli, LitgptsOtherCommandsAndSpellingsGetAHint) {
   expect_refused(2, {"download", "meta-llama/Llama-3.2-1B"},
                  {"'download' is not a command", "hf download NAME --local-dir checkpoints/NAME"});
-  expect_refused(2, {"convert_to_litgpt"}, {"Hugging Face folders are read as they are"});
+  expect_refused(2, {"convert_to_litgpt"}, {"Hugging Face folders need no conversion"});
   expect_refused(2, {"finetune_adapter_v2"}, {"capstan finetune"});
   expect_refused(2, {"pretrian"}, {"'pretrian' is not a command (did you mean pretrain?)"});
   const Outcome lora = run({"finetune", "lora", "model", "--data.json_path=text.txt"});
@@ -62,16 +62,15 @@ TEST_F(Cli, AnUnknownOptionNamesTheNearest) {
 
 TEST_F(Cli, AllErrorsOfACommandLineAreToldAtOnce) {
   write("r.yaml", "seed: x\ntrain:\n  max_stepz: 1\n");
-  expect_refused(
-      2,
-      {"pretrain", "model", "word", "--config", "r.yaml", "--optimizer.lr", "-1",
-       "--train.max_steps", "0", "--nonsense=1", "--out_dir"},
-      {"error: 'word': expected --key value\n", "       out_dir: expected a value after it\n",
-       "       r.yaml:1:1: seed: expected a whole number, 0 or more, found 'x'\n",
-       "       r.yaml:3:3: train.max_stepz: no such key",
-       "       optimizer.lr: expected a number above 0, found '-1'\n",
-       "       train.max_steps: expected a whole number above 0, found '0'\n",
-       "       nonsense: no such key"});
+  expect_refused(2,
+                 {"pretrain", "model", "word", "--config", "r.yaml", "--optimizer.lr", "-1",
+                  "--train.max_steps", "0", "--nonsense=1", "--out_dir"},
+                 {"error: 'word': expected --key value\n", "       out_dir: expected a value\n",
+                  "       r.yaml:1:1: seed: expected a whole number, 0 or more, found 'x'\n",
+                  "       r.yaml:3:3: train.max_stepz: no such key",
+                  "       optimizer.lr: expected a number above 0, found '-1'\n",
+                  "       train.max_steps: expected a whole number above 0, found '0'\n",
+                  "       nonsense: no such key"});
 }
 
 TEST_F(Cli, MissingFilesAreToldWithEverythingElse) {
