@@ -14,9 +14,9 @@ struct Axis {
   double fraction(double value) const { return (value - low) / (high - low); }
 };
 
-// For values from low to high, finite and not above 1e30 in size, in about `count` ticks. `snug`
-// keeps the ends where they are; else they move out to ticks. Values that are all the same get room
-// on both sides. `whole`: no ticks between whole numbers.
+// Covers finite values from low to high (at most 1e30 in magnitude) with about `count` ticks.
+// `snug` keeps the ends as given; otherwise they move out to the next tick. If all values are
+// equal, the scale extends to both sides. `whole`: ticks at whole numbers only.
 Axis make_axis(double low, double high, int count, bool snug, bool whole);
 
 }  // namespace capstan

@@ -32,16 +32,17 @@ std::vector<Point> points_of(const Series& s) {
   return points;
 }
 
-// At most so many: both ends, and of each stretch between them the lowest and highest point.
-std::vector<Point> thinned(const std::vector<Point>& all, size_t most) {
-  if (all.size() <= most) return all;
-  const size_t stretches = (most - 2) / 2;
+// Thins out points to at most `limit`: keeps both ends, and the lowest and highest point of each
+// interval between them.
+std::vector<Point> thinned(const std::vector<Point>& all, size_t limit) {
+  if (all.size() <= limit) return all;
+  const size_t intervals = (limit - 2) / 2;
   std::vector<Point> kept{all.front()};
   const auto by_y = [](const Point& a, const Point& b) { return a.y < b.y; };
   const size_t inner = all.size() - 2;
-  for (size_t i = 0; i < stretches; ++i) {
-    const auto begin = all.begin() + 1 + static_cast<ptrdiff_t>(inner * i / stretches);
-    const auto end = all.begin() + 1 + static_cast<ptrdiff_t>(inner * (i + 1) / stretches);
+  for (size_t i = 0; i < intervals; ++i) {
+    const auto begin = all.begin() + 1 + static_cast<ptrdiff_t>(inner * i / intervals);
+    const auto end = all.begin() + 1 + static_cast<ptrdiff_t>(inner * (i + 1) / intervals);
     const auto [low, high] = std::minmax_element(begin, end, by_y);
     kept.push_back(*std::min(low, high));
     if (low != high) kept.push_back(*std::max(low, high));
@@ -60,13 +61,13 @@ struct Range {
     whole = whole && v == std::floor(v);
   }
   bool empty() const { return low > high; }
-  // An axis without values goes from 0 to 1.
+  // An axis without values runs from 0 to 1.
   Axis axis(int count, bool snug, bool whole_ticks) const {
     return empty() ? Axis{0, 1, 0.2} : make_axis(low, high, count, snug, whole_ticks);
   }
 };
 
-// Draws one chart; the parts are appended in the order of the calls.
+// Draws one chart; each call appends one part.
 class Drawing {
  public:
   explicit Drawing(const Chart& chart) : chart_(chart) {
@@ -103,7 +104,7 @@ class Drawing {
     text(left_edge_, 20, "start", title, kText, " font-size=\"15\" font-weight=\"600\"");
     legend();
     scales();
-    for (const bool right : {true, false})  // the faint ones below
+    for (const bool right : {true, false})  // below the faint lines
       for (size_t i = 0; i < points_.size(); ++i)
         if (chart_.series[i].right_axis == right) series(i);
     return out_ + "</svg>\n";
@@ -129,7 +130,7 @@ class Drawing {
     size_t series;
     int x, row;
   };
-  // From left to right; the next row where one is full.
+  // From left to right; wraps to the next row when one is full.
   void place_legend() {
     int x = left_edge_;
     for (size_t i = 0; i < points_.size(); ++i) {
@@ -226,8 +227,8 @@ std::vector<double> smoothed(const std::vector<double>& values, double span) {
     double sum = 0, weight = 0;
   };
   std::vector<Mean> around(values.size());
-  // One sweep from each side (a step of SIZE_MAX goes back by one, since it wraps); the value
-  // itself counts in the first only.
+  // One pass from each side (a step of SIZE_MAX wraps, so it goes back by one); only the first
+  // counts the value itself.
   const auto sweep = [&](size_t begin, size_t end, size_t step, bool itself) {
     Mean m;
     for (size_t i = begin; i != end; i += step) {

@@ -7,7 +7,7 @@
 namespace capstan {
 namespace {
 
-// What the card had in use before this process used it: several runs in one process share it.
+// Memory in use on the card before this process used it. All runs of a process share this baseline.
 int64_t used_before(const GpuReading& now) {
   static const int64_t used = now.memory ? now.memory->used : 0;
   return used;
@@ -30,7 +30,7 @@ GpuMonitor::GpuMonitor(Device device) {
     nvml_ = std::move(nvml);
     card_ = *card;
   } catch (const Error&) {
-    return;  // a GPU that cannot be used: the run says so itself
+    return;  // an unusable GPU: the run reports it itself
   }
   others_ = used_before(nvml_->read(card_));
   use_.mhz_most = nvml_->facts(card_).mhz_most;

@@ -9,52 +9,51 @@
 
 namespace capstan {
 
-// Why the multiprocessors' clock was below what it could be: each the share of readings in which it
-// was so. Several can hold at once.
+// What kept the SM clock below its maximum: for each reason, the share of readings in which it
+// applied. Several may apply at once.
 struct ClockHolds {
-  double power = 0;     // the power limit
-  double heat = 0;      // the card was too hot
-  double board = 0;     // the board slowed it down for another reason: power that it did not get
-  double settings = 0;  // clocks that somebody has set
+  double power = 0;     // power limit
+  double heat = 0;      // temperature
+  double board = 0;     // the board's own slowdown, such as a missing power supply
+  double settings = 0;  // clocks that a user set
 };
 
-// How a run used its GPU, as the card itself counts it. What it does not tell is absent.
+// How a run used its GPU, as measured by the card. Fields that the card does not report are absent.
 struct GpuUse {
-  // Of this process: before its plan was allocated (the CUDA context), when everything was set up,
-  // and at the most.
+  // Memory of this process: before its plan was allocated (the CUDA context), after setup, and at
+  // its peak.
   int64_t context_bytes = 0, setup_bytes = 0, peak_bytes = 0;
-  // The driver named this process; else they are what the card had more in use than when the
-  // process began, in which others may have a part.
+  // The driver reported this process; otherwise the numbers are the card's growth since the process
+  // began, which may include other processes.
   bool by_process = false;
-  int64_t card_peak_bytes = 0, card_bytes = 0;  // in use by all, and all there is
-  int64_t readings = 0;                         // that the following are of; 0: none
-  std::optional<double> mean_busy = {};         // share of the time in which a kernel ran
-  std::optional<double> mean_mhz = {};          // of the multiprocessors
-  std::optional<int> mhz_most = {};             // that the card can
+  int64_t card_peak_bytes = 0, card_bytes = 0;  // used by all processes, and in total
+  int64_t readings = 0;                         // number of readings behind the following; 0: none
+  std::optional<double> mean_busy = {};         // share of time in which a kernel ran
+  std::optional<double> mean_mhz = {};          // SM clock
+  std::optional<int> mhz_most = {};             // the card's maximum
   std::optional<ClockHolds> holds = {};
   std::optional<double> mean_watts = {}, most_watts = {};
-  std::optional<double> watts_limit = {};  // as it was read last
+  std::optional<double> watts_limit = {};  // last reading
   std::optional<double> joules = {};       // of the whole card, from setup_done to training_done
   std::optional<int> most_celsius = {};
 };
 
-// Asks the card of a run now and then, from the run's own thread. Where the run is not on a GPU, or
-// the card does not tell, it does nothing, and there is no use to report. Nothing here throws, but
-// std::bad_alloc.
+// Samples the GPU of a run from the run's own thread. Does nothing if the run is not on a GPU or
+// the card does not answer; then there is nothing to report. Throws nothing but std::bad_alloc.
 class GpuMonitor {
  public:
-  // To be made before the GPU is first used: what the card has in use then is others'.
+  // Must be constructed before the GPU is first used: memory in use then belongs to others.
   explicit GpuMonitor(Device device);
   using Duration = std::chrono::steady_clock::duration;
   GpuMonitor(std::unique_ptr<Nvml> nvml, int card,
              Duration between = std::chrono::seconds(1));  // for tests
 
-  // Of this process, now; 0 where it is not known.
+  // Memory of this process now; 0 if unknown.
   int64_t process_bytes();
 
   void setup_done();
-  // Takes a reading, unless the last one was less than a second ago. To be called while the GPU
-  // works: clocks, and what holds them, are those of the moment. Takes no memory from the heap.
+  // Takes a reading, at most once per second. Call it while the GPU works: clocks and their limits
+  // are instantaneous. Allocates no heap memory.
   void sample();
   void training_done();
 
@@ -62,7 +61,7 @@ class GpuMonitor {
   std::optional<GpuUse> use(int64_t context_bytes) const;
 
  private:
-  // Of the readings that tell.
+  // Over the readings that succeeded.
   struct Mean {
     double sum = 0;
     int64_t count = 0;
@@ -74,7 +73,7 @@ class GpuMonitor {
   int64_t bytes_of(const GpuReading& reading);
   void add_holds(const Throttling& now);
 
-  std::unique_ptr<Nvml> nvml_;  // null: nothing to ask
+  std::unique_ptr<Nvml> nvml_;  // null: no card to sample
   int card_ = 0;
   Duration between_ = std::chrono::seconds(1);
   int64_t others_ = 0;
@@ -84,8 +83,8 @@ class GpuMonitor {
   std::chrono::steady_clock::time_point next_ = {};
 };
 
-// Lines for the end of a run: what was planned and allocated, what the card counts for this
-// process, the context's part of it, how hard the card worked and what held it back.
+// Lines for the end of a run: planned and allocated memory, the card's count for this process, the
+// context's share, GPU utilization, and what limited the clock.
 std::string gpu_table(const GpuUse& use, int64_t planned_bytes, int64_t allocated_bytes);
 // The same as HTML.
 std::string gpu_html(const GpuUse& use, int64_t planned_bytes, int64_t allocated_bytes);

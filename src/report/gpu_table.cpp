@@ -22,7 +22,7 @@ std::string percent(double share) {
   return share > 0 && share < 0.01 ? "under 1 %" : fmt::format("{:.0f} %", 100 * share);
 }
 
-// As electricity is metered and sold.
+// In watt-hours, as electricity is metered.
 std::string energy(double joules) {
   const double hours = joules / 3600;
   if (joules < 3599.5) return fmt::format("{:.0f} J", joules);
@@ -30,49 +30,49 @@ std::string energy(double joules) {
   return fmt::format("{:.1f} kWh", hours / 1000);
 }
 
-// "held by the power limit in 97 % of readings, by heat in 3 %"
-std::string held(const ClockHolds& h) {
+// "limited by power in 97 % of readings, by temperature in 3 %"
+std::string limited(const ClockHolds& h) {
   std::vector<std::string> parts;
   const auto add = [&](const char* by, double share) {
     if (share > 0)
       parts.push_back(
           fmt::format("by {} in {}{}", by, percent(share), parts.empty() ? " of readings" : ""));
   };
-  add("the power limit", h.power);
-  add("heat", h.heat);
+  add("power", h.power);
+  add("temperature", h.heat);
   add("the board", h.board);
   add("clock settings", h.settings);
-  return parts.empty() ? "not held down" : fmt::format("held {}", fmt::join(parts, ", "));
+  return parts.empty() ? "not limited" : fmt::format("limited {}", fmt::join(parts, ", "));
 }
 
 Row clock(const GpuUse& u) {
   std::vector<std::string> notes;
   if (u.mhz_most) notes.push_back(fmt::format("of {} at most", format_grouped(*u.mhz_most)));
-  if (u.holds) notes.push_back(held(*u.holds));
+  if (u.holds) notes.push_back(limited(*u.holds));
   return {"clock", fmt::format("{} MHz", format_grouped(std::llround(*u.mean_mhz))),
           fmt::format("{}", fmt::join(notes, "; "))};
 }
 
 Row power(const GpuUse& u) {
-  std::string note = fmt::format("at most {:.0f} W", u.most_watts.value_or(*u.mean_watts));
-  if (u.watts_limit) note += fmt::format(", of {:.0f} W allowed", *u.watts_limit);
+  std::string note = fmt::format("up to {:.0f} W", u.most_watts.value_or(*u.mean_watts));
+  if (u.watts_limit) note += fmt::format(", limit {:.0f} W", *u.watts_limit);
   return {"power", fmt::format("{:.0f} W", *u.mean_watts), note};
 }
 
 std::vector<Row> memory(const GpuUse& u, int64_t planned, int64_t allocated) {
-  const char* whose =
-      u.by_process ? "as the card counts this process" : "the card's growth since its start";
+  const char* source =
+      u.by_process ? "measured for this process" : "the card's growth since the process began";
   std::vector<Row> r = {{"planned", bytes(planned), ""},
                         {"allocated", bytes(allocated), ""},
-                        {"process", bytes(u.peak_bytes), fmt::format("at most; {}", whose)},
-                        {"after the setup", bytes(u.setup_bytes), ""},
+                        {"process", bytes(u.peak_bytes), fmt::format("peak; {}", source)},
+                        {"after setup", bytes(u.setup_bytes), ""},
                         {"CUDA context", bytes(u.context_bytes), "before the plan was allocated"}};
-  // Kernels that were loaded and what libraries keep; the first of them come with the first ops.
+  // Loaded kernels and library workspaces; they appear with the first ops.
   if (const int64_t rest = u.peak_bytes - u.context_bytes - allocated; rest > 0)
-    r.push_back({"libraries", bytes(rest), "process less allocated and context"});
+    r.push_back({"libraries", bytes(rest), "process minus allocation and context"});
   if (u.card_bytes > 0)
     r.push_back({"card", bytes(u.card_peak_bytes),
-                 fmt::format("in use by all, of {}", bytes(u.card_bytes))});
+                 fmt::format("used by all processes, of {}", bytes(u.card_bytes))});
   return r;
 }
 
@@ -82,11 +82,10 @@ void add_work(std::vector<Row>& r, const GpuUse& u) {
                  fmt::format("a kernel was running; {}", count(u.readings, "reading"))});
   if (u.mean_mhz) r.push_back(clock(u));
   if (u.mean_watts) r.push_back(power(u));
-  // The card's counter moves some ten times a second: a run can be over before.
+  // The card updates its counter some ten times a second; a run may end before the first update.
   if (u.joules.value_or(0) > 0)
-    r.push_back({"energy", energy(*u.joules), "of the whole card, for the training"});
-  if (u.most_celsius)
-    r.push_back({"temperature", fmt::format("{} °C", *u.most_celsius), "at most"});
+    r.push_back({"energy", energy(*u.joules), "of the whole card, during training"});
+  if (u.most_celsius) r.push_back({"temperature", fmt::format("{} °C", *u.most_celsius), "peak"});
 }
 
 std::vector<Row> rows(const GpuUse& u, int64_t planned, int64_t allocated) {

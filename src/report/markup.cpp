@@ -5,7 +5,7 @@
 namespace capstan {
 namespace {
 
-// nlohmann's writer replaces what is not UTF-8 by U+FFFD; its reader undoes the rest.
+// nlohmann's writer replaces invalid UTF-8 by U+FFFD; its reader undoes the escapes.
 std::string valid_utf8(std::string_view text) {
   const std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -5,8 +5,8 @@
 
 namespace capstan {
 
-// Text for XML and HTML: & < > " ' as entities; bytes that are not UTF-8, and control characters
-// that XML has not, as U+FFFD.
+// Escapes text for XML and HTML: & < > " ' become entities; invalid UTF-8, and control characters
+// that XML forbids, become U+FFFD.
 std::string escape_markup(std::string_view text);
 
 }  // namespace capstan

@@ -44,7 +44,7 @@ class CsvLine {
     fail(Fault::file, "{}: expected {}, found {}", column(), expected, in_quotes(cell_));
   }
 
-  // The cell up to the comma or, for the last, the end.
+  // The cell up to the comma, or for the last cell to the end.
   std::string_view next(bool last) {
     const size_t end = line_.find(',', at_);
     cell_ = line_.substr(at_, end - at_);
@@ -77,7 +77,7 @@ MetricsRow row_of(std::string_view line) {
   r.tokens = in.whole();
   r.total_tokens = in.whole();
   r.val_loss = in.real();
-  in.real(true);  // val_ppl follows from val_loss
+  in.real(true);  // derived from val_loss
   return r;
 }
 
@@ -113,7 +113,7 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv, std::vect
   const std::string all = read_text(csv, std::numeric_limits<int64_t>::max());
   const std::string header = std::string(kMetricsColumns) + "\n";
   require(all.starts_with(header), Fault::file,
-          "{}:1:1: expected the line {}; this file is not of Capstan's making", csv.string(),
+          "{}:1:1: expected the line {}; Capstan did not write this file", csv.string(),
           in_quotes(kMetricsColumns));
   std::vector<MetricsRow> rows;
   int64_t number = 2;
@@ -138,7 +138,7 @@ Logger parse_logger(std::string_view name) {
   if (name == "jsonl") return Logger::jsonl;
   const bool service = name == "wandb" || name == "mlflow";
   fail(Fault::usage, "logger_name: expected csv, tensorboard or jsonl, found {}{}", in_quotes(name),
-       service ? ", a service that Capstan does not talk to" : "");
+       service ? ", a service that Capstan does not support" : "");
 }
 
 }  // namespace capstan

@@ -25,14 +25,13 @@ namespace fs = std::filesystem;
 constexpr std::array kFolders{"csv", "tensorboard", "jsonl"};  // in the order of Logger
 constexpr std::string_view kEventFile = "events.out.tfevents.";
 
-// A file that grows by whole lines or records: one that cannot be written is taken back.
+// A file that grows by whole lines or records: a partial write is rolled back.
 class GrowingFile {
  public:
   GrowingFile(fs::path path, int flags) : path_(std::move(path)) {
     constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     fd_ = ::open(path_.c_str(), kFlags | flags, kUsualMode);
-    require(fd_ >= 0, Fault::file, "{}: cannot be written: {}", path_.string(),
-            std::strerror(errno));
+    require(fd_ >= 0, Fault::file, "{}: cannot write: {}", path_.string(), std::strerror(errno));
   }
   GrowingFile(const GrowingFile&) = delete;
   GrowingFile& operator=(const GrowingFile&) = delete;
@@ -49,8 +48,8 @@ class GrowingFile {
       if (n < 0) {
         const std::string cause = std::strerror(errno);
         const bool whole = ::ftruncate(fd_, before) == 0;
-        fail(Fault::file, "{}: cannot be written: {}{}; make room and resume the run",
-             path_.string(), cause, whole ? "" : " (its last line is torn)");
+        fail(Fault::file, "{}: cannot write: {}{}; free some space and resume the run",
+             path_.string(), cause, whole ? "" : " (its last line is incomplete)");
       }
       text.remove_prefix(static_cast<size_t>(n));
     }
@@ -61,7 +60,7 @@ class GrowingFile {
     do result = ::fsync(fd_);
     while (result != 0 && errno == EINTR);
     require(result == 0 || errno == EINVAL || errno == ENOTSUP, Fault::file,
-            "{}: cannot be written: {}; look at the disk, and resume the run", path_.string(),
+            "{}: cannot write: {}; check the disk and resume the run", path_.string(),
             std::strerror(errno));
   }
 
@@ -70,7 +69,7 @@ class GrowingFile {
   int fd_ = -1;
 };
 
-// The number that follows `prefix` in a name; -1 for other names.
+// The number after `prefix` in a name; -1 for other names.
 int64_t number_after(std::string_view name, std::string_view prefix, bool to_the_end) {
   int64_t n = 0;
   if (!name.starts_with(prefix)) return -1;
@@ -79,7 +78,7 @@ int64_t number_after(std::string_view name, std::string_view prefix, bool to_the
   return error == std::errc() && n >= 0 && (stop == end || !to_the_end) ? n : -1;
 }
 
-// The highest number that follows `prefix` in the names of a folder; -1 if there is none.
+// The highest number after `prefix` among the names in a folder; -1 if there is none.
 int64_t highest(const fs::path& folder, std::string_view prefix, bool to_the_end) {
   int64_t result = -1;
   std::error_code error;
@@ -94,7 +93,7 @@ fs::path version(const fs::path& out_dir, const char* logger, int64_t n) {
   return out_dir / "logs" / logger / fmt::format("version_{}", n);
 }
 
-// True if the folder is new.
+// Returns true if it created the folder.
 bool make_folder(const fs::path& folder) {
   std::error_code error;
   const bool made = fs::create_directories(folder, error);
@@ -103,7 +102,7 @@ bool make_folder(const fs::path& folder) {
   return made;
 }
 
-// Two runs that begin at once get versions of their own: only one of them makes the folder.
+// Two runs that start at once get different versions: only one of them creates the folder.
 int64_t new_version(const fs::path& out_dir) {
   int64_t n = 0;
   for (const char* logger : kFolders)
@@ -116,7 +115,8 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// TensorBoard reads a folder's files in the order of their names: a later one needs a later time.
+// TensorBoard reads a folder's files in the order of their names, so a later one needs a later
+// time.
 fs::path next_event_file(const fs::path& folder) {
   const int64_t time =
       std::max(static_cast<int64_t>(wall_time()), 1 + highest(folder, kEventFile, false));
@@ -146,17 +146,17 @@ std::string lines_until(const fs::path& path, int64_t step, std::vector<BadLine>
   return kept;
 }
 
-// Moves lines that are no rows out of the way, and says so.
-void put_aside(const fs::path& file, const std::vector<BadLine>& lines) {
+// Moves lines that are not rows to another file, with a warning.
+void move_bad_lines(const fs::path& file, const std::vector<BadLine>& lines) {
   if (lines.empty()) return;
   constexpr size_t kShown = 3;
   GrowingFile aside(fs::path(file) += ".bad", 0);
   for (const BadLine& line : lines) aside.append(line.text + "\n");
   aside.sync();
   for (size_t i = 0; i < std::min(kShown, lines.size()); ++i)
-    log::warn("{}; the line is put aside in {}", lines[i].why, aside.path().string());
+    log::warn("{}; moved the line to {}", lines[i].why, aside.path().string());
   if (lines.size() > kShown)
-    log::warn("{} more lines of {} are put aside", lines.size() - kShown, file.string());
+    log::warn("moved {} more lines to {}", lines.size() - kShown, file.string());
 }
 
 bool is_ours(const fs::path& csv) {
@@ -197,7 +197,7 @@ struct MetricsLog::Files {
   Logger logger;
   GrowingFile csv;
   std::unique_ptr<GrowingFile> other;  // none for Logger::csv
-  std::atomic<bool> named = false;     // the folders are on the disk
+  std::atomic<bool> named = false;     // the folders are flushed to disk
 };
 
 MetricsLog::MetricsLog(std::shared_ptr<Files> files) : files_(std::move(files)) {}
@@ -216,13 +216,13 @@ MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t st
   std::string kept = std::string(kMetricsColumns) + "\n";
   for (const MetricsRow& row : read_metrics(csv, &bad))
     if (row.step <= step) kept += csv_line(row);
-  put_aside(csv, bad);
+  move_bad_lines(csv, bad);
   const fs::path jsonl = version(out_dir, "jsonl", n) / "metrics.jsonl";
   std::error_code error;
   if (logger == Logger::jsonl && fs::exists(jsonl, error)) {
     bad.clear();
     const std::string lines = lines_until(jsonl, step, bad);
-    put_aside(jsonl, bad);
+    move_bad_lines(jsonl, bad);
     write_text(jsonl, lines);
   }
   write_text(csv, kept);

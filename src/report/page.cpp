@@ -29,7 +29,7 @@ std::string flop(double n) {
   return fmt::format("{:.3g} {}FLOP", n, unit);
 }
 
-std::string moment(std::chrono::system_clock::time_point t) {
+std::string time_text(std::chrono::system_clock::time_point t) {
   if (t == std::chrono::system_clock::time_point{}) return "";
   return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC",
                      fmt::gmtime(std::chrono::system_clock::to_time_t(t)));
@@ -108,23 +108,24 @@ std::string numbers(const RunSummary& r) {
   if (const auto beyond = r.beyond_prediction()) {
     entry(s, "Step, measured", fmt::format("{:.4g} s ({:+.1f} %)", r.step_seconds, 100 * *beyond));
     entry(s, "Step, predicted",
-          fmt::format("{:.4g} s, by the calibration of {}", r.predicted_seconds, r.calibration));
+          fmt::format("{:.4g} s, from the calibration of {}", r.predicted_seconds, r.calibration));
   }
-  if (r.flops > 0) entry(s, "Arithmetic", flop(r.flops));
+  if (r.flops > 0) entry(s, "Total compute", flop(r.flops));
   if (r.flops > 0 && r.train_seconds > 0)
-    entry(s, "Arithmetic per second", flop(r.flops / r.train_seconds) + "/s");
+    entry(s, "Compute rate", flop(r.flops / r.train_seconds) + "/s");
   if (r.first_loss) entry(s, "First loss", fmt::format("{:.4f}", *r.first_loss));
   if (r.last_loss) entry(s, "Last loss", fmt::format("{:.4f}", *r.last_loss));
   entry(s, "Checkpoint", r.checkpoint);
-  entry(s, "Started", moment(r.started));
+  entry(s, "Started", time_text(r.started));
   if (r.resumed_after)
     entry(s, "Resumed",
-          fmt::format("after step {}, {}", format_grouped(*r.resumed_after), moment(r.resumed)));
-  entry(s, "Ended", moment(r.ended));
+          fmt::format("after step {}, {}", format_grouped(*r.resumed_after), time_text(r.resumed)));
+  entry(s, "Ended", time_text(r.ended));
   return s + "</dl>\n";
 }
 
-// Letters shrink with a picture: a phone gets one of its own, and the style shows one of the two.
+// Text shrinks with the picture, so a phone gets its own chart; the style sheet shows one of the
+// two.
 std::string curves(const std::vector<MetricsRow>& rows) {
   Chart chart = loss_chart(rows, "Loss");
   std::string s = "<figure class=\"wide\">" + chart_svg(chart) + "</figure>\n";
@@ -165,21 +166,20 @@ std::string memory_rows(const char* title, const MemoryUse& use) {
 std::string memory(const RunSummary& r) {
   std::string s = memory_rows("category", r.memory);
   if (r.host_memory.planned_bytes > 0) s += memory_rows("in host memory", r.host_memory);
-  s += "<figcaption>Each category at its own highest moment, so that they need "
-       "not add up to the allocation.<span class=\"key planned\"></span>planned<span class=\"key "
+  s += "<figcaption>Each line is that category's own peak, so the sum may exceed the "
+       "allocation.<span class=\"key planned\"></span>planned<span class=\"key "
        "measured\"></span>measured";
   if (r.process_bytes > 0)
-    s += fmt::format(". The process, with program and data, had {} at most.",
-                     bytes(r.process_bytes));
+    s += fmt::format(". The process, with program and data, peaked at {}.", bytes(r.process_bytes));
   return "<figure>" + s + "</figcaption></figure>\n";
 }
 
-// "4.9", "812,300": a billion each.
+// "4.9", "812,300": in billions.
 std::string giga(double n) {
   return n < 999.95e9 ? fmt::format("{:.1f}", n / 1e9) : format_grouped(std::llround(n / 1e9));
 }
 
-// A name may break after its words, on a narrow page.
+// Lets a name wrap between its words on a narrow page.
 std::string breakable(std::string_view name) {
   std::string s;
   for (const char c : escape_markup(name))
@@ -226,10 +226,10 @@ std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows
   s += section("The run", numbers(r));
   if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
   if (r.gpu)
-    s += section("The GPU, as the card counts",
+    s += section("The GPU, as measured by the card",
                  gpu_html(*r.gpu, r.memory.planned_bytes, r.memory.measured_bytes));
   if (!r.ops.empty()) s += section("Where the time went", ops(r));
-  if (!r.samples.empty()) s += section("What it writes", samples(r));
+  if (!r.samples.empty()) s += section("Samples", samples(r));
   if (!r.recipe.empty())
     s += section("The recipe", fmt::format("<pre>{}</pre>\n", escape_markup(r.recipe)));
   return s + "</main>\n</body>\n</html>\n";

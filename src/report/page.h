@@ -8,9 +8,9 @@
 
 namespace capstan {
 
-// A run on one page of HTML: the verdict, the loss curve, the numbers, memory by category as
-// planned and measured, the longest ops, the recipe and samples of text. Needs no other file,
-// script or network; follows the reader's light or dark setting and prints. All texts are escaped.
+// A run on one page of HTML: verdict, loss curve, numbers, planned and measured memory by category,
+// the slowest ops, the recipe, and generated samples. Needs no other file, script or network;
+// follows the reader's light or dark setting and prints well. All texts are escaped.
 std::string report_html(const RunSummary& run, const std::vector<MetricsRow>& rows);
 
 }  // namespace capstan

@@ -4,7 +4,7 @@
 
 namespace capstan {
 
-// The style of report_html's page. Colours are named once, for light and for dark.
+// The style sheet of report_html. Each colour is defined once for light and once for dark.
 inline constexpr std::string_view kPageStyle = R"css(
 :root { --ground: #f6f8fa; --card: #fff; --ink: #1f2328; --soft: #59636e; --edge: #d8dee4;
   --blue: #2f81f7; --pale: #cfe2fd; --good: #1a7f37; --warn: #9a6700; }

@@ -23,7 +23,7 @@ int terminal_columns() {
   return known ? size.ws_col : 80;
 }
 
-// "02:41", "1:02:41": as tqdm has it, narrower than format_duration is for short times.
+// "02:41", "1:02:41": tqdm's format, shorter than format_duration for short times.
 std::string clock(double seconds) {
   if (!(seconds >= 0 && seconds < 1e15)) return "?";
   const int64_t whole = std::llround(seconds);
@@ -60,12 +60,12 @@ std::string progress_bar(const ProgressState& s, int columns) {
   const double fraction = std::min(1.0, static_cast<double>(s.done) / static_cast<double>(s.total));
   const double to_go =
       s.seconds_per_step > 0 ? s.seconds_per_step * static_cast<double>(s.total - s.done) : -1;
-  // Down, not to the nearest: 100% is said when all is done.
+  // Rounded down, so that 100% means done.
   const std::string percent = fmt::format("{:3.0f}%|", std::floor(100 * fraction));
   const std::string text =
       fmt::format("| {}/{} [{}<{}, {}{}]", s.done, s.total, clock(s.elapsed),
                   s.done >= s.total ? "00:00" : clock(to_go), rate(s.seconds_per_step), notes);
-  // The last column stays free: some terminals wrap once it is written.
+  // The last column stays empty: some terminals wrap once it is written.
   const int room = std::max(0, columns - 1 - static_cast<int>(percent.size()));
   const int width = std::min(kWidestBar, room - static_cast<int>(text.size()));
   if (width >= kNarrowestBar) return percent + block_bar(fraction, width) + text;

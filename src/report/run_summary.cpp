@@ -12,14 +12,14 @@ double per_second(int64_t n, double seconds) {
   return seconds > 0 ? static_cast<double>(n) / seconds : 0;
 }
 
-// "6.13 GB", as LitGPT has it; what that would round away is in MB or KB.
+// "6.13 GB", as in LitGPT; small values are in MB or KB.
 std::string gigabytes(int64_t bytes) {
   const auto n = static_cast<double>(bytes);
   if (n >= 995e6) return fmt::format("{:.2f} GB", n / 1e9);
   return n >= 995e3 ? fmt::format("{:.2f} MB", n / 1e6) : fmt::format("{:.2f} KB", n / 1e3);
 }
 
-// A block of labelled lines: LitGPT's labels are 26 wide.
+// A block of labelled lines; LitGPT's labels are 26 columns wide.
 class Block {
  public:
   void section(const char* title) { text_ += fmt::format("| {:-<54}\n| {}\n", "", title); }
@@ -110,7 +110,7 @@ std::string closing_block(const RunSummary& r) {
     line("Host Memory Used", r.host_memory.measured_bytes);
     line("Host Memory Planned", r.host_memory.planned_bytes);
   }
-  if (r.process_bytes > 0) line("Process, at most", r.process_bytes);
+  if (r.process_bytes > 0) line("Process, peak", r.process_bytes);
   result(b, r);
   return b.end();
 }

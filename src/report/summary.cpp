@@ -35,11 +35,11 @@ std::string part_of_plan(const char* title, const MemoryPlan& plan, std::string_
   return s + fmt::format("  {:<14}{:>12}{}\n", "total", bytes(plan.total_bytes), where);
 }
 
-std::string worst_moment(const MemoryPlan& plan) {
-  constexpr size_t kRoom = 80 - 28;  // beside the name and the bytes
+std::string peak_note(const MemoryPlan& plan) {
+  constexpr size_t kRoom = 80 - 28;  // next to the name and the bytes
   std::string where =
-      fmt::format("   (most at '{}' in the phase '{}')", plan.peak_buffer, plan.peak_phase);
-  if (where.size() > kRoom) where = fmt::format("   (most in the phase '{}')", plan.peak_phase);
+      fmt::format("   (peak at '{}' in the phase '{}')", plan.peak_buffer, plan.peak_phase);
+  if (where.size() > kRoom) where = fmt::format("   (peak in the phase '{}')", plan.peak_phase);
   return where.substr(0, kRoom);
 }
 
@@ -63,9 +63,9 @@ int64_t peak_resident_bytes() {
 }
 
 std::string plan_table(const RunPlan& plan) {
-  std::string s = part_of_plan("memory", plan.device, worst_moment(plan.device));
+  std::string s = part_of_plan("memory", plan.device, peak_note(plan.device));
   if (plan.host.total_bytes > 0)
-    s += part_of_plan(kHost, plan.host, "   (pinned; over the bus for the GPU)");
+    s += part_of_plan(kHost, plan.host, "   (pinned; the GPU reads it over the bus)");
   return s;
 }
 

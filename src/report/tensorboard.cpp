@@ -6,7 +6,7 @@
 namespace capstan {
 namespace {
 
-// The reflected polynomial of Castagnoli.
+// The reflected Castagnoli polynomial.
 constexpr auto kCrcTable = [] {
   std::array<uint32_t, 256> table{};
   for (uint32_t i = 0; i < 256; ++i) {

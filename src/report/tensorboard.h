@@ -14,8 +14,8 @@
 //   Summary  1 repeated Value {1 string tag · 2 float simple_value}
 //   SessionLog  1 enum status (START = 1)
 //
-// The first record of a file is a file_version. These functions make whole records; see metrics.h
-// for the files.
+// The first record of a file is a file_version. These functions make whole records; metrics.h
+// describes the files.
 namespace capstan {
 
 uint32_t crc32c(std::string_view bytes);
@@ -24,7 +24,7 @@ uint32_t masked_crc32c(std::string_view bytes);
 std::string event_record(std::string_view event);  // frames a serialized Event
 
 std::string version_event(double wall_time);  // "brain.Event:2"
-// TensorBoard drops what earlier files of the folder have at this step and later.
+// TensorBoard drops the points of earlier files in the folder from this step on.
 std::string restart_event(double wall_time, int64_t step);
 using Scalar = std::pair<std::string_view, float>;
 std::string scalars_event(double wall_time, int64_t step, std::span<const Scalar> scalars);

@@ -187,7 +187,7 @@ TEST_F(DiskFaults, ABlockThatCannotBeReadIsToldOrPassedOver) {
 TEST_F(DiskFaults, MetricsAreOnTheDiskBeforeACheckpointHasItsName) {
   expect_one_line(4, with("CAPSTAN_FAIL_SYNC=metrics.csv"),
                   tiny({"--out_dir=x", "--train.save_interval=1"}),
-                  {"metrics.csv: cannot be written: Input/output error"});
+                  {"metrics.csv: cannot write: Input/output error"});
   EXPECT_TRUE(fs::exists(at("x/logs/csv/version_0/metrics.csv")));
   for (const auto& entry : fs::directory_iterator(at("x")))
     EXPECT_FALSE(entry.path().filename().string().starts_with("step-")) << entry.path();
@@ -205,7 +205,7 @@ TEST_F(Faults, ABadRowOfMetricsIsPutAsideAndTheRunGoesOn) {
   EXPECT_EQ(o.code, 0) << o.err;
   expect_holds(o.err, {fmt::format("{}:{}:5: expected", csv, lines + 1),
                        fmt::format("{}:{}:1: the line is cut short", csv, lines + 2),
-                       "put aside in " + csv + ".bad"});
+                       "moved the line to " + csv + ".bad"});
   EXPECT_EQ(slurp(at(csv + ".bad")), "1,2,oops\n1,2,3\n");
 }
 

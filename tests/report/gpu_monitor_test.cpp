@@ -202,17 +202,17 @@ TEST(GpuTable, ShowsMemoryAndWork) {
             "  GPU\n"
             "  planned           10.0 GiB\n"
             "  allocated         10.0 GiB\n"
-            "  process           11.0 GiB   (at most; as the card counts this process)\n"
-            "  after the setup   10.0 GiB\n"
+            "  process           11.0 GiB   (peak; measured for this process)\n"
+            "  after setup       10.0 GiB\n"
             "  CUDA context       512 MiB   (before the plan was allocated)\n"
-            "  libraries          512 MiB   (process less allocated and context)\n"
-            "  card              12.0 GiB   (in use by all, of 80.0 GiB)\n"
+            "  libraries          512 MiB   (process minus allocation and context)\n"
+            "  card              12.0 GiB   (used by all processes, of 80.0 GiB)\n"
             "  busy                  98 %   (a kernel was running; 3 readings)\n"
-            "  clock            1,450 MHz   (of 1,980 at most; held by the power limit in 100 % of "
+            "  clock            1,450 MHz   (of 1,980 at most; limited by power in 100 % of "
             "readings)\n"
-            "  power                690 W   (at most 702 W, of 700 W allowed)\n"
-            "  energy             12.3 Wh   (of the whole card, for the training)\n"
-            "  temperature          71 °C   (at most)\n");
+            "  power                690 W   (up to 702 W, limit 700 W)\n"
+            "  energy             12.3 Wh   (of the whole card, during training)\n"
+            "  temperature          71 °C   (peak)\n");
   use.readings = 0;
   use.peak_bytes = 10 * kGiB;
   EXPECT_EQ(line(use, "busy"), "");
@@ -223,13 +223,13 @@ TEST(GpuTable, ShowsMemoryAndWork) {
 TEST(GpuTable, SaysNothingOfWhatIsNotKnown) {
   GpuUse use = some_use();
   use.mhz_most.reset();
-  EXPECT_EQ(line(use, "clock"), "1,450 MHz   (held by the power limit in 100 % of readings)");
+  EXPECT_EQ(line(use, "clock"), "1,450 MHz   (limited by power in 100 % of readings)");
   use.holds.reset();
   EXPECT_EQ(line(use, "clock"), "1,450 MHz");
   use.mhz_most = 1980;
   EXPECT_EQ(line(use, "clock"), "1,450 MHz   (of 1,980 at most)");
   use.watts_limit.reset();
-  EXPECT_EQ(line(use, "power"), "690 W   (at most 702 W)");
+  EXPECT_EQ(line(use, "power"), "690 W   (up to 702 W)");
   use.mean_busy.reset();
   use.mean_mhz.reset();
   use.mean_watts.reset();
@@ -245,13 +245,13 @@ TEST(GpuTable, NamesAllThatHeldTheClock) {
     use.holds = holds;
     return line(use, "clock").substr(std::string("1,450 MHz   ").size());
   };
-  EXPECT_EQ(note({}), "(of 1,980 at most; not held down)");
+  EXPECT_EQ(note({}), "(of 1,980 at most; not limited)");
   EXPECT_EQ(
       note({.power = 0.97, .heat = 0.004}),
-      "(of 1,980 at most; held by the power limit in 97 % of readings, by heat in under 1 %)");
+      "(of 1,980 at most; limited by power in 97 % of readings, by temperature in under 1 %)");
   EXPECT_EQ(
       note({.board = 0.5, .settings = 1}),
-      "(of 1,980 at most; held by the board in 50 % of readings, by clock settings in 100 %)");
+      "(of 1,980 at most; limited by the board in 50 % of readings, by clock settings in 100 %)");
 }
 
 TEST(GpuTable, EnergyIsInTheUnitThatFits) {
@@ -277,8 +277,8 @@ TEST(GpuTable, IsOnTheRunsPage) {
   run.gpu = some_use();
   const std::string page = report_html(run, {});
   EXPECT_NE(page.find("<td>CUDA context</td><td>512 MiB</td>"), std::string::npos);
-  EXPECT_NE(page.find("<td>clock</td><td>1,450 MHz</td><td>of 1,980 at most; held by the power "
-                      "limit in 100 % of readings</td>"),
+  EXPECT_NE(page.find("<td>clock</td><td>1,450 MHz</td><td>of 1,980 at most; limited by power "
+                      "in 100 % of readings</td>"),
             std::string::npos);
 }
 

@@ -288,7 +288,7 @@ TEST(MetricsLog, ResumePutsBadLinesAsideAndSaysWhere) {
   for (const std::string& part :
        {csv.string() + ":4:1: expected a row", csv.string() + ":7:1: the line is cut short",
         jsonl.string() + ":3:1: expected an object", jsonl.string() + ":6:1: the line is cut short",
-        "put aside in " + csv.string() + ".bad"})
+        "moved the line to " + csv.string() + ".bad"})
     EXPECT_NE(said.find(part), std::string::npos) << part << "\n" << said;
   log = MetricsLog::resume(Logger::jsonl, out.path(), 2);
   EXPECT_EQ(read_text(csv.string() + ".bad"), "not a row\n1,13,0.\n") << "once";
@@ -381,7 +381,7 @@ TEST(MetricsLog, AFullDiskLeavesWholeRows) {
     try {
       write_rows(log, 1, 100);
     } catch (const Error& e) {
-      const bool named = std::string(e.what()).find("metrics.csv: cannot be written: ") < 1000;
+      const bool named = std::string(e.what()).find("metrics.csv: cannot write: ") < 1000;
       _exit(e.fault() == Fault::file && named ? 0 : 2);
     }
     _exit(3);

@@ -57,8 +57,8 @@ TEST(Page, SetsTheMeasuredStepBesideThePredictedOne) {
   r.predicted_seconds = 0.22;
   r.calibration = "a GPU <fast> of 2026-08-05";
   const std::string page = report_html(r, rows());
-  for (const char* part :
-       {">0.198 s (-10.0 %)<", ">0.22 s, by the calibration of a GPU &lt;fast&gt; of 2026-08-05<"})
+  for (const char* part : {">0.198 s (-10.0 %)<",
+                           ">0.22 s, from the calibration of a GPU &lt;fast&gt; of 2026-08-05<"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 

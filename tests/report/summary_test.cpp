@@ -39,7 +39,7 @@ TEST(PlanTable, HasTheBytesOfEachCategoryAtThePeakAndWhereThatIs) {
   EXPECT_TRUE(has_row(table, "activations", {"6.00 KiB"})) << table;
   EXPECT_TRUE(has_row(table, "workspace", {"1.00 KiB"})) << table;
   EXPECT_TRUE(has_row(table, "total", {"10.0 KiB"})) << table;
-  EXPECT_NE(table.find("(most at 'scratch' in the phase 'step')"), std::string::npos) << table;
+  EXPECT_NE(table.find("(peak at 'scratch' in the phase 'step')"), std::string::npos) << table;
 }
 
 TEST(PlanTable, LeavesOutWhatIsNotThere) {
@@ -216,7 +216,7 @@ TEST(ClosingBlock, ShowsWhatElseIsKnown) {
        {"| - Evaluation Time           :  3.00 s\n", "| - Saving Time               :  1.50 s\n",
         "| - GFLOP/s                   :  20.0\n", "| - MFU                       :  20.0 %\n",
         "| - Host Memory Used          :  2.50 GB\n", "| - Host Memory Planned       :  2.50 GB\n",
-        "| - Process, at most          :  7.00 GB\n", "| Result\n",
+        "| - Process, peak             :  7.00 GB\n", "| Result\n",
         "| - First Loss                :  2.5000\n", "| - Last Loss                 :  1.2500\n",
         "| - Val Loss                  :  0.0000 (ppl 1.000)\n",
         "| - Saved To                  :  out/final\n"})

@@ -45,7 +45,7 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
   EXPECT_GT(use.mean_mhz.value_or(1), 0);
   EXPECT_EQ(report.find(" MHz") != std::string::npos, use.mean_mhz.has_value()) << report;
   EXPECT_GE(use.joules.value_or(0), 0);
-  EXPECT_EQ(report.find(" W allowed") != std::string::npos, use.watts_limit.has_value()) << report;
+  EXPECT_EQ(report.find(" W, limit ") != std::string::npos, use.watts_limit.has_value()) << report;
   for (const char* part : {"CUDA context", "planned", "allocated", "reading"})
     EXPECT_NE(report.find(part), std::string::npos) << report;
 }

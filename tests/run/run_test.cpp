@@ -85,7 +85,7 @@ TEST(TrainingRun, SetsThePredictedStepBesideTheMeasuredOneWhereTheMachineWasMeas
     EXPECT_EQ(s.predicted_seconds > 1e-3, measured) << s.predicted_seconds;
     EXPECT_EQ(run.report().find("s predicted, ") != std::string::npos, measured) << run.report();
     const std::string page = read_text(fs::path(r.out_dir) / "report.html");
-    EXPECT_EQ(page.find("by the calibration of ") != std::string::npos, measured);
+    EXPECT_EQ(page.find("from the calibration of ") != std::string::npos, measured);
   }
 }
 
