@@ -20,8 +20,8 @@ namespace capstan {
 
 namespace fs = std::filesystem;
 
-// Reads record files when an example is asked for, which a run with cached tokens may never do, and
-// does not keep them: the training needs the memory.
+// Reads record files only when an example is requested (a run with cached tokens may never need
+// one), and does not keep them: the training needs the memory.
 class PromptSource {
  public:
   PromptSource(RecordRenderer renderer, RecordFields fields)
@@ -29,8 +29,9 @@ class PromptSource {
 
   ExamplePrompt example(const std::string& file, int64_t record, const Tokenizer& tokenizer) const {
     const RecordFile records(file, fields_);
-    require(record < records.size(), Fault::file, "{}: has {} now, fewer than when it was read",
-            file, count(records.size(), "record"));
+    require(record < records.size(), Fault::file,
+            "{}: now has {}, fewer than when it was first read", file,
+            count(records.size(), "record"));
     const RenderedRecord r = renderer_.prompt(records.record(record),
                                               fmt::format("{}:{}", file, records.line_of(record)));
     return {r.instruction, text_of(r.pieces), encode(r, tokenizer).tokens, r.answer};
@@ -43,7 +44,7 @@ class PromptSource {
 
 namespace {
 
-constexpr double kDefaultFraction = 0.05;  // LitGPT's, of records
+constexpr double kDefaultFraction = 0.05;  // LitGPT's default for records
 constexpr int64_t kNoLimit = INT32_MAX;
 
 struct Source {
@@ -58,7 +59,7 @@ fs::path record_file_in(const fs::path& folder, const char* stem) {
       return path;
   const std::string conversion = conversion_of_folder(folder);
   require(conversion.empty(), Fault::file,
-          "{}: expected {}.json or {}.jsonl in this folder, found a data set in Arrow or Parquet "
+          "{}: expected {}.json or {}.jsonl in this folder, found a dataset in Arrow or Parquet "
           "files; convert it: {}",
           folder.string(), stem, stem, conversion);
   fail(Fault::file, "{}: expected {}.json, {}.jsonl or {}.csv in this folder, found none of them",
@@ -78,13 +79,13 @@ Source source_of(const DataOptions& o) {
     if (source.validation.empty()) source.validation = record_file_in(o.path, "val");
   }
   require(source.validation.empty() || o.validation_fraction.value_or(0) == 0, Fault::usage,
-          "data.val_split_fraction {} cannot be used with separate validation data ({}). Leave one "
-          "of them out",
+          "data.val_split_fraction {} cannot be combined with separate validation data ({}). "
+          "Remove one of them",
           o.validation_fraction.value_or(0), source.validation.string());
   return source;
 }
 
-// What one record becomes, or what is wrong with it.
+// A tokenized record, or its error.
 struct Tokenized {
   EncodedPieces sample;
   int32_t flags = 0;
@@ -100,7 +101,7 @@ Tokenized tokenize(const RecordFile& file, int64_t index, const RecordRenderer& 
     out.sample = encode(rendered, tokenizer);
     out.flags = rendered.flags;
     require(out.sample.tokens.size() >= 2, Fault::file,
-            "{}: gives {}, too few to learn from. Remove the record", where,
+            "{}: has {}, too few to train on. Remove the record", where,
             count(std::ssize(out.sample.tokens), "token"));
   } catch (const Error& e) {
     if (e.fault() != Fault::file) throw;
@@ -143,7 +144,7 @@ std::shared_ptr<const Samples> tokenize_records(const fs::path& path, const Data
   return samples;
 }
 
-// All names of fields, for the keys of the cache.
+// All field names, for the cache key.
 std::string names_of(const RecordFields& f) {
   std::string all = f.named ? "|named" : "|usual";
   for (const auto* name : {&f.instruction, &f.input, &f.output, &f.system, &f.messages, &f.text})
@@ -167,7 +168,7 @@ void add_all(Dataset& to, const Dataset& from) {
   }
 }
 
-// Asks the cache before it calls `make`, and gives it the result.
+// Looks in the cache first; else calls `make` and stores the result.
 template <class Make>
 std::shared_ptr<const Samples> cached(const DataOptions& o, const TokenCacheKey& key,
                                       const std::vector<std::string>& files, bool& from_cache,
@@ -194,7 +195,7 @@ class Loader {
     check();
     const Source source = source_of(options_);
     LoadedData out;
-    out.from_cache = true;  // until something is not
+    out.from_cache = true;  // until a record is not
     Dataset all = dataset(source.train, out);
     for (const fs::path& more : options_.more_paths) add_all(all, dataset(more, out));
     out.lint = linted(all);
@@ -229,7 +230,7 @@ class Loader {
                       .tokenizer = tokenizer_.fingerprint(),
                       .rendering = renderer_.fingerprint() + names_of(options_.fields),
                       .mask_prompt = options_.mask_prompt};
-    // The name tells what is between the columns of a table.
+    // The file name decides the column separator.
     if (const auto delimiter = table_delimiter(path)) key.rendering += *delimiter;
     return Dataset(
         cached(options_, key, {path.string()}, out.from_cache,
@@ -243,7 +244,7 @@ class Loader {
                       .rendering = "text",
                       .max_seq_length = options_.max_seq_length};
     const TextSources sources = text_files(path);
-    note_passed_over(sources, out);
+    note_skipped_files(sources, out);
     std::vector<std::string> files;
     std::string kinds;  // the same bytes are text in one file and documents in another
     for (const fs::path& file : sources.files) {
@@ -260,11 +261,11 @@ class Loader {
     }));
   }
 
-  static void note_passed_over(const TextSources& sources, LoadedData& out) {
+  static void note_skipped_files(const TextSources& sources, LoadedData& out) {
     const auto& others = sources.passed_over;
     if (others.empty()) return;
     out.notes.push_back(
-        fmt::format("{} {} not read ({}{}): a folder of text is its .txt and .jsonl files",
+        fmt::format("{} {} not read ({}{}): in a folder of text, only .txt and .jsonl files are",
                     others.size(), others.size() == 1 ? "file is" : "files are", others[0].string(),
                     others.size() > 1 ? ", …" : ""));
   }
@@ -303,20 +304,20 @@ class Loader {
     if (options_.style.empty()) note_styled_chats(all, out);
   }
 
-  // Conversations of a model without a template, which nobody has said how to render.
+  // For conversations if the model has no chat template and the user chose no style.
   void note_styled_chats(const Dataset& all, LoadedData& out) const {
     int64_t chats = 0;
     for (int64_t i = 0; i < all.size(); ++i)
       chats += (all.origin_of(i).flags & SampleOrigin::styled_chat) != 0;
     if (chats == 0) return;
     out.notes.push_back(fmt::format(
-        "{} of {} samples are conversations, and the model has no chat template that is known "
-        "here: they are rendered in the prompt style {}, {}. --data.prompt_style "
-        "chat_template:chatml (or {}) renders them by a template",
+        "{} of {} samples are conversations, but the model has no known chat template: they use "
+        "the prompt style {}, {}. To use a template, set --data.prompt_style chat_template:chatml "
+        "(or {})",
         chats, all.size(), renderer_.style()->name,
         options_.mask_prompt
-            ? "and of each the answer is learned, not the prompt (data.mask_prompt is true)"
-            : "and prompts are learned as well as answers (--data.mask_prompt true: answers alone)",
+            ? "and only the answers are trained on, not the prompts (data.mask_prompt is true)"
+            : "and prompts are trained on like answers (--data.mask_prompt true: answers only)",
         other_templates("chatml")));
   }
 
@@ -335,8 +336,8 @@ DataOptions named_set_options(std::string_view name, const fs::path& json_path,
   if (set == nullptr) {
     std::string names;
     for (const NamedSet& s : named_sets()) names.append(names.empty() ? "" : ", ").append(s.name);
-    fail(Fault::usage, "no data set is called {}. There are JSON, TextFiles, {}", in_quotes(name),
-         names);
+    fail(Fault::usage, "no dataset is called {}. The known ones are JSON, TextFiles, {}",
+         in_quotes(name), names);
   }
   DataOptions o;
   o.path = json_path;

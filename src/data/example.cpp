@@ -37,8 +37,8 @@ void write_jsonl(const std::filesystem::path& path, std::span<const Example> exa
   for (size_t i = 0; i < examples.size(); ++i) {
     const auto& [prompt, response] = examples[i];
     require(!invalid_utf8(prompt) && !invalid_utf8(response), Fault::file,
-            "{}:{}: this example is not UTF-8, which JSON must be", path.string(), i + 1);
-    // Ordered, so that the fields come in the order that people read them.
+            "{}:{}: this example is not valid UTF-8, as JSON requires", path.string(), i + 1);
+    // Ordered, so that the fields appear in reading order.
     const nlohmann::ordered_json record = {{"instruction", prompt}, {"output", response}};
     out << record.dump() << '\n';
   }

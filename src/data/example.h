@@ -9,18 +9,18 @@
 
 namespace capstan {
 
-// An instruction as the model sees it (any prompt style already applied) and the answer wanted.
+// A prompt (with any prompt style applied) and the expected answer.
 struct Example {
   std::string prompt, response;
 
   bool operator==(const Example&) const = default;
 };
 
-// Adds the sample bos? prompt response eos. With `mask_prompt` the first token that counts is the
-// first of the response.
+// Adds the sample bos? prompt response eos. With `mask_prompt`, targets start at the first token of
+// the response.
 //
-// Prompt and response are encoded as one text, as the model will meet them; a token that spans the
-// border counts as response. Throws Fault::file, naming the sample, when both are empty.
+// Encodes prompt and response as one text, as at inference; a token that spans the boundary counts
+// as response. Throws Fault::file, naming the sample, if both are empty.
 void add_example(Dataset& dataset, const Tokenizer& tokenizer, const Example& example,
                  bool mask_prompt);
 

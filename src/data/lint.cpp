@@ -17,24 +17,24 @@ struct Kind {
   std::string_view one, many;  // the verb: "has", "have"
   std::string_view what;
 };
-// In the order in which they are told.
+// In the order of the report.
 constexpr Kind kKinds[] = {
     {&LintReport::doubled_bos, "begins", "begin",
-     "with two bos tokens: the text itself holds one. Remove it from the data"},
+     "with two bos tokens: the text itself contains one. Remove it from the data"},
     {&LintReport::missing_eos, "does not end", "do not end",
-     "with a token that ends answers: a model does not learn to stop from it"},
+     "with an end token: the model does not learn to stop from it"},
     {&LintReport::all_masked, "has", "have",
-     "nothing to learn after the prompt and the cut: training on it only costs time"},
-    {&LintReport::truncated, "is", "are", "longer than max_seq_length: the end is lost"},
+     "nothing to learn after masking and truncation: training on it only costs time"},
+    {&LintReport::truncated, "is", "are", "longer than max_seq_length: the end is truncated"},
     {&LintReport::empty_response, "has", "have",
-     "an empty response: the model learns to say nothing"},
+     "an empty response: the model learns to answer nothing"},
     {&LintReport::duplicate, "repeats", "repeat", "an earlier sample, token for token"},
     {&LintReport::joined_input, "has", "have",
-     "an input, for which the prompt style has no place: it stands after the instruction"},
+     "an input, but the prompt style has no place for it: it follows the instruction"},
     {&LintReport::joined_system, "has", "have",
-     "a system text, for which the prompt style has no place: it stands before the instruction"},
+     "a system message, but the prompt style has no place for it: it precedes the instruction"},
     {&LintReport::first_turn, "has", "have",
-     "several turns, of which only the first is used. A chat template takes all"},
+     "several turns, but only the first is used. A chat template uses all"},
 };
 
 class Linter {
@@ -73,7 +73,7 @@ class Linter {
     note(r.duplicate, i, is_repeated(i));
   }
 
-  // Whether the last token that is learned (or, without any, the last) is an end.
+  // Whether the last target token (or, without targets, the last token) is an end token.
   bool ends(int64_t i) const {
     const auto tokens = data_.tokens_of(i);
     const auto spans = data_.target_spans_of(i);

@@ -15,34 +15,34 @@ struct LintFinding {
   std::vector<std::string> places;  // the first three
 };
 
-// What looks wrong in tokenized data: none of it stops a run, all of it costs quality or time.
+// Suspicious samples in tokenized data: none of them stops a run, all of them cost quality or time.
 struct LintReport {
   int64_t samples = 0;
   LintFinding doubled_bos;     // the text itself begins with the bos token
-  LintFinding missing_eos;     // the last token is not learned to be an end, before any cut
-  LintFinding all_masked;      // nothing counts for the loss, after the cut
+  LintFinding missing_eos;     // the last target is not an end token, before truncation
+  LintFinding all_masked;      // no targets after truncation
   LintFinding truncated;       // longer than max_seq_length
-  LintFinding empty_response;  // teaches to say nothing
-  LintFinding duplicate;       // the same tokens as a sample before
+  LintFinding empty_response;  // teaches empty answers
+  LintFinding duplicate;       // the same tokens as an earlier sample
   LintFinding joined_input;    // the style has no place for the input
-  LintFinding joined_system;   // nor for the system text
-  LintFinding first_turn;      // later turns were left out
+  LintFinding joined_system;   // nor for the system message
+  LintFinding first_turn;      // later turns were dropped
 
   bool clean() const;
 };
 
 struct LintOptions {
   int64_t max_seq_length = 0;
-  // Documents in pieces (text files) need no end each; their repeated pieces are not told.
+  // Chunks of documents (text files) need no end token; repeated chunks are not reported.
   bool documents = false;
-  std::vector<int32_t> ends = {};  // ids that end an answer, besides eos
+  std::vector<int32_t> ends = {};  // end tokens besides eos
 };
 
 LintReport lint(const Dataset& dataset, const Tokenizer& tokenizer, const LintOptions& options);
-// Of two parts of the same source.
+// Merges the findings of two parts of the same source.
 LintReport merge(LintReport a, const LintReport& b);
 
-// One line for each kind that was found, with its count, the first places and what to do.
+// One line for each kind found: its count, the first places, and advice.
 std::vector<std::string> warnings(const LintReport& report);
 
 }  // namespace capstan

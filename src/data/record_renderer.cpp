@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-// One turn, as prompt styles take it.
+// One turn, the form that prompt styles take.
 struct Turn {
   std::string_view system, instruction, input, output;
 };
@@ -47,9 +47,9 @@ std::string template_names() {
   return names;
 }
 
-// What a style makes of a turn. LitGPT's styles drop a system text that they have no place for,
-// and join one without the blank line after their own: here it stands before the instruction
-// (joined_system in `flags`), and ends as the style's own does.
+// Renders a turn in a style. LitGPT drops a system message if its style has no place for it, and
+// joins it without the style's trailing blank line. Here it precedes the instruction (joined_system
+// in `flags`) and ends like the style's own.
 std::vector<Piece> prompt_of(const PromptStyle& style, const Turn& turn, int32_t& flags) {
   if (turn.system.empty()) return render(style, turn.instruction, turn.input);
   const bool by_input = !turn.input.empty() && !style.with_input.empty();
@@ -66,7 +66,7 @@ std::vector<Piece> prompt_of(const PromptStyle& style, const Turn& turn, int32_t
   return render(style, turn.instruction, turn.input, system);
 }
 
-// The first words of a text, for the model to go on from.
+// The first words of a text, as a prompt to continue.
 std::string beginning_of(std::string_view text) {
   constexpr size_t kLongest = 64;  // bytes
   size_t end = std::min(text.size(), kLongest);
@@ -76,7 +76,7 @@ std::string beginning_of(std::string_view text) {
   return std::string(text.substr(0, end));
 }
 
-// A text as it is: all of it is learned. Or its beginning, to be continued.
+// Plain text: all of it counts for the loss. Or its beginning, as a prompt.
 RenderedRecord document(const std::string& text, bool whole) {
   RenderedRecord out;
   out.flags = SampleOrigin::document;
@@ -91,14 +91,14 @@ RenderedRecord document(const std::string& text, bool whole) {
 ChatTemplate named_template(std::string_view style, const std::optional<ChatTemplate>& model) {
   if (style == kChatTemplateStyle) {
     require(model.has_value(), Fault::usage,
-            "data.prompt_style {}: the model has no chat template that is known here. Name one: {}",
+            "data.prompt_style {}: the model has no known chat template. Choose one: {}",
             kChatTemplateStyle, template_names());
     return *model;
   }
   const std::string_view name = style.substr(kChatTemplateStyle.size() + 1);
   const ChatTemplate* found = find_chat_template(name);
-  require(found != nullptr, Fault::usage, "no chat template {}. There are: {}", in_quotes(name),
-          template_names());
+  require(found != nullptr, Fault::usage, "no chat template {}. The known ones are: {}",
+          in_quotes(name), template_names());
   return *found;
 }
 
@@ -114,7 +114,7 @@ RecordRenderer::RecordRenderer(const DataOptions& options)
     chat_ = options.chat_template;
   } else {
     style_ = &prompt_style(style);
-    // Conversations of several turns go by the template of the same family, where there is one.
+    // Conversations of several turns use the template of the same family, if there is one.
     if (const ChatTemplate* family = find_chat_template(style)) chat_ = *family;
   }
 }

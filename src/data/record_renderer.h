@@ -8,30 +8,30 @@
 
 namespace capstan {
 
-// A record's sample, or what is before its answer.
+// A rendered record: the whole sample, or the part before its answer.
 struct RenderedRecord {
   std::vector<Piece> pieces = {};
-  int32_t flags = 0;     // SampleOrigin::Flags
-  bool add_eos = false;  // the style leaves it to us; a template has its own end
-  bool add_bos = false;  // likewise
+  int32_t flags = 0;                          // SampleOrigin::Flags
+  bool add_eos = false;                       // set for prompt styles; a template has its own end
+  bool add_bos = false;                       // likewise
   std::string instruction = {}, answer = {};  // the last of them
 };
 
-// Renders records as the options say. Const methods are safe from several threads.
+// Renders records according to the options. Const methods are thread safe.
 class RecordRenderer {
  public:
-  // Throws Fault::usage: an unknown style; a chat template where the model has none.
+  // Throws Fault::usage: an unknown style, or a chat template if the model has none.
   explicit RecordRenderer(const DataOptions& options);
 
   // `where` is file:line for messages. Throws Fault::file: a conversation that the style cannot
-  // hold.
+  // represent.
   RenderedRecord sample(const Record& record, const std::string& where) const;
   RenderedRecord prompt(const Record& record, const std::string& where) const;
 
-  // For records that are (not) conversations. Null: they use the other of the two.
+  // For records that are (not) conversations. Null: they use the other one.
   const PromptStyle* style() const { return style_; }
   const std::optional<ChatTemplate>& chat() const { return chat_; }
-  // All that decides what sample gives, mask_prompt apart.
+  // Everything that determines the result of sample, except mask_prompt.
   std::string fingerprint() const;
 
  private:
@@ -44,8 +44,8 @@ class RecordRenderer {
   bool mask_prompt_ = false, first_turn_ = false;
 };
 
-// bos? pieces eos?, as the rendering says. bos is not added before pieces that begin with it by
-// name; eos not after an eos.
+// Adds bos and eos to the pieces as the rendering says, but no bos before pieces that begin with
+// it, and no eos after an eos.
 EncodedPieces encode(const RenderedRecord& record, const Tokenizer& tokenizer);
 
 }  // namespace capstan

@@ -12,7 +12,7 @@
 namespace capstan {
 namespace {
 
-// The random choices of one example, in the order in which they are made.
+// The random choices of one example, in order.
 class Draws {
  public:
   Draws(uint64_t seed, uint64_t example)
@@ -58,7 +58,7 @@ Example last(Draws& d) {
 
 Example count_a(Draws& d) {
   std::string w = d.word(2, 5);
-  // Letters drawn evenly hold next to no a's: the answer would be 0.
+  // Uniform letters would hardly ever contain an a: the answer would be 0.
   for (char& c : w)
     if (d.below(5) < 2) c = 'a';
   return {"Count a: " + w, std::to_string(std::count(w.begin(), w.end(), 'a'))};
@@ -84,7 +84,7 @@ Example add(Draws& d) {
 
 constexpr std::array kKinds = {reverse, upper, last, count_a, sort, add};
 
-// `one` makes an example of its draws.
+// `one` makes an example from its draws.
 template <class One>
 std::vector<Example> make(uint64_t seed, int64_t count, const One& one) {
   require(count >= 0, Fault::usage, "cannot make {} examples", count);
@@ -112,7 +112,7 @@ std::vector<Example> make_mirror_examples(uint64_t seed, int64_t count) {
 bool held_out(std::string_view prompt) {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : prompt) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  // Its low bits mix badly in so short a text: one more multiplication, and the top.
+  // The low bits mix badly for such short texts: multiply once more and use the top bits.
   return ((hash ^ (hash >> 32)) * 0x9e3779b97f4a7c15 >> 32) % 10 == 0;
 }
 

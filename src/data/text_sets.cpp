@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStories = "TinyStories_all_data";  // in LitGPT's folder
-constexpr double kOpenWebTextFraction = 0.0005;                // LitGPT's, where there is no val
+constexpr double kOpenWebTextFraction = 0.0005;  // LitGPT's default if there is no val
 
 bool is_folder(const fs::path& path) {
   std::error_code error;
@@ -28,15 +28,16 @@ fs::path root_of(std::string_view name, const fs::path& data_path) {
   return "data";
 }
 
-// The commands that put the set in its place, where it is a file that one can fetch.
+// Shell commands that download the dataset, if it is a single file.
 std::string how_to_get(std::string_view name, const fs::path& root) {
   if (name != "TinyStories")
     return "put its .txt or .jsonl files ({\"text\": …} on each line) there, or the chunks that "
-           "LitGPT has made of it";
+           "LitGPT made from them";
   const fs::path folder = root / kStories;
   return fmt::format(
-      "get it with\n  mkdir -p {}\n  curl -L https://huggingface.co/datasets/roneneldan/TinyStories"
-      "/resolve/main/TinyStories_all_data.tar.gz | tar xz -C {}",
+      "get it with\n  mkdir -p {}\n  curl -L "
+      "https://huggingface.co/datasets/roneneldan/TinyStories/resolve/main/"
+      "TinyStories_all_data.tar.gz | tar xz -C {}",
       folder.string(), folder.string());
 }
 
@@ -54,7 +55,7 @@ std::pair<std::string, std::string> names_of(const std::string& text) {
     names = {trimmed(std::string_view(text).substr(0, comma)),
              trimmed(std::string_view(text).substr(comma + 1))};
   require(!names.first.empty() && !names.second.empty(), Fault::usage,
-          "data.split_names: expected two names, as [train, val], found {}", in_quotes(text));
+          "data.split_names: expected two names, such as [train, val], found {}", in_quotes(text));
   return names;
 }
 
@@ -65,7 +66,7 @@ struct Folders {
 
 Folders folders_of(std::string_view name, const fs::path& root, const TextSetPlace& place) {
   if (name == "TinyStories" || name == "OpenWebText") {
-    // LitGPT makes chunks of the stories that it has fetched; the texts say more than these.
+    // LitGPT makes chunks from the stories; the original texts are preferred.
     if (name == "TinyStories" && is_folder(root / kStories)) return {{root / kStories}, {}};
     if (is_folder(root / "train") && is_folder(root / "val"))
       return {{root / "train"}, root / "val"};
@@ -76,15 +77,15 @@ Folders folders_of(std::string_view name, const fs::path& root, const TextSetPla
     const auto [train, validation] = names_of(place.split_names);
     return {{root / train}, root / validation};
   }
-  require(name == "TinyLlama" || name == "MicroLlama", Fault::usage, "no set of texts is called {}",
+  require(name == "TinyLlama" || name == "MicroLlama", Fault::usage, "no text dataset is called {}",
           in_quotes(name));
   Folders f{{root / "slimpajama" / "train"}, root / "slimpajama" / "val"};
   if (name == "TinyLlama" && place.use_starcoder) f.train.push_back(root / "starcoder");
   return f;
 }
 
-// The files of a folder of stories, each a list of {"story": …}; the first is held out, as LitGPT
-// has it. None where the folder has other files.
+// The story files in a folder, each a list of {"story": …}; the first is held out, as in LitGPT.
+// Empty if the folder has other files.
 std::vector<fs::path> story_files(const fs::path& folder) {
   std::vector<fs::path> files;
   std::error_code error;
@@ -111,8 +112,8 @@ void take_stories(DataOptions& o, const std::vector<fs::path>& files) {
 DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
   const fs::path root = root_of(name, place.data_path);
   require(root.string().find("://") == std::string::npos, Fault::usage,
-          "data.data_path: {} is not on this machine, and nothing is fetched; copy it to a folder "
-          "here",
+          "data.data_path: {} is not on this machine, and Capstan downloads nothing; copy it to a "
+          "local folder",
           root.string());
   const Folders folders = folders_of(name, root, place);
   std::vector<std::string> missing;
@@ -121,10 +122,10 @@ DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
   if (!folders.validation.empty() && !is_folder(folders.validation))
     missing.push_back(folders.validation.string());
   require(missing.empty(), Fault::file,
-          "data {}: expected the folder{} {}, found none; {}{}\nor give texts of your own: --data "
+          "data {}: expected the folder{} {}, found none; {}{}\nor use your own texts: --data "
           "TextFiles --data.train_data_path PATH",
           name, missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), how_to_get(name, root),
-          place.data_path.empty() ? "; or name its folder as --data.data_path" : "");
+          place.data_path.empty() ? "; or set --data.data_path to its folder" : "");
 
   DataOptions o;
   o.kind = DataOptions::Kind::text_files;

@@ -98,8 +98,8 @@ TEST_F(BroughtData, ConversationsWithoutATemplateAreToldOf) {
   const Outcome o = run(finetune({"--data.json_path=chat.jsonl"}));
   EXPECT_EQ(o.code, 0) << o.err;
   expect_holds(o.out + o.err,
-               {"2 of 2 samples are conversations, and the model has no chat template",
-                "prompt style alpaca, and prompts are learned as well"});
+               {"2 of 2 samples are conversations, but the model has no known chat template",
+                "prompt style alpaca, and prompts are trained on like answers"});
 }
 
 // What data, names and models hold reaches no terminal but as text.

@@ -11,10 +11,10 @@ TEST_F(Cli, PretrainWantsData) {
   expect_refused(4, {"pretrain", "--data.train_data_path", "empty"},
                  {"empty: no .txt and no .jsonl files"});
   write("nothing.txt", "");
-  expect_refused(4, {"pretrain", "--data.train_data_path", "nothing.txt"}, {"holds no text"});
+  expect_refused(4, {"pretrain", "--data.train_data_path", "nothing.txt"}, {"contains no text"});
   write("short.txt", "hi");
   expect_refused(4, {"pretrain", "--data.train_data_path", "short.txt"},
-                 {"cannot hold out", "one must stay for training"});
+                 {"cannot hold out", "one must remain for training"});
 }
 
 TEST_F(Cli, TextThatIsNotUtf8IsRefusedWithItsLine) {

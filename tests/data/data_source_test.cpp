@@ -130,8 +130,7 @@ TEST_F(DataSource, SaysWhenAStyleCannotHoldTheData) {
   options_.style = "";
   expect_error(Fault::file, {"a conversation of 2 turns"}, [&] { load(); });
   options_.style = "chat_template";
-  expect_error(Fault::usage, {"no chat template that is known", "chat_template:chatml"},
-               [&] { load(); });
+  expect_error(Fault::usage, {"no known chat template", "chat_template:chatml"}, [&] { load(); });
   options_.style = "chat_template:nope";
   expect_error(Fault::usage, {"no chat template \"nope\""}, [&] { load(); });
   options_.style = "alpacca";
@@ -210,10 +209,10 @@ TEST_F(DataSource, SaysHowConversationsAreRenderedWithoutATemplate) {
     return data.notes.size() == 1 ? data.notes[0] : "";
   };
   EXPECT_TRUE(note(false).starts_with(
-      "1 of 2 samples are conversations, and the model has no chat template that is known here: "
-      "they are rendered in the prompt style alpaca, and prompts are learned as well"))
+      "1 of 2 samples are conversations, but the model has no known chat template: "
+      "they use the prompt style alpaca, and prompts are trained on like answers"))
       << note(false);
-  EXPECT_NE(note(true).find("style alpaca, and of each the answer is learned, not the prompt"),
+  EXPECT_NE(note(true).find("style alpaca, and only the answers are trained on, not the prompts"),
             std::string::npos);
   EXPECT_NE(note(true).find("--data.prompt_style chat_template:chatml"), std::string::npos);
   options_.chat_template = *find_chat_template("chatml");
@@ -395,7 +394,7 @@ TEST_F(DataSource, BadRecordsAreReportedTogether) {
   EXPECT_TRUE(message.starts_with(options_.path.string() + ":601: expected the field"));
   EXPECT_TRUE(message.ends_with("and 2 more bad records")) << message;
   write("");
-  expect_error(Fault::file, {"data.jsonl: holds no record"}, [&] { load(); });
+  expect_error(Fault::file, {"data.jsonl: contains no record"}, [&] { load(); });
   options_.path = folder_ / "none.json";
   expect_error(Fault::file, {"none.json: no such file or folder", "train.json and val.json"},
                [&] { load(); });
@@ -465,7 +464,7 @@ TEST_F(DataSource, FilesOfAFolderThatAreNotReadAreToldOf) {
   const auto notes = load().notes;
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0], "1 file is not read (" + (options_.path / "b.csv").string() +
-                          "): a folder of text is its .txt and .jsonl files");
+                          "): in a folder of text, only .txt and .jsonl files are");
 }
 
 TEST(ModelPrompting, FollowsTheFolderThenTheName) {

@@ -86,7 +86,7 @@ TEST(Jsonl, SaysWhereItCannotWrite) {
   expect_error(Fault::file, {"/nowhere/x.jsonl: cannot write: No such file"},
                [&] { write_jsonl("/nowhere/x.jsonl", good); });
   const TempFolder folder;
-  expect_error(Fault::file, {"x.jsonl:2", "not UTF-8"},
+  expect_error(Fault::file, {"x.jsonl:2", "not valid UTF-8"},
                [&] { write_jsonl(folder.path() / "x.jsonl", bad); });
 }
 

@@ -40,9 +40,10 @@ TEST(Lint, FindsEachKindOnce) {
   }
   EXPECT_FALSE(r.clean());
   EXPECT_EQ(warnings(r).size(), 9u);
-  EXPECT_EQ(warnings(r)[0],
-            "1 of 10 samples begins with two bos tokens: the text itself holds one. Remove it from "
-            "the data (sample 1)");
+  EXPECT_EQ(
+      warnings(r)[0],
+      "1 of 10 samples begins with two bos tokens: the text itself contains one. Remove it from "
+      "the data (sample 1)");
 }
 
 TEST(Lint, AnAnswerMayEndWithTheTemplatesToken) {

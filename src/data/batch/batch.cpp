@@ -27,15 +27,15 @@ void check_ids(std::span<const int32_t> tokens, int64_t vocab, const Dataset& da
                int64_t sample) {
   for (size_t t = 0; t < tokens.size(); ++t) {
     if (tokens[t] >= 0 && tokens[t] < vocab) continue;
-    // Not `require`: a name takes memory, which a step must not.
+    // Not `require`: formatting the name would allocate, which a step must not.
     fail(Fault::file,
-         "{}: token {} has id {}, the model's vocabulary ends at {}. The data were tokenized for "
-         "another model: use the tokenizer of this one",
+         "{}: token {} has id {}, the model's vocabulary ends at {}. The data was tokenized for "
+         "another model: use this model's tokenizer",
          dataset.where_of(sample), t, tokens[t], vocab - 1);
   }
 }
 
-// Appends one document and `length` - inputs of padding.
+// Appends one document and pads it to `length`.
 void append(HostBatch& batch, const Dataset& dataset, int64_t sample, int64_t length,
             const BatchOptions& options) {
   const auto tokens = dataset.tokens_of(sample);

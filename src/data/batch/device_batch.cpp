@@ -5,8 +5,8 @@
 namespace capstan {
 namespace {
 
-// The arrays of a batch one after the other, so that they are one copy. Each begins where a buffer
-// of its own could.
+// Lays out the arrays of a batch one after the other, so that one copy moves them. Each is aligned
+// like a buffer of its own.
 int64_t aligned(int64_t values) {
   return aligned_to_buffers(values * size_of(DType::i32)) / size_of(DType::i32);
 }

@@ -7,8 +7,7 @@ namespace capstan {
 namespace {
 
 int64_t checked_largest(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options) {
-  require(dataset.size() > 0, Fault::file,
-          "the data hold no samples: there is nothing to train on");
+  require(dataset.size() > 0, Fault::file, "the data has no samples: there is nothing to train on");
   require(micro_batch > 0, Fault::usage, "the micro-batch must be 1 or more, not {}", micro_batch);
   require(dataset.max_inputs(options.max_seq_length) > 0, Fault::usage,
           "max_seq_length must be {} or more, not {}", dataset.cut() == Cut::tokens ? 2 : 1,
@@ -18,8 +17,8 @@ int64_t checked_largest(const Dataset& dataset, int64_t micro_batch, const Batch
           options.multiple);
   const int64_t tokens = largest_batch(dataset, micro_batch, options);
   require(tokens <= INT32_MAX, Fault::usage,
-          "a micro-batch of {} has up to {} tokens, more than the {} that positions can "
-          "count. Make the micro-batch or max_seq_length smaller",
+          "a micro-batch of {} has up to {} tokens, above the limit of {} for 32-bit positions. "
+          "Make the micro-batch or max_seq_length smaller",
           count(micro_batch, "sample"), tokens, INT32_MAX);
   return tokens;
 }

@@ -7,22 +7,22 @@
 
 namespace capstan {
 
-// The micro-batches of a run's steps, such that those of the next step can be looked at while the
-// step before still runs. Which samples a step has is the Sampler's to say.
+// The micro-batches of a run's steps; those of the next step can be prepared while the current step
+// runs. The Sampler chooses the samples of a step.
 class StepBatches {
  public:
-  // The dataset must outlive this, and not change. Throws as Sampler and MicroBatches do.
+  // The dataset must outlive this and not change. Throws as Sampler and MicroBatches do.
   StepBatches(const Dataset& dataset, int64_t global_batch, int64_t micro_batch, uint64_t seed,
               const BatchOptions& options);
 
-  // Those of that step, started when they are first asked for; valid until the second step after it
-  // is. Allocates nothing.
+  // The micro-batches of that step, started on first request; valid until the second step after it
+  // is requested. Allocates nothing.
   MicroBatches& of(int64_t step);
 
  private:
   struct Step {
     MicroBatches data;
-    std::vector<int64_t> samples;  // the sampler's are gone with its epoch
+    std::vector<int64_t> samples;  // the sampler discards them with their epoch
     int64_t number = -1;
   };
 

@@ -96,7 +96,7 @@ std::string Dataset::where_of(int64_t sample) const {
   const std::string& name = files[static_cast<size_t>(origin.file)];
   if (origin.line == 0) return fmt::format("{} (sample {})", name, id_of(sample));
   if (origin.flags & SampleOrigin::document) return fmt::format("{}:{}", name, origin.line);
-  // Of several records on a line the number tells which.
+  // The number distinguishes several records on one line.
   const auto& origins = samples_->arrays().origins;
   const size_t own = at(sample);
   const auto beside = [&](size_t other) {
@@ -162,18 +162,19 @@ Split split(const Dataset& dataset, double validation_fraction, uint64_t seed) {
           "the fraction of samples held out for validation must be at least 0 and below 1, not {}",
           validation_fraction);
   const int64_t n = dataset.size();
-  require(validation_fraction == 0 || n >= 2, Fault::file,
-          "cannot hold out a fraction of {} for validation: the data make {}, and one "
-          "must stay for training. Give more data, separate validation data, or "
-          "--data.val_split_fraction 0",
-          validation_fraction, count(n, "sample"));
+  require(
+      validation_fraction == 0 || n >= 2, Fault::file,
+      "cannot hold out a fraction of {} for validation: the data has only {}, and one must remain "
+      "for training. Give more data, separate validation data, or --data.val_split_fraction 0",
+      validation_fraction, count(n, "sample"));
   int64_t held = 0;
   if (validation_fraction > 0)
     held =
         std::clamp<int64_t>(std::llround(validation_fraction * static_cast<double>(n)), 1, n - 1);
 
   std::vector<int64_t> order(static_cast<size_t>(n));
-  // Not the sampler's site: the held-out samples must not be the first of an epoch's order.
+  // Another random stream than the sampler's: otherwise the held-out samples would be the first of
+  // an epoch's order.
   permute(order, Rng({.seed = seed, .site = site::shuffle + 1}));
   const auto border = order.begin() + held;
   std::sort(order.begin(), border);

@@ -15,7 +15,7 @@ void permute(std::span<int64_t> order, const Rng& rng) {
 
 Sampler::Sampler(int64_t samples, int64_t global_batch, uint64_t seed, bool shuffled)
     : global_batch_(global_batch), seed_(seed), shuffled_(shuffled) {
-  require(samples > 0, Fault::file, "the data hold no samples: there is nothing to train on");
+  require(samples > 0, Fault::file, "the data has no samples: there is nothing to train on");
   require(global_batch > 0, Fault::usage, "the global batch must be 1 or more, not {}",
           global_batch);
   order_.resize(static_cast<size_t>(samples));

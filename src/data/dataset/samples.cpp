@@ -35,8 +35,8 @@ void OwnedSamples::refresh() {
 void OwnedSamples::add(std::span<const int32_t> tokens, std::span<const TargetSpan> spans,
                        SampleOrigin origin) {
   const auto n = static_cast<int64_t>(tokens.size());
-  require(n >= 2, Fault::bug, "a sample needs two tokens or more, this has {}", n);
-  require(n <= INT32_MAX, Fault::file, "a sample has {} tokens, more than can be counted", n);
+  require(n >= 2, Fault::bug, "a sample needs at least two tokens, this one has {}", n);
+  require(n <= INT32_MAX, Fault::file, "a sample has {} tokens, above the supported maximum", n);
   int32_t at = 0;
   for (const TargetSpan& s : spans) {
     require(s.begin >= at && s.end >= s.begin && s.end <= n, Fault::bug,
@@ -61,7 +61,7 @@ void OwnedSamples::add(std::span<const int32_t> tokens, std::span<const TargetSp
 }
 
 int32_t OwnedSamples::file(const std::string& name) {
-  // From the back: samples of a file come one after the other.
+  // From the back: samples of a file are added one after the other.
   for (size_t i = files_.size(); i-- > 0;)
     if (files_[i] == name) return static_cast<int32_t>(i);
   files_.push_back(name);

@@ -8,35 +8,35 @@
 
 namespace capstan {
 
-// Tokens [begin, end) of a sample, which count for the loss.
+// Tokens [begin, end) of a sample that are targets of the loss.
 struct TargetSpan {
   int32_t begin = 0, end = 0;
 
   bool operator==(const TargetSpan&) const = default;
 };
 
-// Where a sample comes from, and what only the text it was made from can tell. This is also its
-// form in a cache file.
+// The source of a sample, and facts that only its text could tell. Also its format in a cache file.
 struct SampleOrigin {
   enum Flags : int32_t {
-    empty_response = 1,  // nothing to learn but the end
-    joined_input = 2,    // the style has no place for the input: it stands after the instruction
+    empty_response = 1,  // no target but the end token
+    joined_input = 2,    // the style has no place for the input: it follows the instruction
     first_turn = 4,      // of a longer conversation: the style takes one turn
     chat = 8,            // rendered by a chat template
     styled_chat = 16,    // a conversation, rendered by a prompt style
-    document = 32,       // a text as it is, or a piece of one
-    joined_system = 64,  // the style has no place for the system text: before the instruction
+    document = 32,       // plain text, or a chunk of it
+    joined_system =
+        64,  // the style has no place for the system message: it precedes the instruction
   };
 
   int32_t file = -1;  // index among the names, or none
   int32_t flags = 0;
-  int64_t line = 0;  // from 1; 0 where it is not known
+  int64_t line = 0;  // from 1; 0 if unknown
 
   bool operator==(const SampleOrigin&) const = default;
 };
 
-// Samples as arrays that somebody else keeps. Sample i has tokens token_begin[i] … token_begin[i+1]
-// and the spans span_begin[i] … span_begin[i+1], which are in order, apart, and not empty.
+// Samples as arrays owned by someone else. Sample i has tokens token_begin[i] … token_begin[i+1]
+// and the spans span_begin[i] … span_begin[i+1], which are in order, disjoint and not empty.
 struct SampleArrays {
   std::span<const int32_t> tokens;
   std::span<const int64_t> token_begin;  // size() + 1 values
@@ -47,8 +47,8 @@ struct SampleArrays {
   int64_t size() const { return static_cast<int64_t>(origins.size()); }
 };
 
-// Samples with whatever holds them: vectors of its own, or a file in memory. What several datasets
-// share does not change.
+// Samples and the owner of their memory: vectors, or a file in memory. Samples shared by several
+// datasets do not change.
 class Samples {
  public:
   virtual ~Samples() = default;
@@ -64,11 +64,11 @@ class OwnedSamples final : public Samples {
   explicit OwnedSamples(const Samples& other);
   OwnedSamples& operator=(const OwnedSamples&) = delete;
 
-  // At least two tokens; spans in order and apart within them (Fault::bug). Empty spans are left
-  // out, and neighbours that touch are joined.
+  // Needs at least two tokens, and spans in order and disjoint (Fault::bug). Drops empty spans and
+  // joins adjacent ones.
   void add(std::span<const int32_t> tokens, std::span<const TargetSpan> spans,
            SampleOrigin origin = {});
-  // The index of a name for origins; one that is there already is used again.
+  // The index of a name for origins; reuses an existing one.
   int32_t file(const std::string& name);
 
   const SampleArrays& arrays() const override { return arrays_; }

@@ -32,7 +32,7 @@ struct Header {
   char key[64];
   int64_t samples, tokens, spans, zero;
   char payload_sum[64];
-  char header_sum[64];  // of all fields before
+  char header_sum[64];  // of all preceding fields
   char zeros[16];
 };
 static_assert(sizeof(Header) == 256 && offsetof(Header, header_sum) == 176);
@@ -57,11 +57,11 @@ int64_t aligned(int64_t bytes) {
   return (bytes + kAlign - 1) / kAlign * kAlign;
 }
 
-// Where each array of the payload begins.
+// Offset of each array in the payload.
 struct Layout {
   int64_t token_begin, span_begin, origins, tokens, spans, end;
 
-  // Nothing for counts that no file can have.
+  // Nothing if the counts are impossible.
   static std::optional<Layout> of(int64_t s, int64_t t, int64_t p) {
     constexpr int64_t kMost = int64_t{1} << 48;
     for (const int64_t count : {s, t, p})
@@ -88,18 +88,18 @@ class CachedSamples final : public Samples {
     Header h;
     if (bytes.size() < sizeof h) return "it is too short";
     std::memcpy(&h, bytes.data(), sizeof h);
-    if (text_of(h.magic) != kMagic) return "it is no file of cached tokens";
+    if (text_of(h.magic) != kMagic) return "it is not a token cache";
     if (h.byte_order != kByteOrder || h.version != kVersion)
       return "it was written by another version";
     if (text_of(h.header_sum) != header_sum(h)) return "its header is damaged";
     if (text_of(h.key) != key) return "it belongs to other data";
     const auto layout = Layout::of(h.samples, h.tokens, h.spans);
-    if (!layout || layout->end != std::ssize(bytes)) return "it is cut short or too long";
+    if (!layout || layout->end != std::ssize(bytes)) return "it has the wrong length";
     Sha256 sum;
     sum.update(bytes.subspan(sizeof h));
     if (text_of(h.payload_sum) != sum.hex()) return "its contents are damaged";
     view(h, *layout);
-    return consistent() ? "" : "its contents contradict each other";
+    return consistent() ? "" : "its contents are inconsistent";
   }
 
   const SampleArrays& arrays() const override { return arrays_; }
@@ -119,7 +119,8 @@ class CachedSamples final : public Samples {
     arrays_.spans = array<TargetSpan>(l.spans, h.spans);
   }
 
-  // The sum shows that the bytes are those that were written; this, that they were right.
+  // The checksum shows that the bytes are those that were written; this check, that they were
+  // valid.
   bool consistent() const {
     const SampleArrays& a = arrays_;
     if (a.token_begin.front() != 0 || a.token_begin.back() != std::ssize(a.tokens)) return false;
@@ -143,7 +144,7 @@ class CachedSamples final : public Samples {
   SampleArrays arrays_;
 };
 
-// Hands arrays to a consumer with zeros up to the next multiple of kAlign.
+// Passes arrays to a consumer, padded with zeros to a multiple of kAlign.
 template <class Consumer>
 void each_array(const Samples& samples, const Consumer& consume) {
   const SampleArrays& a = samples.arrays();
@@ -175,7 +176,7 @@ void write_file(const fs::path& path, const std::string& key, const Samples& sam
   put(h.payload_sum, sum.hex());
   put(h.header_sum, header_sum(h));
 
-  // Under a name of this process's own first: another may be writing the same.
+  // Write under a name of this process first: another process may be writing the same file.
   const fs::path own = path.string() + "." + std::to_string(::getpid());
   const auto layout = Layout::of(h.samples, h.tokens, h.spans);
   NewFile file(own, layout->end);
@@ -219,9 +220,9 @@ std::shared_ptr<const Samples> read_token_cache(const fs::path& folder, const To
     auto samples = std::make_shared<CachedSamples>(path, std::move(files));
     const std::string reason = samples->check(hex);
     if (reason.empty()) return samples;
-    log::warn("{}: {}; the data are tokenized again", path.string(), reason);
+    log::warn("{}: {}; tokenizing the data again", path.string(), reason);
   } catch (const Error& e) {
-    log::warn("{}; the data are tokenized again", e.what());
+    log::warn("{}; tokenizing the data again", e.what());
   }
   return nullptr;
 }
@@ -239,7 +240,7 @@ bool write_token_cache(const fs::path& folder, const TokenCacheKey& key, const S
     return true;
   } catch (const Error& e) {
     if (!said.exchange(true))
-      log::warn("tokens are not kept for the next run: {}. Set CAPSTAN_CACHE to a folder for them",
+      log::warn("the token cache cannot be written: {}. Set CAPSTAN_CACHE to a writable folder",
                 e.what());
     return false;
   }

@@ -25,7 +25,7 @@ class Renderer {
   explicit Renderer(const ChatTemplate& chat)
       : chat_(chat), specials_(chat.specials.begin(), chat.specials.end()) {}
 
-  // The template's own text, in which names of tokens are tokens.
+  // The template's own text, in which token names are tokens.
   void own(std::string_view text, bool learn = false) {
     add_pieces(pieces_, text, specials_, learn);
   }
@@ -64,7 +64,7 @@ std::vector<Piece> render(const ChatTemplate& chat, std::span<const Message> mes
     system = messages.front().content;
     messages = messages.subspan(1);
   }
-  size_t system_user = 0;  // the user's turn that the system text goes into
+  size_t system_user = 0;  // the user turn that includes the system message
   if (chat.in_last_user)
     for (size_t i = 0; i < messages.size(); ++i)
       if (messages[i].role == Role::user) system_user = i;
@@ -89,7 +89,7 @@ std::vector<Piece> render(const ChatTemplate& chat, std::span<const Message> mes
 }
 
 std::string fingerprint(const ChatTemplate& chat) {
-  // Lengths keep "ab", "c" and "a", "bc" apart.
+  // The lengths distinguish "ab", "c" from "a", "bc".
   std::string all =
       fmt::format("chat {} {} {}", chat.in_last_user, chat.trim_user, chat.trim_assistant);
   const auto add = [&](std::string_view text) { all += fmt::format("|{}:{}", text.size(), text); };

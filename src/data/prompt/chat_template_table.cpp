@@ -30,7 +30,7 @@ ChatTemplate llama3() {
       .specials = {"<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}};
 }
 
-// Llama 3.1 and later: there is always a system turn, and it begins with dates.
+// Llama 3.1 and later: there is always a system turn, which begins with dates.
 ChatTemplate llama31() {
   ChatTemplate t = llama3();
   t.name = "llama3.1";
@@ -81,7 +81,7 @@ std::vector<ChatTemplate> make_templates() {
        .assistant_end = "</s>",
        .trim_assistant = true,
        .specials = {"<s>", "</s>", "[INST]", "[/INST]"}},
-      // TinyLlama's chat models have it, too.
+      // Also used by TinyLlama's chat models.
       {.name = "zephyr",
        .system = "<|system|>\n{content}</s>\n",
        .user = "<|user|>\n{content}</s>\n",
@@ -142,7 +142,7 @@ std::optional<std::string> chat_ml_system(std::string_view jinja) {
   return std::nullopt;
 }
 
-// A token of tokenizer_config.json: its text, or an object with the text as content.
+// A token in tokenizer_config.json: its text, or an object with the text as content.
 std::string token_name(const json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) return "";

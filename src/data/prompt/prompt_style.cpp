@@ -17,9 +17,9 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kFileName = "prompt_style.yaml";
 constexpr std::string_view kModule = "litgpt.prompts.";
-constexpr std::string_view kOwn = "own";  // no template has this name
+constexpr std::string_view kOwn = "own";  // not a template name
 
-// The names of tokens that styles hold.
+// The token names in styles.
 constexpr std::array<std::string_view, 22> kSpecials = {
     "<|begin_of_text|>", "<|start_header_id|>",
     "<|end_header_id|>", "<|eot_id|>",
@@ -39,8 +39,8 @@ struct Value {
   std::string_view text;
 };
 
-// Appends the style's text with its placeholders filled in. One pass: what is filled in is never
-// looked at again, so an instruction may hold "{input}".
+// Appends the style's text with its placeholders filled in. One pass: inserted text is not scanned
+// again, so an instruction may contain "{input}".
 void fill(std::vector<Piece>& pieces, std::string_view text, std::span<const Value> values) {
   const auto plain = [&](std::string_view part) { add_pieces(pieces, part, kSpecials, false); };
   size_t done = 0;
@@ -83,7 +83,7 @@ const PromptStyle& prompt_style(std::string_view name) {
     if (s.name == name) return s;
     names.push_back(s.name);
   }
-  fail(Fault::usage, "no prompt style {}{}. There are: {}", in_quotes(name),
+  fail(Fault::usage, "no prompt style {}{}. The known ones are: {}", in_quotes(name),
        did_you_mean(name, names), names_of_all());
 }
 
@@ -94,7 +94,7 @@ std::vector<Piece> render(const PromptStyle& style, std::string_view instruction
   if (!input.empty() && !takes_input) joined.append(joined.empty() ? "" : "\n\n").append(input);
   if (system.empty()) system = takes_input ? style.system_with_input : style.system;
 
-  // The system part's own text is the style's; its placeholder is the user's.
+  // The text of the system part is the style's; its placeholder is filled by the user.
   std::vector<Piece> pieces;
   const std::string_view text = takes_input ? style.with_input : style.text;
   constexpr std::string_view kSystemPart = "{system_part}";
@@ -173,7 +173,7 @@ RecordedPrompting read_prompt_style(const fs::path& folder) {
   const RecordedPrompting found =
       chat.empty() ? RecordedPrompting{.style = style_of_class(class_path)}
                    : RecordedPrompting{.chat_template = find_chat_template(chat)};
-  require(chat.empty() || found, Fault::file, "{}:{}:{}: no chat template has the name {}", name,
+  require(chat.empty() || found, Fault::file, "{}:{}:{}: no chat template is named {}", name,
           mark.line + 1, mark.column + 1, in_quotes(chat));
   require(bool{found}, Fault::file,
           "{}:{}:{}: no prompt style has the class {}. Remove the file, or name one of LitGPT's "

@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "data/prompt/prompt_style.h"
 
-// LitGPT 0.5.13's styles. Answers are taught and asked for with these very texts, so each character
-// counts; tests compare them with LitGPT's own output.
+// LitGPT 0.5.13's styles. Models are trained and prompted with these exact texts, so every
+// character counts; tests compare them with LitGPT's own output.
 namespace capstan {
 namespace {
 
@@ -33,7 +33,7 @@ constexpr std::string_view kStableLmSystem =
     "short stories, and make jokes.\n"
     "- StableLM will refuse to participate in anything that could harm a human.";
 
-// The doubled braces are LitGPT's.
+// The doubled braces are in LitGPT.
 constexpr std::string_view kFunctions =
     R"(<FUNCTIONS>{{"function": "search_bing", "description": "Search the web for content on Bing. )"
     R"(This allows users to search online/the internet/the web for content.", "arguments": )"
@@ -161,7 +161,7 @@ std::vector<PromptStyle> make_styles() {
        .text = "{system_part}<|im_start|>user<|im_sep|>{instruction}<|im_end|>"
                "<|im_start|>assistant<|im_sep|>",
        .system_part = "<|im_start|>system<|im_sep|>{system}<|im_end|>"},
-      // "<|im_start>" is LitGPT's slip; models were prompted with it.
+      // "<|im_start>" is LitGPT's typo; models were prompted with it.
       {.name = "phi-4-reasoning",
        .class_name = "Phi4Reasoning",
        .text = "<|im_start>system<|im_sep|>{system_part}<|im_end|><|im_start|>user<|im_sep|>"
@@ -221,7 +221,7 @@ struct ModelPattern {
   const char* pattern;  // a POSIX extended regular expression
   std::string_view style;
 };
-// The first that a model's name holds decides.
+// The first pattern that matches a model's name wins.
 constexpr std::array kPatterns = {
     ModelPattern{"stablelm-tuned-alpha", "stablelm-alpha"},
     ModelPattern{"stablelm-zephyr-3b", "stablelm-zephyr"},
@@ -254,7 +254,7 @@ constexpr std::array kPatterns = {
     ModelPattern{"salamandra-.*-instruct", "salamandra"},
 };
 
-// By the C library: std::regex takes seconds to compile and recurses over long names.
+// The C library's regex: std::regex takes seconds to compile and recurses over long names.
 bool holds(const std::string& name, const char* pattern) {
   regex_t compiled;
   require(::regcomp(&compiled, pattern, REG_EXTENDED | REG_NOSUB) == 0, Fault::bug,
@@ -272,7 +272,7 @@ std::span<const PromptStyle> prompt_styles() {
 }
 
 const PromptStyle& style_for_model_name(std::string_view model_name) {
-  const std::string name(model_name.substr(0, 200));  // a longer one is no name
+  const std::string name(model_name.substr(0, 200));  // longer ones are not names
   for (const ModelPattern& p : kPatterns)
     if (holds(name, p.pattern)) return prompt_style(p.style);
   return prompt_style("default");

@@ -5,7 +5,7 @@
 namespace capstan {
 namespace {
 
-// The name of a token that `text` holds first, and where.
+// The first token name in `text`, and its position.
 struct Found {
   size_t at;
   std::string_view name;
@@ -21,7 +21,7 @@ Found first_special(std::string_view text, std::span<const std::string_view> spe
   return found;
 }
 
-// Text between two special tokens, with the places where learning begins or ends.
+// Text between two special tokens, with the positions where targets begin or end.
 class Segment {
  public:
   void add(const Piece& piece) {
@@ -46,8 +46,8 @@ class Segment {
   }
 
  private:
-  // Tokens of the whole that the text up to the border has on its own, too: the next one spans the
-  // border, or begins there.
+  // Number of leading tokens that the text before the boundary has on its own, too: the next token
+  // spans the boundary, or begins there.
   int32_t tokens_before(size_t border, std::span<const int32_t> ids,
                         const Tokenizer& tokenizer) const {
     if (border == 0) return 0;
@@ -58,7 +58,7 @@ class Segment {
   }
 
   std::string text_;
-  std::vector<size_t> borders_;  // where learning begins, ends, begins …
+  std::vector<size_t> borders_;  // positions where targets begin, end, begin …
   bool learning_ = false;
 };
 
@@ -97,7 +97,7 @@ EncodedPieces encode(std::span<const Piece> pieces, const Tokenizer& tokenizer) 
   }
   segment.flush(out, tokenizer);
 
-  // Spans that touch are one; borders inside one token may leave empty ones.
+  // Joins adjacent spans; boundaries inside one token may leave empty ones.
   std::vector<TargetSpan> joined;
   for (const TargetSpan& s : out.learned) {
     if (!joined.empty() && s.begin <= joined.back().end)

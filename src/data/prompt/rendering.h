@@ -11,20 +11,20 @@
 
 namespace capstan {
 
-// A part of what the model reads.
+// A part of the model's input.
 struct Piece {
   std::string text;
-  bool special = false;  // one token by its name, such as <|eot_id|>
-  bool learn = false;    // counts for the loss
+  bool special = false;  // one token by name, such as <|eot_id|>
+  bool learn = false;    // a target of the loss
 
   bool operator==(const Piece&) const = default;
 };
 
-// Cuts `text` at the names of tokens that it holds; the longest name wins where several begin.
+// Splits `text` at the token names in it; the longest name wins if several begin at the same place.
 void add_pieces(std::vector<Piece>& pieces, std::string_view text,
                 std::span<const std::string_view> specials, bool learn);
 
-// All pieces as one text: what a template prints.
+// All pieces as one text, as a template prints it.
 std::string text_of(std::span<const Piece> pieces);
 
 struct EncodedPieces {
@@ -32,9 +32,9 @@ struct EncodedPieces {
   std::vector<TargetSpan> learned;
 };
 
-// Special pieces by their ids; one that the tokenizer has no token for is text. All text between
-// two special tokens is encoded as one string, so that it gives the tokens it gives in a document;
-// a token that spans the border to a learned piece is learned.
+// Special pieces become their ids; if the tokenizer lacks the token, they are text. All text
+// between two special tokens is encoded as one string, so it gets the same tokens as in a document;
+// a token that spans the boundary to a target piece is a target.
 EncodedPieces encode(std::span<const Piece> pieces, const Tokenizer& tokenizer);
 
 }  // namespace capstan

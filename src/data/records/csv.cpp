@@ -8,7 +8,7 @@
 namespace capstan {
 namespace {
 
-// Whether a line ends here; the end of the text is one.
+// Whether a line ends here; so does the text.
 bool at_line_end(std::string_view text, size_t at) {
   return at == text.size() || text[at] == '\n' ||
          (text[at] == '\r' && at + 1 < text.size() && text[at + 1] == '\n');
@@ -19,7 +19,7 @@ class Reader {
   Reader(std::string_view text, std::string_view where, char delimiter)
       : text_(text), where_(where), delimiter_(delimiter) {}
 
-  // Just past the cell that begins at `at`. Its text is left in `cell`, if somebody asks.
+  // Returns the position after the cell that begins at `at`. Stores its text in `cell` unless null.
   size_t cell(size_t at, std::string* cell) const {
     if (at < text_.size() && text_[at] == '"') return quoted(at, cell);
     const size_t begin = at;
@@ -104,14 +104,14 @@ std::vector<std::string> columns_of(std::string_view row, std::string_view where
   for (std::string& name : names) name = trimmed(name);
   for (size_t i = 0; i < names.size(); ++i)
     require(std::count(names.begin(), names.end(), names[i]) == 1, Fault::file,
-            "{}:{}: the column {} is here twice; rename one of them", where, line,
+            "{}:{}: the column {} appears twice; rename one of them", where, line,
             in_quotes(names[i]));
   if (names.size() == 1)
-    require(names[0].find_first_of(",;\t|") == std::string::npos, Fault::file,
-            "{}:{}: expected the names of the columns with a {} between them, found one, {}. Save "
-            "the table with {}s",
-            where, line, delimiter == ',' ? "comma" : "tab", in_quotes(names[0]),
-            delimiter == ',' ? "comma" : "tab");
+    require(
+        names[0].find_first_of(",;\t|") == std::string::npos, Fault::file,
+        "{}:{}: expected column names separated by a {}, found one, {}. Save the table with {}s",
+        where, line, delimiter == ',' ? "comma" : "tab", in_quotes(names[0]),
+        delimiter == ',' ? "comma" : "tab");
   return names;
 }
 

@@ -13,8 +13,8 @@ using namespace std::string_view_literals;
 
 constexpr size_t kLooksAt = 8192;  // bytes
 
-// A name for a command that people copy; FILE where the shell would take it for something else.
-std::string typed(const fs::path& path) {
+// A file name for a command to copy; FILE if the shell would misread it.
+std::string shell_name(const fs::path& path) {
   const std::string name = path.string();
   const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return c > ' ' && c != 0x7f &&
@@ -30,12 +30,12 @@ fs::path as_jsonl(fs::path path) {
 std::string by_pandas(std::string_view reader, const fs::path& file) {
   return fmt::format(
       "python3 -c \"import pandas; pandas.{}('{}').to_json('{}', orient='records', lines=True)\"",
-      reader, typed(file), typed(as_jsonl(file)));
+      reader, shell_name(file), shell_name(as_jsonl(file)));
 }
 
 std::string by_datasets(std::string_view call, const fs::path& from) {
   return fmt::format("python3 -c \"from datasets import *; {}.to_json('{}')\"", call,
-                     typed(as_jsonl(from)));
+                     shell_name(as_jsonl(from)));
 }
 
 std::string columnar(std::string_view begin, const fs::path& file) {
@@ -43,29 +43,29 @@ std::string columnar(std::string_view begin, const fs::path& file) {
     return fmt::format("a Parquet file; convert it: {}", by_pandas("read_parquet", file));
   if (begin.starts_with("ARROW1") || begin.starts_with("FEA1"))
     return fmt::format("an Arrow file; convert it: {}", by_pandas("read_feather", file));
-  // The mark that begins each message of Arrow's stream format, in which data sets are kept.
+  // The marker before each message in Arrow's stream format, which datasets are stored in.
   if (begin.starts_with("\xff\xff\xff\xff"))
     return fmt::format("an Arrow file; convert it: {}",
-                       by_datasets(fmt::format("Dataset.from_file('{}')", typed(file)), file));
+                       by_datasets(fmt::format("Dataset.from_file('{}')", shell_name(file)), file));
   return "";
 }
 
 std::string_view packed(std::string_view begin) {
   constexpr std::pair<std::string_view, std::string_view> kKinds[] = {
-      {"\x1f\x8b"sv, "a file that gzip has packed; unpack it"},
-      {"PK\x03\x04"sv, "a ZIP file; unpack it"},
-      {"\x28\xb5\x2f\xfd"sv, "a file that zstd has packed; unpack it"},
-      {"\xfd\x37zXZ\0"sv, "a file that xz has packed; unpack it"},
-      {"BZh"sv, "a file that bzip2 has packed; unpack it"},
+      {"\x1f\x8b"sv, "a gzip file; decompress it"},
+      {"PK\x03\x04"sv, "a ZIP file; extract it"},
+      {"\x28\xb5\x2f\xfd"sv, "a zstd file; decompress it"},
+      {"\xfd\x37zXZ\0"sv, "an xz file; decompress it"},
+      {"BZh"sv, "a bzip2 file; decompress it"},
       {"%PDF-"sv, "a PDF file; extract its text (pdftotext)"},
       {"SQLite format 3\0"sv, "an SQLite database; export its table as CSV"},
-      {"\x93NUMPY"sv, "an array of NumPy, not text"}};
+      {"\x93NUMPY"sv, "a NumPy array, not text"}};
   for (const auto& [mark, kind] : kKinds)
     if (begin.starts_with(mark)) return kind;
   return "";
 }
 
-// UTF-16 and UTF-32 by their byte order mark, or by the zeros that ASCII has in UTF-16.
+// Detects UTF-16 and UTF-32 by their byte order mark, or by the zero bytes of ASCII in UTF-16.
 std::string_view wide_text(std::string_view begin) {
   if (begin.starts_with("\xff\xfe\0\0"sv) || begin.starts_with("\0\0\xfe\xff"sv))
     return "UTF-32; convert the file (iconv -f UTF-32 -t UTF-8)";
@@ -74,7 +74,7 @@ std::string_view wide_text(std::string_view begin) {
   std::array<size_t, 2> zeros{};  // at even and odd offsets
   const size_t pairs = begin.size() / 2;
   for (size_t i = 0; i < 2 * pairs; ++i) zeros[i % 2] += begin[i] == 0;
-  // Most of a western text, and at least spaces and quotes of another.
+  // Most of a western text, and at least the spaces and quotes of any other.
   const auto is_wide = [&](size_t high, size_t low) {
     const bool most = zeros[high] > 0 && 2 * zeros[high] >= pairs;
     return zeros[low] <= pairs / 64 && (most || (zeros[high] >= 4 && 16 * zeros[high] >= pairs));
@@ -121,15 +121,16 @@ std::optional<char> table_delimiter(const fs::path& file) {
 }
 
 std::string conversion_of_folder(const fs::path& folder) {
-  const fs::path named = (folder / "").parent_path();  // without a slash at its end
+  const fs::path named = (folder / "").parent_path();  // without a trailing slash
   std::error_code error;
   if (fs::exists(folder / "state.json", error) && has_file(folder, ".arrow"))
-    return by_datasets(fmt::format("load_from_disk('{}')", typed(named)), named);
+    return by_datasets(fmt::format("load_from_disk('{}')", shell_name(named)), named);
   if (fs::exists(folder / "dataset_dict.json", error))
-    return by_datasets(fmt::format("load_from_disk('{}')['train']", typed(named)), named);
+    return by_datasets(fmt::format("load_from_disk('{}')['train']", shell_name(named)), named);
   for (const char* kind : {"parquet", "arrow"})
     if (has_file(folder, fmt::format(".{}", kind)))
-      return by_datasets(fmt::format("load_dataset('{}', split='train')", typed(named)), named);
+      return by_datasets(fmt::format("load_dataset('{}', split='train')", shell_name(named)),
+                         named);
   return "";
 }
 

@@ -18,8 +18,8 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(kSpace) == std::string_view::npos;
 }
 
-// Just past the value that begins at `at`, which may be wrong JSON: its end is the comma or bracket
-// that follows it outside of all strings and brackets.
+// Returns the end of the value that begins at `at`, which may be invalid JSON: it ends at the next
+// comma or bracket outside of all strings and brackets.
 size_t end_of_element(std::string_view text, size_t at) {
   int64_t depth = 0;
   for (; at < text.size(); ++at) {
@@ -37,14 +37,14 @@ size_t end_of_element(std::string_view text, size_t at) {
   return text.size();
 }
 
-// The bracket that closes what opens at `at`, or the end of the text.
+// The bracket that closes the one at `at`, or the end of the text.
 size_t closing_of(std::string_view text, size_t at) {
   do at = end_of_element(text, at + 1);
   while (at < text.size() && text[at] == ',');
   return at;
 }
 
-// Lines and columns of ever later places in a text.
+// Lines and columns of ascending positions in a text.
 class Locator {
  public:
   explicit Locator(std::string_view text) : text_(text) {}
@@ -52,7 +52,7 @@ class Locator {
     for (; offset_ < offset && offset_ < text_.size(); ++offset_) {
       const char c = text_[offset_];
       if (c == '\n') ++line_, column_ = 1;
-      // A column is a character, not a byte.
+      // Columns count characters, not bytes.
       else if ((static_cast<unsigned char>(c) & 0xc0) != 0x80)
         ++column_;
     }
@@ -87,7 +87,7 @@ FoundList find_in_list(std::string_view text, std::string_view where, const Reco
             closed ? "; remove the comma before it" : "");
     places.push_back({at, end, line, column});
     if (!closed && (end == text.size() || text[end] != ',')) {
-      // A mistake within the record tells more than the end that is missing.
+      // An error within the record is more helpful than the missing end.
       parse_record(text.substr(at, end - at), where, line, column, fields);
       fail(Fault::file, "{}: expected a comma and another record, or the ] that ends the list",
            text_location(text, where, end));
@@ -124,7 +124,8 @@ std::optional<size_t> wrapped_list(std::string_view text, size_t object) {
   return std::nullopt;
 }
 
-// The records of an object that has them under "data". What is around them must be JSON, too.
+// The records of an object that has them under "data". The rest of the object must be valid JSON,
+// too.
 std::vector<RecordPlace> find_wrapped(std::string_view text, std::string_view where,
                                       const RecordFields& fields, size_t open) {
   FoundList list = find_in_list(text, where, fields, open);
@@ -147,8 +148,8 @@ std::vector<RecordPlace> find_lines(std::string_view text) {
   return places;
 }
 
-// Whether the first line leaves an object open, as pretty-printing does.
-bool goes_over_lines(std::string_view text) {
+// Whether the first line leaves an object open, as in pretty-printed JSON.
+bool spans_lines(std::string_view text) {
   const std::string_view line = text.substr(0, text.find('\n'));
   const size_t last = line.find_last_not_of(kSpace);
   return line.size() < text.size() &&
@@ -161,7 +162,7 @@ bool goes_over_lines(std::string_view text) {
 std::vector<RecordPlace> find_records(std::string_view text, std::string_view where,
                                       const RecordFields& fields) {
   const size_t first = text.find_first_not_of(kSpace);
-  require(first != std::string_view::npos, Fault::file, "{}: holds no record: the file is empty",
+  require(first != std::string_view::npos, Fault::file, "{}: contains no record: the file is empty",
           where);
   const auto expect = [&](bool so, std::string_view found) {
     require(so, Fault::file,
@@ -176,12 +177,12 @@ std::vector<RecordPlace> find_records(std::string_view text, std::string_view wh
     const size_t end = closing_of(text, first);
     const bool alone = end == text.size() || is_blank(text.substr(end + 1));
     const auto list = alone ? wrapped_list(text, first) : std::nullopt;
-    expect(list || !goes_over_lines(text.substr(first)),
+    expect(list || !spans_lines(text.substr(first)),
            "an object over several lines; write each record on one line (jq -c . FILE), or, if it "
-           "holds the list of records, call that \"data\"");
+           "contains the list of records, name that \"data\"");
     places = list ? find_wrapped(text, where, fields, *list) : find_lines(text);
   }
-  require(!places.empty(), Fault::file, "{}: holds no record: the list is empty", where);
+  require(!places.empty(), Fault::file, "{}: contains no record: the list is empty", where);
   return places;
 }
 

@@ -45,8 +45,8 @@ Dataset load_litdata(const fs::path& folder, const Tokenizer& tokenizer, int64_t
                          add_document(dataset, tokens, max_seq_length, {.file = file});
                        });
   }
-  require(dataset.size() > 0, Fault::file, "{}: its chunks hold no document of two tokens or more",
-          folder.string());
+  require(dataset.size() > 0, Fault::file,
+          "{}: its chunks contain no document of two tokens or more", folder.string());
   return dataset;
 }
 

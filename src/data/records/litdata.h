@@ -7,18 +7,18 @@
 
 namespace capstan {
 
-// Whether a folder holds what LitData's optimize() writes: an index.json with chunks.
+// Whether a folder was written by LitData's optimize(): it has an index.json with chunks.
 bool is_litdata(const std::filesystem::path& folder);
 
-// The tokens in such a folder, as LitGPT makes them of texts: each item is a document, whose tokens
-// are taken as they are and cut as add_document does. index.json names the chunks and the type of a
-// token ("no_header_tensor:16" is int32). A chunk is, little-endian,
+// The tokens in such a folder, as LitGPT makes them from texts: each item is a document; its tokens
+// are used unchanged and cut as in add_document. index.json names the chunks and the token type
+// ("no_header_tensor:16" is int32). A chunk is, little-endian,
 //
 //   uint32 items N,  uint32 offset[N + 1] from the file's start,  the items' bytes.
 //
-// Throws Fault::file for an index or a chunk that is not so, for compressed or encrypted chunks,
-// for items that are no tokens, and for ids that the tokenizer does not have: then the chunks were
-// made with another.
+// Throws Fault::file for an invalid index or chunk, for compressed or encrypted chunks, for items
+// that are not tokens, and for ids that the tokenizer does not have: then the chunks were made with
+// another.
 Dataset load_litdata(const std::filesystem::path& folder, const Tokenizer& tokenizer,
                      int64_t max_seq_length);
 

@@ -9,18 +9,18 @@
 
 namespace capstan {
 
-// What LitData's index.json says of chunks of tokens.
+// The contents of LitData's index.json for chunks of tokens.
 struct LitDataIndex {
-  std::vector<std::string> chunks;  // names of files beside it
+  std::vector<std::string> chunks;  // file names, in the same folder
   size_t token_bytes = 0;           // 2: uint16, 4: int32, 8: int64
 };
 
-// Throws Fault::file, with `where`, for another text, for compressed or encrypted chunks, and for
-// items that are no rows of tokens.
+// Throws Fault::file, with `where`, for other texts, for compressed or encrypted chunks, and for
+// items that are not rows of tokens.
 LitDataIndex parse_litdata_index(std::string_view text, std::string_view where);
 
 // Calls `take` with the tokens of each item of a chunk, in order. Throws Fault::file, with `where`,
-// for a chunk that is cut off or damaged, and for a token that is not in 0 … vocab - 1.
+// for a truncated or damaged chunk, and for a token outside 0 … vocab - 1.
 void read_litdata_chunk(std::string_view bytes, std::string_view where, size_t token_bytes,
                         int64_t vocab, const std::function<void(std::span<const int32_t>)>& take);
 

@@ -46,7 +46,8 @@ const std::vector<NamedSet>& table() {
        .file = "train.jsonl",
        .validation_fraction = 0.1,
        .style = "alpaca",
-       .source = "https://huggingface.co/datasets/GAIR/lima (asks for an account and a licence)",
+       .source = "https://huggingface.co/datasets/GAIR/lima (requires an account and accepting its "
+                 "licence)",
        .url = "https://huggingface.co/datasets/GAIR/lima/resolve/main/train.jsonl",
        .first_turn = true},
       {.name = "LongForm",
@@ -78,7 +79,7 @@ const std::vector<NamedSet>& table() {
   return sets;
 }
 
-// `stem` in a folder with one of the endings of records, or nothing.
+// The file `stem` with one of the record extensions in a folder, or nothing.
 fs::path find(const fs::path& folder, const std::string& stem) {
   for (const char* ending : {".json", ".jsonl"}) {
     std::error_code error;
@@ -95,8 +96,8 @@ std::string load_dataset(std::string_view repository, std::string_view split, co
       repository, split, to.string());
 }
 
-// data/FOLDER; or, as LitGPT's download_dir is meant, `root` itself where it has the set's name or
-// file. (A file "train.json" may be another set's.)
+// data/FOLDER; or, like LitGPT's download_dir, `root` itself if it has the dataset's name or file.
+// (A file "train.json" may belong to another dataset.)
 fs::path folder_of(const NamedSet& set, const fs::path& root) {
   std::error_code error;
   const bool is_own = (root / "").parent_path().filename() == set.folder;
@@ -105,7 +106,7 @@ fs::path folder_of(const NamedSet& set, const fs::path& root) {
   return is_own || has_file ? root : root / set.folder;
 }
 
-// Shell commands that put the files in their places, as far as there are any.
+// Shell commands that download the files, if there are any.
 std::string commands(const NamedSet& set, const fs::path& folder) {
   const fs::path train = folder / set.file;
   const fs::path validation = folder / set.validation_file;
@@ -158,11 +159,10 @@ NamedSetFiles locate(const NamedSet& set, const fs::path& root) {
   const std::string files = set.validation_file.empty()
                                 ? own.string()
                                 : fmt::format("{} and {}", own.string(), validation.string());
-  fail(
-      Fault::file,
-      "data {}: expected {}, found no such file. Get the set from {} and put it there{}\nor give a "
-      "file of your own: --data JSON --data.json_path FILE",
-      set.name, files, set.source, commands(set, folder));
+  fail(Fault::file,
+       "data {}: expected {}, found no such file. Get the dataset from {} and put it there{}\nor "
+       "use your own file: --data JSON --data.json_path FILE",
+       set.name, files, set.source, commands(set, folder));
 }
 
 }  // namespace capstan

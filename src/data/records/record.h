@@ -18,14 +18,14 @@ struct Message {
 
 // One record, in one of three forms.
 struct Record {
-  // Alpaca form. Used while there are neither messages nor text.
+  // Alpaca form. Used if there are neither messages nor text.
   std::string instruction = {}, input = {}, output = {};
-  // Chat form: system?, then user and assistant in turn, ending with assistant. Contents as they
-  // are in the file.
+  // Chat form: system?, then user and assistant in turn, ending with assistant. Contents are
+  // unchanged from the file.
   std::vector<Message> messages = {};
-  // A document, learned as it is.
+  // A document; all of it is a target.
   std::string text = {};
-  // Beside the Alpaca form: what the model is told beforehand.
+  // With the Alpaca form: the system message.
   std::string system = {};
 
   bool is_chat() const { return !messages.empty(); }
@@ -33,17 +33,17 @@ struct Record {
   bool operator==(const Record&) const = default;
 };
 
-// What the fields of a record are called in a file. An empty name: there is no such field.
+// The names of a record's fields in a file. An empty name: there is no such field.
 struct RecordFields {
   std::string instruction = "instruction", input = "input", output = "output";
-  // Names that the user gave to the fields of other forms; empty: the usual ones.
+  // Names that the user gave to the fields of the other forms; empty: the usual ones.
   std::string system = {}, messages = {}, text = {};
-  // The user gave names of the Alpaca form: records have it, under these names. (Of the forms whose
-  // names were given a record has one; without any, the fields that are there tell.)
+  // The user named fields of the Alpaca form: records have this form, with these names. (A record
+  // has one of the forms whose names were given; without any, its fields decide.)
   bool named = false;
 };
 
-// How records are read, for the keys of cached tokens: another number where the same file gives
+// Version of the record parser, part of the token cache key: increase it if the same file gives
 // other records.
 inline constexpr int kRecordReader = 2;
 

@@ -17,7 +17,7 @@ std::string_view without_bom(std::string_view text) {
   return text;
 }
 
-// A table begins with the names of its columns; what begins as JSON does is none, whatever its
+// A table begins with its column names; a file that begins like JSON is not a table, whatever its
 // name.
 bool begins_as_json(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -40,8 +40,8 @@ RecordFile::RecordFile(const std::filesystem::path& path, RecordFields fields)
     return;
   }
   places_ = find_rows(text_, name_, *delimiter_);
-  require(places_.size() > 1, Fault::file, "{}: holds no record: {}", name_,
-          places_.empty() ? "the file is empty" : "there is no row after the names of the columns");
+  require(places_.size() > 1, Fault::file, "{}: contains no record: {}", name_,
+          places_.empty() ? "the file is empty" : "there is no row after the column names");
   const RecordPlace& first = places_.front();
   columns_ = columns_of(text_.substr(first.begin, first.end - first.begin), name_, first.line,
                         *delimiter_);

@@ -16,19 +16,19 @@ namespace capstan {
 
 class RecordSource;
 
-// A file of records, in memory: JSON as for find_records, or a table by its name, .csv or .tsv,
-// whose first row has the names of the columns. A record is parsed when it is asked for. Const
-// methods are safe from several threads.
+// A file of records in memory: JSON as for find_records, or a table (.csv or .tsv) whose first row
+// has the column names. Parses a record on request. Const methods are thread safe.
 class RecordFile {
  public:
-  // Throws Fault::file: cannot be read, of another kind (Parquet, Arrow, packed, UTF-16 …), and as
-  // find_records and find_rows.
+  // Throws Fault::file: unreadable, of another kind (Parquet, Arrow, compressed, UTF-16 …), and as
+  // find_records and find_rows do.
   explicit RecordFile(const std::filesystem::path& path, RecordFields fields = {});
 
   int64_t size() const { return static_cast<int64_t>(places_.size()); }
-  // Throws as parse_record.
+  // Throws as parse_record does.
   Record record(int64_t index) const;
-  // The field "text" (or what names it) of a record, whatever else it has. Throws Fault::file.
+  // The field "text" (or its configured name) of a record; ignores the other fields. Throws
+  // Fault::file.
   std::string document(int64_t index) const;
   int64_t line_of(int64_t index) const { return places_[static_cast<size_t>(index)].line; }
   const std::string& name() const { return name_; }
@@ -42,16 +42,16 @@ class RecordFile {
   FileBytes file_;
   std::string_view text_;
   std::vector<RecordPlace> places_;
-  std::optional<char> delimiter_;     // of a table
+  std::optional<char> delimiter_;     // for a table
   std::vector<std::string> columns_;  // likewise
 };
 
-// Collects what is wrong with many records for one error. Not thread safe.
+// Collects the errors of many records into one. Not thread safe.
 class RecordErrors {
  public:
   void add(std::string message);
   bool empty() const { return count_ == 0; }
-  // Throws Fault::file with the first ten messages, one a line, and the number of the others.
+  // Throws Fault::file with the first ten messages, one per line, and the number of the others.
   void throw_if_any() const;
 
  private:

@@ -19,20 +19,20 @@ constexpr std::array kRoleNames = {
     RoleName{"assistant", Role::assistant}, RoleName{"gpt", Role::assistant},
     RoleName{"model", Role::assistant},     RoleName{"chatgpt", Role::assistant},
 };
-// Who speaks where a model calls tools, in OpenAI's, Llama's and ShareGPT's names.
+// Roles for tool calls, in OpenAI's, Llama's and ShareGPT's names.
 constexpr std::array<std::string_view, 8> kToolRoles = {
     "tool",      "function",      "ipython",     "function_call",
     "tool_call", "tool_response", "observation", "function_response"};
 
 constexpr const char* kNoTools =
-    "No chat template here renders the use of tools; leave such records out, or write the calls "
-    "into the text yourself";
+    "No known chat template renders tool calls; remove such records, or write the calls into the "
+    "text yourself";
 
 bool is_nothing(const json& value) {
   return value.is_null() || value.empty() || value == "" || value == "[]" || value == "{}";
 }
 
-// A list of parts, of which all must be text: [{"type": "text", "text": "…"}].
+// A list of parts, all of which must be text: [{"type": "text", "text": "…"}].
 std::string take_parts(json& parts, size_t turn, const RecordSource& source) {
   std::string text;
   for (json& part : parts) {
@@ -42,7 +42,7 @@ std::string take_parts(json& parts, size_t turn, const RecordSource& source) {
           "message {}: expected parts such as {{\"type\": \"text\", \"text\": …}}, found {}", turn,
           shown(part));
     if (*type != "text")
-      source.fail_here("message {}: has a part of type {}: text alone can be learned here", turn,
+      source.fail_here("message {}: has a part of type {}: only text is supported", turn,
                        shown(*type));
     text += take_text(part, "text", false, source);
   }
@@ -52,8 +52,8 @@ std::string take_parts(json& parts, size_t turn, const RecordSource& source) {
 void refuse_tools(const json& message, const std::string& role, size_t turn,
                   const RecordSource& source) {
   if (std::find(kToolRoles.begin(), kToolRoles.end(), role) != kToolRoles.end())
-    source.fail_here("message {}: the role {} belongs to the use of tools. {}", turn,
-                     in_quotes(role), kNoTools);
+    source.fail_here("message {}: the role {} is for tool calls. {}", turn, in_quotes(role),
+                     kNoTools);
   for (const char* field : {"tool_calls", "function_call"})
     if (const auto calls = message.find(field); calls != message.end() && !is_nothing(*calls))
       source.fail_here("message {}: calls a tool ({}). {}", turn, in_quotes(field), kNoTools);
@@ -117,7 +117,7 @@ void check_turns(const std::vector<Message>& messages, const RecordSource& sourc
     const Role expected = (i - first) % 2 == 0 ? Role::user : Role::assistant;
     if (messages[i].role != expected)
       source.fail_here(
-          "message {} is from {}, expected {}: a conversation is system (or not), then "
+          "message {} is from {}, expected {}: a conversation is an optional system message, then "
           "user and assistant in turn",
           i + 1, name_of(messages[i].role), name_of(expected));
   }

@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// Names under which questions and answers are found besides the usual ones, in this order. Where
-// there is a third name, that field is the input.
+// Alternative field names for questions and answers, in order of preference. A third name is the
+// input.
 struct Pair {
   const char *question, *answer, *input = "";
 };
@@ -30,7 +30,7 @@ class Taker {
       : object_(object), fields_(fields), source_(source) {}
 
   Record take() {
-    // What has both is an instruction, as for LitGPT, which passes other fields over.
+    // A record with both is an instruction, as in LitGPT, which ignores other fields.
     const RecordFields& f = fields_;
     if (f.named || (usual() && has(f.instruction) && has(f.output)))
       return instruction(f.instruction, f.input, f.output);
@@ -49,7 +49,7 @@ class Taker {
   }
 
  private:
-  // Nobody has named columns: what a record is shows in the fields that it has.
+  // Without named columns, the fields of a record decide its form.
   bool usual() const { return !fields_.named && fields_.messages.empty() && fields_.text.empty(); }
   bool has(const std::string& field) const { return !field.empty() && object_.contains(field); }
   bool has_messages(const std::string& field) const {
@@ -64,7 +64,7 @@ class Taker {
     return {};
   }
 
-  // What the model is told beforehand, in a field of its own.
+  // The system message, in a field of its own.
   std::string system() {
     if (!fields_.system.empty()) return take_text(object_, fields_.system, true, source_);
     for (const char* field : {"system", "system_prompt"})
@@ -85,7 +85,7 @@ class Taker {
     return conversation(take_messages(object_[field], field, source_));
   }
 
-  // A question and its answer; or the two parts of a conversation, where one of them is a list.
+  // A question and its answer; or the two parts of a conversation, if one of them is a list.
   Record instruction(const std::string& question, const std::string& input,
                      const std::string& answer) {
     if (has_messages(question) || has_messages(answer)) return parts(question, answer);
@@ -120,7 +120,7 @@ class Taker {
     return record;
   }
 
-  // Answers that are better and worse: what learns from both is another method of training.
+  // Preference pairs: learning from both needs another training method.
   [[noreturn]] void refuse_preferences() const {
     const bool is_list = has_messages("chosen");
     const bool is_answer = is_list && object_["chosen"][0].value("role", json()) == "assistant";
@@ -131,20 +131,20 @@ class Taker {
         break;
       }
     source_.fail_here(
-        "a preference pair (chosen and rejected), as DPO learns from; here answers are imitated. "
-        "To learn the chosen ones give {}",
+        "a preference pair (chosen and rejected), for DPO; Capstan trains on single answers. To "
+        "train on the chosen ones, use {}",
         keys);
   }
 
-  // An answer that is marked as bad, as KTO learns from, must not be imitated.
+  // An answer marked as bad, as in KTO data, must not be learned.
   void refuse_unwanted() const {
     if (has("label") && object_["label"] == false)
       source_.fail_here(
-          "\"label\" is false: an answer that is not wanted, as KTO learns from; here answers are "
-          "imitated. Leave such records out");
+          "\"label\" is false: an unwanted answer, for KTO; Capstan trains on every answer. Remove "
+          "such records");
   }
 
-  // Nothing fits. The half of a form tells what is missing of it.
+  // No form matches. If half of a form is there, report the missing part.
   [[noreturn]] void refuse() {
     const RecordFields& f = fields_;
     std::string missing = !f.text.empty() ? f.text : !f.messages.empty() ? f.messages : "";

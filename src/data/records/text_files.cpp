@@ -28,7 +28,7 @@ bool is_document_name(const fs::path& path) {
 
 namespace {
 
-// What somebody may have meant to be read.
+// File types that a user may have expected to be read.
 bool looks_like_data(const fs::path& path) {
   constexpr std::string_view kEndings[] = {".json",  ".csv", ".tsv", ".md",  ".parquet",
                                            ".arrow", ".gz",  ".zst", ".zip", ".text"};
@@ -36,12 +36,12 @@ bool looks_like_data(const fs::path& path) {
   return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
 }
 
-// The files of a folder and of those below it.
+// The files of a folder and its subfolders.
 class FolderReader {
  public:
   void read(const fs::path& folder) {
     std::error_code error;
-    // By its true name, so that a link to a folder above ends here.
+    // By canonical path, so that a link to a parent folder does not recurse.
     const fs::path name = fs::canonical(folder, error);
     if (!error && !seen_.insert(name).second) return;
     std::vector<fs::path> entries;
@@ -51,7 +51,7 @@ class FolderReader {
         entries.push_back(i->path());
     require(!error, Fault::file, "{}: cannot list the folder: {}", folder.string(),
             error.message());
-    // The order of a folder is the file system's whim; sample numbers must not depend on it.
+    // The file system lists a folder in any order; sample numbers must not depend on it.
     std::sort(entries.begin(), entries.end());
     for (const fs::path& entry : entries) take(entry);
   }
@@ -69,7 +69,7 @@ class FolderReader {
       if (!path.filename().string().starts_with('.')) read(path);
       return;
     }
-    // A link that leads nowhere is one of them: who reads it tells.
+    // Includes broken links: reading them reports the error.
     const bool is_file =
         fs::is_regular_file(status) || (!fs::exists(status) && fs::is_symlink(path, error));
     if (!is_file) return;
@@ -90,19 +90,20 @@ TextSources text_files_in(const fs::path& folder) {
   if (!sources.files.empty()) return sources;
   const std::string conversion = conversion_of_folder(folder);
   fail(Fault::file, "{}: no .txt and no .jsonl files in this folder{}", folder.string(),
-       !conversion.empty() ? fmt::format(". Convert the data set in it: {}", conversion)
+       !conversion.empty() ? fmt::format(". Convert the dataset in it: {}", conversion)
        : sources.passed_over.empty()
-           ? ". Name a folder that holds them, or one file"
+           ? ". Name a folder that contains them, or a single file"
            : fmt::format(", but {}. Name a file to read it", sources.passed_over[0].string()));
 }
 
 void refuse_table(const fs::path& file) {
-  require(!table_delimiter(file), Fault::file,
-          "{}: expected text, found a table. To learn one column of it, write that as documents: "
-          "python3 -c \"import pandas; pandas.read_csv('FILE')[['COLUMN']]"
-          ".rename(columns={{'COLUMN': 'text'}}).to_json('FILE.jsonl', orient='records', "
-          "lines=True)\"; to learn its rows as instructions: --data JSON --data.json_path FILE",
-          file.string());
+  require(
+      !table_delimiter(file), Fault::file,
+      "{}: expected text, found a table. To train on one column, convert it to documents: python3 "
+      "-c \"import pandas; pandas.read_csv('FILE')[['COLUMN']].rename(columns={{'COLUMN': "
+      "'text'}}).to_json('FILE.jsonl', orient='records', lines=True)\"; to train on its rows as "
+      "instructions: --data JSON --data.json_path FILE",
+      file.string());
 }
 
 }  // namespace
@@ -114,8 +115,8 @@ TextSources text_files(const fs::path& path) {
           path.string());
   if (fs::is_directory(path, error)) return text_files_in(path);
   require(fs::is_regular_file(path, error), Fault::file,
-          "{}: expected a text file or a folder of .txt files, found something else (a pipe can be "
-          "read once only)",
+          "{}: expected a text file or a folder of .txt files, found something else (a pipe can "
+          "only be read once)",
           path.string());
   refuse_table(path);
   return {{path}, {}};
@@ -189,7 +190,7 @@ class TextLoader {
   Dataset take() { return std::move(data_); }
 
  private:
-  // So many documents, all cores at them.
+  // Tokenizes so many documents in parallel.
   template <class Read, class Origin>
   void add(int64_t n, const Read& read, const Origin& origin) {
     std::vector<std::vector<int32_t>> documents(static_cast<size_t>(n));
@@ -218,7 +219,7 @@ Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_
   const std::vector<fs::path> files = text_files(path).files;
   TextLoader loader(tokenizer, max_seq_length);
   for (size_t first = 0, n = 0; first < files.size(); first += n) {
-    // As many texts at once as there are threads; records are many in one file.
+    // As many texts at once as there are threads; a record file has many records.
     for (n = 0; first + n < files.size() && n < static_cast<size_t>(num_threads()); ++n)
       if (is_document_name(files[first + n])) break;
     if (n > 0)
@@ -228,7 +229,8 @@ Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_
     if (progress) progress(static_cast<int64_t>(first + n), static_cast<int64_t>(files.size()));
   }
   Dataset dataset = loader.take();
-  require(dataset.size() > 0, Fault::file, "{}: holds no text: every file is empty", path.string());
+  require(dataset.size() > 0, Fault::file, "{}: contains no text: every file is empty",
+          path.string());
   return dataset;
 }
 

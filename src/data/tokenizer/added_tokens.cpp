@@ -14,7 +14,7 @@ bool is_a(char32_t c, uint8_t classes) {
   return (unicode::classes()[c] & classes) != 0;
 }
 
-// Where the spaces that end the text begin, but not before `from`.
+// Where the trailing spaces of the text begin, but not before `from`.
 size_t spaces_before(std::string_view text, size_t end, size_t from) {
   while (end > from && is_a(last_character(text.substr(0, end)), unicode::kSpace))
     end = previous_start(text, end);
@@ -52,10 +52,10 @@ AddedTokens::AddedTokens(const Spec& list, const Bpe& model, const Normalizer* n
                   *in_model);
     const std::string* other = model.token(t.id) ? model.token(t.id) : token(t.id);
     if (other && (*other != t.content || token(t.id)))
-      spec.refuse("the id {} of {} is that of {}, too", t.id, in_quotes(t.content),
+      spec.refuse("the id {} of {} is also that of {}", t.id, in_quotes(t.content),
                   in_quotes(*other));
     if (!ids_.emplace(t.content, t.id).second)
-      spec.refuse("{} is here for the second time", in_quotes(t.content));
+      spec.refuse("{} appears twice", in_quotes(t.content));
 
     if (spec.flag("normalized", !t.special)) {
       std::string name = t.content;

@@ -14,32 +14,32 @@
 
 namespace capstan {
 
-// A part of a text: a token that stands in it by name, or what lies between two such.
+// A part of a text: an added token, or the text between two of them.
 struct TextSegment {
   std::string_view text;
   int32_t token = -1;  // -1: ordinary text
 };
 
-// Tokens that are found in a text by their name before anything else is done ("added_tokens").
+// Tokens that are matched by name before all other steps ("added_tokens").
 class AddedTokens {
  public:
-  // Of the file's list. Throws Fault::file if a token has another id in the vocabulary, or the id
+  // From the file's list. Throws Fault::file if a token has another id in the vocabulary, or the id
   // of another token. `normalizer` may be null.
   AddedTokens(const Spec& list, const Bpe& model, const Normalizer* normalizer);
 
-  // Cuts the text at the tokens that are looked for in it as it is written.
+  // Splits at the tokens that are matched in the original text.
   std::vector<TextSegment> split_written(std::string_view text) const {
     return written_.split(text, tokens_);
   }
-  // The same for the tokens that are looked for after the normalizer.
+  // The same for the tokens that are matched in the normalized text.
   std::vector<TextSegment> split_normalized(std::string_view text) const {
     return normalized_.split(text, tokens_);
   }
 
   std::optional<int32_t> id_of(std::string_view token) const;
-  // Null for an id that is none of them.
+  // Null for an id that is not an added token.
   const std::string* token(int32_t id) const;
-  // Whether text that is decoded leaves it out.
+  // Whether decoding skips the token.
   bool is_special(int32_t id) const;
   // One more than the largest id; 0 without tokens.
   int32_t size() const { return static_cast<int32_t>(by_id_.size()); }
@@ -50,10 +50,10 @@ class AddedTokens {
     int32_t id;
     bool single_word, strips_left, strips_right, special;
   };
-  // Names to look for, the longest first where several match.
+  // Finds names in a text; the longest match wins.
   struct Finder {
     TextMap<size_t> tokens;       // index into tokens_
-    std::vector<size_t> lengths;  // of the names, from the longest to the shortest
+    std::vector<size_t> lengths;  // lengths of the names, descending
     std::array<bool, 256> begins{};
 
     void add(std::string_view name, size_t token);

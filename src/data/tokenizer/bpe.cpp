@@ -24,7 +24,7 @@ void refuse_unless_empty(const Spec& model, const char* key) {
                          shown(model.at(key).value()));
 }
 
-// The two sides of a merge, which files write as "a b" or as ["a", "b"].
+// The two sides of a merge; files write it as "a b" or ["a", "b"].
 std::optional<std::pair<std::string_view, std::string_view>> sides(const json& merge) {
   if (merge.is_string()) {
     const std::string_view both = merge.get_ref<const std::string&>();
@@ -42,7 +42,7 @@ std::optional<std::pair<std::string_view, std::string_view>> sides(const json& m
 struct Bpe::Symbol {
   int32_t id;
   int32_t before, after;  // neighbours; -1: none
-  bool gone = false;      // merged into the one before it
+  bool gone = false;      // merged into the previous one
 };
 
 Bpe::Bpe(const Spec& model) {
@@ -73,11 +73,11 @@ void Bpe::read_vocab(const Spec& model) {
     const auto i = id.get<size_t>();
     if (i >= tokens_.size()) tokens_.resize(i + 1, nullptr);
     if (tokens_[i])
-      fail(Fault::file, "{}: the id {} of {} is that of {}, too", place(), i,
+      fail(Fault::file, "{}: the id {} of {} is also that of {}", place(), i,
            in_quotes(entry.key()), in_quotes(*tokens_[i]));
     tokens_[i] = &vocab_.emplace(entry.key(), static_cast<int32_t>(i)).first->first;
   }
-  if (vocab_.empty()) vocab.refuse("vocab: there is no token in it");
+  if (vocab_.empty()) vocab.refuse("vocab: is empty");
 }
 
 void Bpe::read_fallbacks(const Spec& model) {
@@ -114,7 +114,7 @@ void Bpe::read_merges(const Spec& model) {
                             : !with ? right
                                     : std::string_view(whole)));
     if (!merges_.emplace(pair_of(*from, *with), Merge{rank, *to}).second)
-      list.refuse("merges[{}]: {} and {} are merged before already", rank, in_quotes(left),
+      list.refuse("merges[{}]: {} and {} appear in an earlier merge already", rank, in_quotes(left),
                   in_quotes(right));
     note_neighbours(left, right);
     ++rank;
@@ -152,7 +152,7 @@ int32_t Bpe::id_of_character(std::string_view character) const {
 
 void Bpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
   WordCache& cache = WordCache::of(cache_owner_);
-  // A text that is itself a token would be cut before it is known.
+  // A text that is itself a token must not be cut.
   if (ignore_merges_) return encode_word(text, cache, ids);
 
   size_t begin = 0;
@@ -161,7 +161,7 @@ void Bpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
     const char32_t a = next_character(text, i);
     if (i == text.size()) break;
     if (can_meet(a, first_character(text.substr(i)))) continue;
-    // What a missing character becomes depends on its neighbours: nothing is cut beside one.
+    // The result for an unknown character depends on its neighbours: do not cut next to one.
     if (id_of_character(text.substr(left, i - left)) < 0) continue;
     if (id_of_character(text.substr(i, character_bytes(text[i]))) < 0) continue;
     encode_word(text.substr(begin, i - begin), cache, ids);
@@ -193,7 +193,7 @@ std::vector<Bpe::Symbol> Bpe::first_symbols(std::string_view word) const {
     const auto at = static_cast<int32_t>(symbols.size());
     symbols.push_back({id, at - 1, at + 1});
   };
-  bool unknown_waits = false;  // it is added when a known character comes, or at the end
+  bool unknown_waits = false;  // flushed when a known character follows, or at the end
   for (size_t i = 0; i < word.size();) {
     const size_t begin = i;
     i += character_bytes(word[i]);
@@ -231,7 +231,7 @@ std::vector<int32_t> Bpe::merged(std::string_view word) const {
   struct Candidate {
     uint32_t rank;
     int32_t at, to;
-    bool operator<(const Candidate& o) const {  // the queue's top: lowest rank, then leftmost
+    bool operator<(const Candidate& o) const {  // top of the queue: lowest rank, then leftmost
       return rank != o.rank ? rank > o.rank : at > o.at;
     }
   };
@@ -251,8 +251,8 @@ std::vector<int32_t> Bpe::merged(std::string_view word) const {
     Symbol& left = symbol(best.at);
     if (left.gone || left.after < 0) continue;
     Symbol& right = symbol(left.after);
-    // One of the two may have changed since. What counts is the token they become now, not the
-    // rank that was offered: so does the reference.
+    // One of the two may have changed since. As in the reference, the token they merge to now
+    // decides, not the queued rank.
     const Merge* now = merge_of(left.id, right.id);
     if (!now || now->to != best.to) continue;
     left.id = best.to;

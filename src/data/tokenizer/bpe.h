@@ -15,24 +15,24 @@
 
 namespace capstan {
 
-// Byte-pair encoding as tokenizer.json describes it: a word begins as its characters, and the
-// neighbours whose merge comes first in the list become one token, until no merge applies.
+// Byte-pair encoding as in tokenizer.json: a word starts as its characters, and the adjacent pair
+// whose merge comes first in the list becomes one token, until no merge applies.
 //
-// Time is n log n in the length of a word. Const methods are safe from several threads at once.
+// Takes n log n time for a word of length n. Const methods are thread safe.
 class Bpe {
  public:
   static constexpr int32_t kLargestId = (1 << 22) - 1;
 
-  // Of the file's "model". Throws Fault::file for another type of model, for ids that two tokens
-  // have or that are above kLargestId, and for merges of tokens that are not in the vocabulary.
+  // From the file's "model". Throws Fault::file for another type of model, for duplicate ids or ids
+  // above kLargestId, and for merges of tokens that are not in the vocabulary.
   explicit Bpe(const Spec& model);
 
-  // Appends the tokens of a text, which is valid UTF-8. A character that the vocabulary lacks
-  // becomes tokens of its bytes, the unknown token, or nothing: as the file says.
+  // Appends the tokens of a text, which must be valid UTF-8. A character that is not in the
+  // vocabulary becomes byte tokens, the unknown token, or nothing, as the file says.
   void encode(std::string_view text, std::vector<int32_t>& ids) const;
 
   std::optional<int32_t> id_of(std::string_view token) const;
-  // Null for an id that no token has.
+  // Null for an unknown id.
   const std::string* token(int32_t id) const;
   // One more than the largest id.
   int32_t size() const { return static_cast<int32_t>(tokens_.size()); }
@@ -63,8 +63,8 @@ class Bpe {
   std::optional<int32_t> unknown_;
   bool fuse_unknown_ = false, byte_fallback_ = false, ignore_merges_ = false;
 
-  // The last character of the left and the first of the right side of every merge. Between two
-  // other characters no merge reaches across, so a text may be cut there before it is merged.
+  // The last character of the left side and the first of the right side of every merge. No merge
+  // joins other pairs of characters, so a text may be cut between them before merging.
   std::bitset<128 * 128> ascii_neighbours_;
   std::unordered_set<uint64_t> neighbours_;
   uint64_t cache_owner_ = WordCache::new_owner();

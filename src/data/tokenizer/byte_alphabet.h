@@ -4,8 +4,8 @@
 #include <string>
 #include <string_view>
 
-// GPT-2's names for bytes, which byte-level vocabularies are written in: printable Latin-1
-// characters stand for themselves, the others for U+0100, U+0101 … in order. A space is "Ġ".
+// GPT-2's names for bytes, used by byte-level vocabularies: printable Latin-1 characters are
+// themselves, the others map to U+0100, U+0101 … in order. A space is "Ġ".
 namespace capstan {
 
 // One character, in UTF-8.
@@ -13,7 +13,7 @@ const std::string& name_of_byte(unsigned char byte);
 
 void append_byte_names(std::string& names, std::string_view bytes);
 
-// The bytes that a text in these names stands for; nothing if it has any other character.
+// The bytes that a text in this alphabet encodes; nothing if it has any other character.
 std::optional<std::string> bytes_of_names(std::string_view names);
 
 }  // namespace capstan

@@ -7,13 +7,13 @@
 // Characters of text that is known to be valid UTF-8.
 namespace capstan {
 
-// Bytes of the character that begins with this byte.
+// Length in bytes of the character that starts with this byte.
 inline size_t character_bytes(char first) {
   const auto lead = static_cast<unsigned char>(first);
   return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
 }
 
-// The character at byte i of the text, which moves to the next one.
+// The character at byte i of the text; moves i to the next one.
 inline char32_t next_character(std::string_view text, size_t& i) {
   const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
   const unsigned char lead = byte(i);

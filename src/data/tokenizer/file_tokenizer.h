@@ -8,8 +8,7 @@
 
 namespace capstan {
 
-// A tokenizer that a file describes. What begins and ends a document is told by other files, and
-// set once, before use.
+// A tokenizer described by a file. bos and eos come from other files and are set once, before use.
 class FileTokenizer : public Tokenizer {
  public:
   void set_ends(std::optional<int32_t> bos, int32_t eos) {
@@ -22,7 +21,7 @@ class FileTokenizer : public Tokenizer {
   std::string fingerprint() const override;
 
  protected:
-  // `content` names the format and holds a SHA-256 of the file.
+  // `content` names the format and contains a SHA-256 of the file.
   explicit FileTokenizer(std::string content) : content_(std::move(content)) {}
 
  private:

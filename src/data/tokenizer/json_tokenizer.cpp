@@ -80,7 +80,7 @@ JsonTokenizer::JsonTokenizer(const json& file, std::string_view text, std::strin
 std::vector<int32_t> JsonTokenizer::encode(std::string_view text) const {
   constexpr size_t kLongest = size_t{1} << 30;  // ICU counts in 32 bits
   require(text.size() <= kLongest, Fault::file,
-          "a text of {} bytes is too long for one piece: at most {} can be encoded", text.size(),
+          "a text of {} bytes is too long to encode at once: the limit is {}", text.size(),
           kLongest);
   std::string valid;
   if (invalid_utf8(text)) {

@@ -16,12 +16,12 @@
 
 namespace capstan {
 
-// What a Hugging Face tokenizer.json of type BPE describes. encode gives the ids of
-// tokenizer.encode(text, add_special_tokens=False), decode the text of
-// tokenizer.decode(ids, skip_special_tokens=True).
+// A Hugging Face tokenizer.json of type BPE. encode equals tokenizer.encode(text,
+// add_special_tokens=False), decode equals tokenizer.decode(ids, skip_special_tokens=True).
 class JsonTokenizer final : public FileTokenizer {
  public:
-  // Throws Fault::file at `where`, with line and column, for what cannot be read or is not known.
+  // Throws Fault::file at `where`, with line and column, for content that is invalid or not
+  // supported.
   JsonTokenizer(const nlohmann::json& file, std::string_view text, std::string_view where);
 
   std::vector<int32_t> encode(std::string_view text) const override;
@@ -29,11 +29,11 @@ class JsonTokenizer final : public FileTokenizer {
   std::optional<int32_t> id_of(std::string_view token) const override;
   int32_t vocab_size() const override;
 
-  // The name of an id's token; null for an id that no token has.
+  // The name of an id's token; null for an unknown id.
   const std::string* token(int32_t id) const;
   bool is_special(int32_t id) const { return added_.is_special(id); }
   const TokenDecoder& decoder() const { return decoder_; }
-  // The special token that Hugging Face programs put before a text, by the file's post_processor.
+  // The special token that Hugging Face programs put before a text, from the file's post_processor.
   std::optional<std::string> template_start() const { return template_start_; }
 
  private:

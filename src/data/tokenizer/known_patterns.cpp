@@ -15,7 +15,7 @@ constexpr std::string_view kLlama3 =
 constexpr std::string_view kQwen2 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// A place in a text, with the class of the character there; the end has no class.
+// A position in a text, and the class of its character; the end has no class.
 struct Place {
   size_t at;
   char32_t c;
@@ -37,14 +37,14 @@ class Scanner {
   // Neither letter nor number nor space.
   bool is_sign(const Place& p) const { return !at_end(p) && p.kind == 0; }
 
-  // Where the run of characters of this class that begins at p ends.
+  // The end of the run of characters of this class that begins at p.
   Place run(Place p, uint8_t kind) const {
     while (!at_end(p) && p.kind == kind) p = after(p);
     return p;
   }
 
-  // The end of 's|'t|'re|'ve|'m|'ll|'d at p, or p. Letters of either case if `any_case`, among
-  // which U+017F is an s.
+  // The end of 's|'t|'re|'ve|'m|'ll|'d at p, or p if there is none. Case-insensitive if `any_case`;
+  // U+017F then counts as an s.
   size_t contraction(const Place& p, bool any_case) const {
     if (p.c != '\'' || at_end(p)) return p.at;
     const auto letter = [&](const Place& q) -> char32_t {
@@ -62,8 +62,8 @@ class Scanner {
     return pair ? after(two).at : p.at;
   }
 
-  // The end of \s+(?!\S)|\s+ at p, which is a space: the last space of a run belongs to what
-  // follows, unless it is alone.
+  // The end of \s+(?!\S)|\s+ at p, which is a space: the last space of a run belongs to the next
+  // word, unless it is the only one.
   size_t spaces(const Place& p) const {
     Place last = p, next = after(p);
     while (!at_end(next) && next.kind == kSpace) {

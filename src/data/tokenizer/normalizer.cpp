@@ -19,12 +19,12 @@ class Sequence final : public Normalizer {
       steps_.push_back(make_normalizer(step));
   }
   void apply(std::string& text) const override {
-    // Replacements of replacements can grow without end.
+    // Chained replacements could grow a text without bound.
     const size_t largest = (size_t{1} << 20) + 64 * text.size();
     for (const auto& step : steps_) {
       step->apply(text);
       require(text.size() <= largest, Fault::file,
-              "the tokenizer's normalizer makes a text more than 64 times as long as it was");
+              "the tokenizer's normalizer makes a text more than 64 times longer");
     }
   }
 
@@ -130,8 +130,8 @@ std::unique_ptr<Normalizer> make_normalizer(const Spec& spec) {
   if (type == "Strip") return std::make_unique<Strip>(spec);
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   spec.refuse(
-      "there is no normalizer {}; the known ones are Sequence, Prepend, Replace, NFC, NFD, NFKC, "
-      "NFKD, Lowercase, Strip, StripAccents, ByteLevel",
+      "unknown normalizer {}; the known ones are Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, "
+      "Lowercase, Strip, StripAccents, ByteLevel",
       in_quotes(type));
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using unicode::Range;
 
-// Replaces every part by parts of it: cut(part, offset) gives their places in the whole text.
+// Splits every part: cut(part, offset) returns positions in the whole text.
 template <class Cut>
 void refine(Pieces& pieces, const Cut& cut) {
   if (pieces.parts.empty()) return;
@@ -27,7 +27,7 @@ void refine(Pieces& pieces, const Cut& cut) {
   if (pieces.parts.empty() || pieces.parts.front().begin != begin) pieces.at_start = false;
 }
 
-// Replaces the text of every part: write(part, is_first, text) appends the new one.
+// Rewrites every part: write(part, is_first, text) appends the new text.
 template <class Write>
 void rewrite(Pieces& pieces, const Write& write) {
   std::string text;
@@ -54,7 +54,7 @@ class Sequence final : public PreTokenizer {
   std::vector<std::unique_ptr<PreTokenizer>> steps_;
 };
 
-// By one of the well-known expressions, whose matches leave nothing between them: isolated.
+// Splits by one of the known expressions, whose matches cover the text: isolated.
 void split_by(KnownPattern pattern, Pieces& pieces) {
   std::vector<Range> words;
   words.reserve(pieces.text.size() / 4);
@@ -89,7 +89,7 @@ class Split final : public PreTokenizer {
   std::optional<KnownPattern> known_;
 };
 
-// Split at single characters of a kind.
+// Splits at single characters of a class.
 class SplitAtCharacters final : public PreTokenizer {
  public:
   SplitAtCharacters(uint8_t classes, Behavior behavior) : classes_(classes), behavior_(behavior) {}
@@ -219,8 +219,8 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Spec& spec) {
     return std::make_unique<SplitAtCharacters>(unicode::kPunctuation, behavior);
   }
   spec.refuse(
-      "there is no pre-tokenizer {}; the known ones are Sequence, Split, ByteLevel, Metaspace, "
-      "Digits, Whitespace, WhitespaceSplit, Punctuation",
+      "unknown pre-tokenizer {}; the known ones are Sequence, Split, ByteLevel, Metaspace, Digits, "
+      "Whitespace, WhitespaceSplit, Punctuation",
       in_quotes(type));
 }
 

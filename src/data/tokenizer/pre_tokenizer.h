@@ -10,11 +10,11 @@
 
 namespace capstan {
 
-// A text (valid UTF-8) and the parts of it that become tokens on their own, in order, none empty.
+// A text (valid UTF-8) and the parts of it that are tokenized separately, in order, none empty.
 struct Pieces {
   std::string text;
   std::vector<unicode::Range> parts;
-  // Whether the first part is where the whole input begins: some tokenizers put a space there.
+  // Whether the first part starts the whole input: some tokenizers add a space there.
   bool at_start = false;
 
   std::string_view operator[](size_t i) const {
@@ -22,15 +22,15 @@ struct Pieces {
   }
 };
 
-// How a tokenizer.json cuts a text into words before merging.
+// How a tokenizer.json splits a text into words before merging.
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
   virtual void apply(Pieces& pieces) const = 0;
 };
 
-// Of the file's "pre_tokenizer": Sequence, Split, ByteLevel, Metaspace, Digits, Whitespace,
-// WhitespaceSplit, Punctuation. Others are refused with Fault::file.
+// From the file's "pre_tokenizer": Sequence, Split, ByteLevel, Metaspace, Digits, Whitespace,
+// WhitespaceSplit, Punctuation. Throws Fault::file for others.
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const Spec& spec);
 
 }  // namespace capstan

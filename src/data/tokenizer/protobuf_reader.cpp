@@ -8,7 +8,7 @@ namespace capstan {
 
 void ProtobufReader::refuse(std::string_view what) const {
   const auto offset = static_cast<size_t>(message_.data() - file_.data()) + at_;
-  fail(Fault::file, "{}: byte {}: {}; the file is damaged or no SentencePiece model", where_,
+  fail(Fault::file, "{}: byte {}: {}; the file is damaged or is not a SentencePiece model", where_,
        offset, what);
 }
 
@@ -24,7 +24,7 @@ uint64_t ProtobufReader::varint() {
 }
 
 std::string_view ProtobufReader::take(uint64_t count) {
-  if (count > message_.size() - at_) refuse("a field is longer than what holds it");
+  if (count > message_.size() - at_) refuse("a field is longer than its container");
   const std::string_view taken = message_.substr(at_, count);
   at_ += count;
   return taken;
@@ -42,11 +42,11 @@ bool ProtobufReader::next() {
     case Kind::bytes: bytes_ = take(varint()); return true;
     case Kind::fixed32: bytes_ = take(4); return true;
   }
-  refuse("a field is of a kind that is not used");
+  refuse("a field has an unsupported wire type");
 }
 
 void ProtobufReader::require_kind(Kind kind) const {
-  if (kind_ != kind) refuse("a field is not of the kind that its number asks for");
+  if (kind_ != kind) refuse("a field has the wrong wire type for its number");
 }
 
 std::string_view ProtobufReader::bytes() const {

@@ -6,16 +6,17 @@
 
 namespace capstan {
 
-// The fields of one Protocol Buffers message, in the order of the file: a view of its bytes that
-// never leaves them. (protobuf.dev/programming-guides/encoding)
+// Iterates over the fields of one Protocol Buffers message in file order: a bounds-checked view of
+// its bytes. (protobuf.dev/programming-guides/encoding)
 //
 //   for (ProtobufReader r(bytes, where); r.next();)
 //     if (r.field() == 3) use(r.bytes());
 //
-// Throws Fault::file, with the byte's offset in the file, for bytes that are no message.
+// Throws Fault::file, with the offset in the file, for bytes that are not a message.
 class ProtobufReader {
  public:
-  // `file` is the whole file and `message` a part of it: offsets in errors count from the former.
+  // `file` is the whole file and `message` a part of it: offsets in errors count from the start of
+  // `file`.
   ProtobufReader(std::string_view message, std::string_view file, std::string_view where)
       : message_(message), file_(file), where_(where) {}
 
@@ -23,7 +24,7 @@ class ProtobufReader {
   bool next();
 
   uint32_t field() const { return field_; }
-  // The value, which must be of the kind that is asked for.
+  // The value, which must have the requested type.
   std::string_view bytes() const;
   uint64_t integer() const;
   float real() const;

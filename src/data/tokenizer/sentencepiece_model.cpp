@@ -34,8 +34,7 @@ class Checker {
         case kTrainer: check_trainer(model.bytes()); break;
         case kNormalizer: check_normalizer(model.bytes()); break;
         case kDenormalizer: refuse_character_map(model.bytes()); break;
-        case kSelfTest:
-          refuse("it has data of its own to be tested with; export the model without it");
+        case kSelfTest: refuse("it contains self-test data; export the model without it");
         default: break;
       }
     }
@@ -68,9 +67,10 @@ class Checker {
       refuse("piece {} has {} bytes; expected 1 to {}", id, text.size(), kLongestPiece);
     if (invalid_utf8(text) || text.find('\0') != text.npos)
       refuse("piece {}, {}, is not UTF-8 without zero bytes", id, in_quotes(text));
-    if (type < 1 || type > kLastType) refuse("piece {} is of the unknown type {}", id, type);
+    if (type < 1 || type > kLastType) refuse("piece {} has the unknown type {}", id, type);
     if (!std::isfinite(score)) refuse("the score of piece {} is not finite", id);
-    if (!pieces_.insert(text).second) refuse("{} is there twice, as piece {}", in_quotes(text), id);
+    if (!pieces_.insert(text).second)
+      refuse("{} appears twice, again as piece {}", in_quotes(text), id);
     unknown_ += type == kUnknown;
     bytes_ += type == kByte;
     if (type == kByte) check_byte(text, id);
@@ -80,14 +80,14 @@ class Checker {
     const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'F'); };
     const bool right = text.size() == 6 && text.starts_with("<0x") && text.ends_with('>') &&
                        is_digit(text[3]) && is_digit(text[4]);
-    if (!right) refuse("piece {}, {}, is no byte's name like <0x0A>", id, in_quotes(text));
+    if (!right) refuse("piece {}, {}, is not a byte name like <0x0A>", id, in_quotes(text));
   }
 
   void check_trainer(std::string_view message) {
     for (ProtobufReader trainer = read(message); trainer.next();) {
       if (trainer.field() == kModelType &&
           (trainer.integer() < 1 || trainer.integer() > kLastModelType))
-        refuse("its type {} is not known", trainer.integer());
+        refuse("its type {} is unknown", trainer.integer());
       if (trainer.field() == kByteFallback) byte_fallback_ = trainer.integer() != 0;
     }
   }
@@ -100,30 +100,30 @@ class Checker {
   void refuse_character_map(std::string_view message) const {
     for (ProtobufReader denormalizer = read(message); denormalizer.next();)
       if (denormalizer.field() == kCharacterMap && !denormalizer.bytes().empty())
-        refuse("it has rules for its output, which are not supported");
+        refuse("it has a denormalizer, which is not supported");
   }
 
   // The size of a trie in bytes, the trie (a double array of Darts-clone), and the texts that its
-  // values point to, each ended by a zero byte.
+  // values point to, each terminated by a zero byte.
   void check_character_map(std::string_view map) const {
     if (map.empty()) return;
     uint32_t trie_bytes = 0;
-    if (map.size() < sizeof trie_bytes) refuse("its map of characters is cut short");
+    if (map.size() < sizeof trie_bytes) refuse("its character map is truncated");
     std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
     map.remove_prefix(sizeof trie_bytes);
     if (trie_bytes == 0 || trie_bytes % 4 != 0 || trie_bytes >= map.size() || map.back() != '\0')
-      refuse("the sizes in its map of characters do not agree");
+      refuse("the sizes in its character map are inconsistent");
     std::vector<uint32_t> units(trie_bytes / 4);
     std::memcpy(units.data(), map.data(), trie_bytes);
     check_trie(units, map.size() - trie_bytes);
   }
 
-  // Walks every path that a search can take.
+  // Visits every path that a search can take.
   void check_trie(const std::vector<uint32_t>& units, size_t value_bytes) const {
     const auto offset = [](uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); };
     const auto label = [](uint32_t unit) { return unit & 0x800000FFu; };
     const auto inside = [&](size_t at) {
-      if (at >= units.size()) refuse("its map of characters points out of itself");
+      if (at >= units.size()) refuse("its character map points outside itself");
     };
     std::vector<bool> seen(units.size());
     std::vector<uint32_t> open = {0};
@@ -135,7 +135,7 @@ class Checker {
       if (at != 0 && (units[at] & 0x100u) != 0) {
         inside(base);
         if ((units[base] & 0x7FFFFFFFu) >= value_bytes)
-          refuse("its map of characters names a text that is not there");
+          refuse("its character map refers to a missing text");
       }
       for (uint32_t c = 0; c < 256; ++c) {
         const uint32_t child = base ^ c;

@@ -17,7 +17,7 @@ void check(const sentencepiece::util::Status& status, std::string_view where, co
           status.ToString());
 }
 
-// The library throws where its trie cannot be built.
+// The library throws if it cannot build its trie.
 template <class Body>
 void guarded(std::string_view where, const Body& body) {
   try {
@@ -36,10 +36,10 @@ struct SentencePieceTokenizer::Library {
   std::string where;
 };
 
-// Bytes are held back until the run of them ends: the library reads a run as one text. Before any
-// text was given, all is decoded together, since a space at the very front is dropped; later, with
-// the anchor before it, which keeps it from being the front. Without an anchor all is held back
-// until the end, and what was settled is taken from the front.
+// Byte tokens are buffered until their run ends, because the library decodes a run as one text.
+// Before the first output, all ids are decoded together, since the library drops a leading space;
+// later, an anchor id in front keeps that space. Without an anchor, everything is buffered until
+// the end, and the part already returned is removed from the front.
 class SentencePieceTokenizer::Stream final : public TextStream {
  public:
   explicit Stream(const SentencePieceTokenizer& tokenizer) : tokenizer_(tokenizer) {
@@ -77,7 +77,7 @@ class SentencePieceTokenizer::Stream final : public TextStream {
   std::vector<int32_t> waiting_;
   bool started_ = false;
   size_t anchor_bytes_ = 0;
-  size_t settled_ = 0;  // bytes that were given, where there is no anchor
+  size_t settled_ = 0;  // bytes already returned, if there is no anchor
 };
 
 SentencePieceTokenizer::SentencePieceTokenizer(std::string_view file, std::string_view where)
@@ -120,7 +120,7 @@ std::unique_ptr<TextStream> SentencePieceTokenizer::stream() const {
 std::optional<int32_t> SentencePieceTokenizer::id_of(std::string_view token) const {
   const int id = library_->processor.PieceToId({token.data(), token.size()});
   if (id < 0 || id >= vocab_size() || library_->processor.IdToPiece(id) != token)
-    return std::nullopt;  // the library gives the unknown token's id
+    return std::nullopt;  // the library returns the unknown token's id
   return id;
 }
 

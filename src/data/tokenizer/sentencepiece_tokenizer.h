@@ -10,11 +10,11 @@
 
 namespace capstan {
 
-// What a tokenizer.model describes, by the SentencePiece library: its Encode and Decode.
+// A tokenizer.model, encoded and decoded by the SentencePiece library.
 class SentencePieceTokenizer final : public FileTokenizer {
  public:
-  // Of the file's bytes. Throws Fault::file for what check_sentencepiece_model or the library
-  // refuses.
+  // From the file's bytes. Throws Fault::file if check_sentencepiece_model or the library rejects
+  // it.
   SentencePieceTokenizer(std::string_view file, std::string_view where);
   ~SentencePieceTokenizer() override;
 
@@ -24,7 +24,7 @@ class SentencePieceTokenizer final : public FileTokenizer {
   std::optional<int32_t> id_of(std::string_view token) const override;
   int32_t vocab_size() const override;
 
-  // What the file itself names; LitGPT and Hugging Face programs ask further files.
+  // The ids that the file itself names; LitGPT and Hugging Face programs also read other files.
   std::optional<int32_t> bos_in_file() const;
   std::optional<int32_t> eos_in_file() const;
 
@@ -33,7 +33,7 @@ class SentencePieceTokenizer final : public FileTokenizer {
   struct Library;
 
   bool is_byte(int32_t id) const;
-  // A piece that is text and does not begin with a space; nothing if there is none.
+  // A text piece that does not begin with a space; nothing if there is none.
   std::optional<int32_t> find_anchor() const;
 
   std::unique_ptr<Library> library_;

@@ -14,7 +14,7 @@ struct Part {
   bool is_match;
 };
 
-// Matches and what lies between them.
+// The matches and the parts between them.
 std::vector<Part> all_parts(size_t begin, size_t end, const std::vector<Range>& matches,
                             bool invert) {
   std::vector<Part> parts;
@@ -38,7 +38,7 @@ Behavior behavior_of(const Spec& spec, const char* key) {
   if (name == "MergedWithNext") return Behavior::merged_with_next;
   if (name == "Contiguous") return Behavior::contiguous;
   spec.refuse(
-      "{}: there is no {}; the known ones are Isolated, Removed, MergedWithPrevious, "
+      "{}: unknown value {}; the known ones are Isolated, Removed, MergedWithPrevious, "
       "MergedWithNext, Contiguous",
       key, in_quotes(name));
 }
@@ -47,7 +47,7 @@ std::vector<Range> split(size_t begin, size_t end, const std::vector<Range>& mat
                          Behavior behavior, bool invert) {
   std::vector<Part> parts = all_parts(begin, end, matches, invert);
   std::vector<Range> result;
-  bool before = false;  // whether the part looked at last is a match
+  bool before = false;  // whether the last part was a match
   if (behavior == Behavior::merged_with_next) {
     for (auto p = parts.rbegin(); p != parts.rend(); ++p) {
       if (p->is_match && !before && !result.empty()) {

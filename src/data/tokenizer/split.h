@@ -8,15 +8,15 @@
 
 namespace capstan {
 
-// What becomes of the matches that a text is split at: "Isolated" makes a part of each, "Removed"
-// drops them, "MergedWithPrevious" and "MergedWithNext" join them to the part beside them, and
-// "Contiguous" makes one part of neighbours.
+// What happens to the matches that a text is split at: "Isolated" makes each a part, "Removed"
+// drops them, "MergedWithPrevious" and "MergedWithNext" join them to the neighbouring part, and
+// "Contiguous" joins adjacent ones.
 enum class Behavior { isolated, removed, merged_with_previous, merged_with_next, contiguous };
 
 Behavior behavior_of(const Spec& spec, const char* key);
 
-// The parts of [begin, end), given the matches in it from left to right. `invert` takes what lies
-// between matches for the matches.
+// The parts of [begin, end), given its matches from left to right. `invert` swaps matches and the
+// text between them.
 std::vector<unicode::Range> split(size_t begin, size_t end,
                                   const std::vector<unicode::Range>& matches, Behavior behavior,
                                   bool invert);

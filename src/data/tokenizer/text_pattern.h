@@ -10,16 +10,17 @@
 
 namespace capstan {
 
-// What a tokenizer.json calls a pattern: {"String": "…"} is a text, {"Regex": "…"} an expression.
+// A pattern of a tokenizer.json: {"String": "…"} is literal text, {"Regex": "…"} a regular
+// expression.
 class TextPattern {
  public:
   explicit TextPattern(const Spec& spec);
 
-  // From left to right; none overlaps another.
+  // From left to right, without overlaps.
   std::vector<unicode::Range> matches(std::string_view text) const;
   // The text with every match replaced.
   std::string replaced(std::string_view text, std::string_view by) const;
-  // How long a match is, where that is known: the length of the text.
+  // The length of a match if it is fixed: the length of the literal text.
   std::optional<size_t> length() const;
 
  private:

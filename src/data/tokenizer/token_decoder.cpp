@@ -37,7 +37,7 @@ class JoinBySpaces final : public DecodeStep {
   bool first_ = true;
 };
 
-// Pieces of one token, as that token: for steps that must see all of it.
+// Joins the pieces of one token, for steps that need the whole token.
 class Hold final : public DecodeStep {
  public:
   explicit Hold(Next next) : DecodeStep(std::move(next)) {}
@@ -66,7 +66,7 @@ class Replace final : public DecodeStep {
   std::string by_;
 };
 
-// "<0xE2>" "<0x82>" "<0xAC>" to "€". A run of such tokens is text as a whole or not at all.
+// "<0xE2>" "<0x82>" "<0xAC>" to "€". A run of such tokens decodes as a whole or not at all.
 class ByteFallback final : public DecodeStep {
  public:
   explicit ByteFallback(Next next) : DecodeStep(std::move(next)) {}
@@ -109,8 +109,8 @@ class ByteFallback final : public DecodeStep {
   std::string run_;
 };
 
-// Takes up to `start` of a character from the front of each token and up to `stop` from its end.
-// `fused`: all of the text is one token, which a settle() cuts in two.
+// Removes up to `start` copies of a character from the front of each token and up to `stop` from
+// its end. `fused`: the whole text is one token, which settle() cuts in two.
 class Strip final : public DecodeStep {
  public:
   Strip(Next next, std::string what, int64_t start, int64_t stop, bool fused)
@@ -133,7 +133,7 @@ class Strip final : public DecodeStep {
   bool fused_;
 };
 
-// The same at the front of one token that comes in pieces.
+// The same for the front of one token that arrives in pieces.
 class StripFront final : public DecodeStep {
  public:
   StripFront(Next next, std::string what, int64_t count)
@@ -243,7 +243,7 @@ void TokenDecoder::add(const Spec& spec) {
     add_metaspace(spec);
   } else {
     spec.refuse(
-        "there is no decoder {}; the known ones are Sequence, Replace, ByteFallback, Fuse, Strip, "
+        "unknown decoder {}; the known ones are Sequence, Replace, ByteFallback, Fuse, Strip, "
         "ByteLevel, Metaspace",
         in_quotes(type));
   }
@@ -251,7 +251,7 @@ void TokenDecoder::add(const Spec& spec) {
 
 void TokenDecoder::add_replace(const Spec& spec) {
   const auto pattern = std::make_shared<const TextPattern>(spec.at("pattern"));
-  // A character is never cut between two pieces, anything longer may be.
+  // Pieces never cut a character, but may cut anything longer.
   const bool one = !spec.at("pattern").has("Regex") && pattern->length() > 0u &&
                    character_bytes(spec.at("pattern").text("String")[0]) == pattern->length();
   if (!one) hold_if_fused();

@@ -10,19 +10,19 @@
 
 namespace capstan {
 
-// One step from tokens to text, at work on one sequence of tokens. Tokens come by push, one by one,
-// and what is certain goes to the next step at once.
+// One step from tokens to text, for one sequence of tokens. Tokens arrive by push, one by one;
+// output that is certain goes to the next step at once.
 class DecodeStep {
  public:
   explicit DecodeStep(std::unique_ptr<DecodeStep> next) : next_(std::move(next)) {}
   virtual ~DecodeStep() = default;
 
   virtual void push(std::string_view token) = 0;
-  // What is held back goes on as if no token followed; those that do continue the text.
+  // Flushes the buffered output as if no token followed; later tokens still continue the text.
   virtual void settle() {
     if (next_) next_->settle();
   }
-  // No token follows.
+  // The sequence has ended.
   virtual void finish() {
     if (next_) next_->finish();
   }
@@ -31,17 +31,17 @@ class DecodeStep {
   std::unique_ptr<DecodeStep> next_;
 };
 
-// How a tokenizer.json makes text of tokens ("decoder"). Immutable.
+// How a tokenizer.json turns tokens into text ("decoder"). Immutable.
 class TokenDecoder {
  public:
-  // Tokens with a space between each two: what a file without a decoder means.
+  // Joins tokens with spaces: the default of a file without a decoder.
   TokenDecoder();
-  // Sequence, Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace. Others are refused with
-  // Fault::file.
+  // Sequence, Replace, ByteFallback, Fuse, Strip, ByteLevel, Metaspace. Throws Fault::file for
+  // others.
   explicit TokenDecoder(const Spec& spec);
 
-  // Begins a sequence. The text, in whole UTF-8 characters, is appended to `text`, which must
-  // outlive the result.
+  // Starts a sequence. Appends the text, in whole UTF-8 characters, to `text`, which must outlive
+  // the result.
   std::unique_ptr<DecodeStep> start(std::string& text) const;
 
  private:
@@ -56,7 +56,7 @@ class TokenDecoder {
   void hold_if_fused();
 
   std::vector<Maker> makers_;
-  bool fused_ = false;  // what comes are pieces of one long token
+  bool fused_ = false;  // the input is pieces of one long token
 };
 
 }  // namespace capstan

@@ -10,57 +10,57 @@
 
 namespace capstan {
 
-// Text from ids that come one by one, in whole UTF-8 characters: what cannot be told yet is held
-// back. The pieces together are what Tokenizer::decode gives for all the ids.
+// Decodes ids one by one to text in whole UTF-8 characters; buffers what is still ambiguous. The
+// pieces together equal Tokenizer::decode of all ids.
 class TextStream {
  public:
   virtual ~TextStream() = default;
 
-  // The text that is certain now; perhaps nothing.
+  // The text that is certain now; may be empty.
   virtual std::string push(int32_t id) = 0;
-  // What was held back, as if the text ended here; ids that follow still continue it.
+  // Flushes the buffer as if the text ended here; later ids still continue it.
   virtual std::string settle() = 0;
-  // What was held back. Nothing may be pushed afterwards.
+  // The rest of the buffer. Call push no more afterwards.
   virtual std::string finish() = 0;
 };
 
-// Text to token ids and back. Const methods are safe from several threads at once.
+// Text to token ids and back. Const methods are thread safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // The text alone: bos and eos are added by whoever makes samples, so that they cannot be doubled.
-  // Special tokens that the text names ("</s>") become their ids where the tokenizer's files say
-  // so, but for ByteTokenizer. Bytes that are no UTF-8 count as U+FFFD, but for ByteTokenizer.
+  // The text alone: the code that makes samples adds bos and eos, so they are never doubled.
+  // Special tokens in the text ("</s>") become their ids if the tokenizer's files say so, except
+  // with ByteTokenizer. Invalid UTF-8 becomes U+FFFD, except with ByteTokenizer.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // Special ids (bos, eos, pad) and ids of no token give nothing. Bytes that are no UTF-8, as of a
-  // sequence cut inside a character, become U+FFFD; ByteTokenizer gives them as they are.
+  // Special ids (bos, eos, pad) and unknown ids give no text. Invalid UTF-8, such as a sequence cut
+  // inside a character, becomes U+FFFD; ByteTokenizer returns the bytes unchanged.
   virtual std::string decode(std::span<const int32_t> ids) const;
   // The same, id by id. Must not outlive the tokenizer.
   virtual std::unique_ptr<TextStream> stream() const = 0;
-  // Of ids that follow those of `before`, whose text is not given again: a space between the two is
-  // a space, not the start of a text. Where they have no text, what follows is the start of one.
+  // For ids that follow `before`, whose text is not repeated: a space at the boundary is kept,
+  // unlike at the start of a text. If `before` has no text, the start is as usual.
   std::unique_ptr<TextStream> stream_after(std::span<const int32_t> before) const;
   std::string decode_after(std::span<const int32_t> before, std::span<const int32_t> ids) const;
 
-  // The token of exactly this name, special or not: "<|eot_id|>", "</s>".
+  // The token with exactly this name, special or not: "<|eot_id|>", "</s>".
   virtual std::optional<int32_t> id_of(std::string_view token) const = 0;
 
-  // Every id is below it. A model may have more rows than that, never fewer.
+  // Every id is below it. A model's vocabulary may be larger, never smaller.
   virtual int32_t vocab_size() const = 0;
-  // What begins a document; some families have no such token.
+  // The token that begins a document; some families have none.
   virtual std::optional<int32_t> bos() const = 0;
-  // What ends a document or a response.
+  // The token that ends a document or a response.
   virtual int32_t eos() const = 0;
 
-  // A SHA-256 of all that decides the ids of a text, bos and eos: equal fingerprints, equal ids.
+  // SHA-256 of everything that determines ids, bos and eos: equal fingerprints mean equal ids.
   virtual std::string fingerprint() const = 0;
 };
 
-// The text with bos (where there is one) before it and eos after it.
+// The text with bos (if there is one) before it and eos after it.
 std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text);
 
-// One id per byte: no files, no vocabulary to train, any text round-trips.
+// One id per byte: needs no files and no trained vocabulary; any text round-trips.
 class ByteTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kBos = 256, kEos = 257, kPad = 258;

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 constexpr int64_t kMaxBytes = 512 << 20;
 
-// One of the small files beside a tokenizer; without the file, it has no keys.
+// One of the small files next to a tokenizer; a missing file has no keys.
 class SideFile {
  public:
   SideFile(const fs::path& folder, const char* name) : where_((folder / name).string()) {
@@ -33,11 +33,11 @@ class SideFile {
   }
 
   bool exists() const { return value_.is_object(); }
-  // Null if it is not there.
+  // Null if it is missing.
   json get(const char* key) const { return exists() ? value_.value(key, json()) : json(); }
   std::string location(const char* key) const { return json_location(text_, where_, {key}); }
 
-  // The id of a token that is named as "</s>" or {"content": "</s>"}.
+  // The id of a token given as "</s>" or {"content": "</s>"}.
   std::optional<int32_t> named_token(const char* key, const Tokenizer& tokenizer) const {
     json name = get(key);
     if (name.is_object()) name = name.value("content", json());
@@ -66,8 +66,8 @@ class SideFile {
   json value_;
 };
 
-// bos or eos by the files beside the tokenizer. A file is not read before it is needed, so that a
-// damaged one that decides nothing does no harm.
+// bos or eos from the files next to the tokenizer. Reads a file only if needed, so a damaged file
+// that decides nothing does no harm.
 std::optional<int32_t> special_id(const fs::path& folder, const std::string& name,
                                   const Tokenizer& tokenizer) {
   const std::string token = name + "_token", number = name + "_token_id";
@@ -109,12 +109,11 @@ std::unique_ptr<Tokenizer> with_ends(std::unique_ptr<FileTokenizer> tokenizer,
     if (use_bos && !bos) bos = special_id(names, "bos", *tokenizer);
   }
   require(eos.has_value(), Fault::file,
-          "{}: no file says which token ends a text; name it as \"eos_token\" in "
-          "tokenizer_config.json",
+          "{}: no file names the eos token; set \"eos_token\" in tokenizer_config.json",
           folder.string());
   require(!use_bos || bos.has_value(), Fault::file,
-          "{}: a token begins each text, but no file says which; name it as \"bos_token\" in "
-          "tokenizer_config.json, or set \"add_bos_token\" to false there",
+          "{}: texts begin with a bos token, but no file names it; set \"bos_token\" in "
+          "tokenizer_config.json, or \"add_bos_token\" to false",
           folder.string());
   tokenizer->set_ends(use_bos ? bos : std::nullopt, *eos);
   return tokenizer;
@@ -146,7 +145,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder, const fs::path
           folder.string());
   if (fs::is_regular_file(folder / "tokenizer.json")) return load_json(folder, beside);
   if (fs::is_regular_file(folder / "tokenizer.model")) return load_model(folder, beside);
-  fail(Fault::file, "{}: there is neither a tokenizer.json nor a tokenizer.model in the folder",
+  fail(Fault::file, "{}: the folder has neither a tokenizer.json nor a tokenizer.model",
        folder.string());
 }
 
@@ -154,8 +153,8 @@ std::string config_with_bos(const fs::path& folder) {
   const fs::path path = folder / kTokenizerConfig;
   if (!name_says_bos(folder) || !fs::is_regular_file(path)) return "";
   const std::string text = read_text(path, kMaxBytes);
-  parse_json(text, path.string());  // tells what is wrong with it
-  // Again, for the order of its keys.
+  parse_json(text, path.string());  // reports errors in the file
+  // Parsed again, to keep the order of its keys.
   auto config = nlohmann::ordered_json::parse(text);
   if (!config.is_object()) return "";
   config["add_bos_token"] = true;

@@ -22,7 +22,7 @@ json special(int32_t id, const char* content) {
           {"rstrip", false}, {"normalized", false}, {"special", true}};
 }
 
-// Texts begin with bos, as those that models are trained on here.
+// Texts begin with bos, as in training data.
 json bos_first() {
   const json bos = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}};
   const auto text = [](const char* id, int type) {

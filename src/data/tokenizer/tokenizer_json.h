@@ -6,12 +6,12 @@
 
 namespace capstan {
 
-// ByteTokenizer in the form that Hugging Face's tokenizers read: byte-level BPE without merges.
+// ByteTokenizer in the format of Hugging Face's tokenizers: byte-level BPE without merges.
 std::string byte_tokenizer_json();
 std::string byte_tokenizer_config_json();
 
 // Whether a tokenizer.json is that of ByteTokenizer. Throws Fault::file, with line and column, for
-// text that is no JSON.
+// invalid JSON.
 bool is_byte_tokenizer(std::string_view tokenizer_json, std::string_view where);
 bool is_byte_tokenizer(const nlohmann::json& tokenizer_json);
 

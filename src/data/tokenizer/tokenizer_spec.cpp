@@ -16,7 +16,7 @@ bool Spec::has(const char* key) const {
 }
 
 Spec Spec::at(const char* key) const {
-  if (!has(key)) refuse("expected the key {}, which is not there", in_quotes(key));
+  if (!has(key)) refuse("expected the key {}, which is missing", in_quotes(key));
   Spec part = *this;
   part.value_ = &*value_->find(key);
   if (!in_list_) part.path_.emplace_back(key);

@@ -13,9 +13,9 @@
 
 namespace capstan {
 
-// A part of a tokenizer.json that knows where it is: what its readers ask is either there, of the
-// right kind, or an Error (Fault::file) that names the place. Refers to the parsed text, which must
-// outlive it.
+// A part of a tokenizer.json that knows its position: its accessors throw Fault::file, naming the
+// place, if a value is missing or has the wrong type. Refers to the parsed text, which must outlive
+// it.
 class Spec {
  public:
   // The whole file. `where` is its name in messages.
@@ -24,9 +24,9 @@ class Spec {
   const nlohmann::json& value() const { return *value_; }
   bool is_object() const { return value_->is_object(); }
 
-  // Whether there is such a key and it is not null.
+  // Whether the key exists and is not null.
   bool has(const char* key) const;
-  // The value of a key, which must be there.
+  // The value of a key, which must exist.
   Spec at(const char* key) const;
   // The elements of a list.
   std::vector<Spec> elements() const;
@@ -40,7 +40,7 @@ class Spec {
 
   // "file:line:column" of the nearest key.
   std::string location() const;
-  // Of a key within, if it is there.
+  // The part under a key, if it exists.
   std::string location(std::string_view key) const;
 
   template <class... Args>

@@ -6,10 +6,10 @@ namespace {
 enum class Kind { character, bad, cut };
 struct Unit {
   Kind kind;
-  size_t bytes;  // of the character, of the bad part, or up to the text's end
+  size_t bytes;  // length of the character, of the bad part, or to the end of the text
 };
 
-// What the text begins with (Unicode 15, table 3-7).
+// Classifies the beginning of the text (Unicode 15, table 3-7).
 Unit first_unit(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -18,7 +18,7 @@ Unit first_unit(std::string_view text) {
   const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   for (size_t i = 1; i < length; ++i) {
     if (i == text.size()) return {Kind::cut, i};
-    // The second byte is where overlong forms, surrogates and too large values show.
+    // The second byte reveals overlong forms, surrogates and too large values.
     const unsigned char low = i > 1 ? 0x80 : lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
     const unsigned char high = i > 1 ? 0xBF : lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
     if (byte(i) < low || byte(i) > high) return {Kind::bad, i};

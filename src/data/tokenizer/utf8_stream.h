@@ -5,19 +5,19 @@
 
 namespace capstan {
 
-// What becomes of bytes that are no UTF-8. `replace` writes one U+FFFD for each maximal part of a
-// character, as Unicode 15 chapter 3 recommends and Rust and Python do.
+// How to handle invalid UTF-8. `replace` writes one U+FFFD for each maximal part of a character, as
+// Unicode 15 chapter 3 recommends and Rust and Python do.
 enum class BadBytes { keep, replace };
 
-// Bytes that come in pieces, as text in whole characters. However the bytes are cut into pieces,
-// the texts together are the same.
+// Turns bytes that arrive in pieces into text in whole characters. The result does not depend on
+// how the bytes are cut.
 class Utf8Stream {
  public:
   explicit Utf8Stream(BadBytes bad) : bad_(bad) {}
 
-  // Appends to `text` what is complete; the beginning of a character is held back.
+  // Appends the complete characters to `text`; buffers an incomplete one.
   void push(std::string_view bytes, std::string& text);
-  // Appends what was held back.
+  // Appends the buffered bytes.
   void finish(std::string& text);
 
  private:
@@ -27,7 +27,7 @@ class Utf8Stream {
   std::string held_;
 };
 
-// The text with bad bytes replaced.
+// The text with invalid bytes replaced.
 std::string as_valid_utf8(std::string_view bytes);
 
 }  // namespace capstan

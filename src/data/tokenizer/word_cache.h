@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-// Lets maps with texts for keys be asked by std::string_view.
+// Lets maps with string keys be searched by std::string_view.
 struct TextHash {
   using is_transparent = void;
   size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
@@ -17,18 +17,18 @@ struct TextHash {
 template <class Value>
 using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
-// The ids of words seen lately. Each thread has one of its own, so that nobody waits; it serves the
-// tokenizer that the thread used last, and begins anew when it is full.
+// Caches the ids of recent words. Each thread has its own, so there is no locking; it serves the
+// tokenizer that the thread used last, and is cleared when full.
 class WordCache {
  public:
-  static constexpr size_t kLongestWord = 64;  // bytes; longer ones are rarely seen again
+  static constexpr size_t kLongestWord = 64;  // bytes; longer words rarely repeat
 
-  // The calling thread's, for the tokenizer with this number (see new_owner).
+  // The calling thread's cache, for the tokenizer with this number (see new_owner).
   static WordCache& of(uint64_t owner);
-  // A number that no other tokenizer of the process has.
+  // A number that is unique among the tokenizers of the process.
   static uint64_t new_owner();
 
-  // Null if the word is not there. Valid until the next call of put.
+  // Null if the word is not cached. Valid until the next put.
   const std::vector<int32_t>* find(std::string_view word) const {
     const auto found = words_.find(word);
     return found == words_.end() ? nullptr : &found->second;

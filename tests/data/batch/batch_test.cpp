@@ -147,7 +147,8 @@ TEST(Batch, PackedAndPaddedHoldTheSame) {
 TEST(Batch, NamesTheSampleWhoseIdsAreTooLarge) {
   HostBatch batch(8, 2);
   const Dataset data = two();
-  expect_error(Fault::file, {"sample 1: token 1 has id 6", "ends at 5", "use the tokenizer"},
+  expect_error(Fault::file,
+               {"sample 1: token 1 has id 6", "ends at 5", "use this model's tokenizer"},
                [&] { pack(batch, data, first_samples(2), {.max_seq_length = 8, .vocab = 6}); });
   Dataset named;
   const TargetSpan all{0, 2};

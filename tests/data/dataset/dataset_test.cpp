@@ -63,7 +63,7 @@ TEST(Dataset, CountSaysWhatIsCutAndWhatTeachesNothing) {
 
 TEST(Dataset, RefusesWhatCannotBeASample) {
   Dataset data;
-  expect_error(Fault::bug, {"two tokens or more", "1"}, [&] { data.add(Ids{7}, 0); });
+  expect_error(Fault::bug, {"at least two tokens", "1"}, [&] { data.add(Ids{7}, 0); });
   expect_error(Fault::bug, {"token 3"}, [&] { data.add(Ids{7, 8}, 3); });
   expect_error(Fault::bug, {"no sample 0"}, [&] { data.tokens_of(0); });
   EXPECT_EQ(data.size(), 0);
@@ -176,7 +176,7 @@ TEST(Split, KeepsAtLeastOneSampleOnEachSide) {
   EXPECT_EQ(split(numbered(5), 0.0, 1).validation.size(), 0);
   EXPECT_EQ(split(numbered(5), 1e-9, 1).validation.size(), 1);
   EXPECT_EQ(split(numbered(5), 0.999, 1).train.size(), 1);
-  expect_error(Fault::file, {"the data make 1 sample, ", "Give more data"},
+  expect_error(Fault::file, {"the data has only 1 sample, ", "Give more data"},
                [] { split(numbered(1), 0.1, 1); });
   expect_error(Fault::usage, {"at least 0 and below 1", "1.5"}, [] { split(numbered(5), 1.5, 1); });
 }

@@ -124,7 +124,7 @@ TEST(PromptStyleFile, SaysWhatIsWrong) {
                [&] { read("class_path: my.Style\n"); });
   expect_error(Fault::file, {"prompt_style.yaml:1:13:", "\"litgpt.prompts.Nope\""},
                [&] { read("class_path: litgpt.prompts.Nope\n"); });
-  expect_error(Fault::file, {"prompt_style.yaml:1:16: no chat template has the name \"nope\""},
+  expect_error(Fault::file, {"prompt_style.yaml:1:16: no chat template is named \"nope\""},
                [&] { read("chat_template: nope\n"); });
   for (const char* text : {"", "class: x\n", "- a\n", "class_path: [a]\n"})
     expect_error(Fault::file, {"expected \"class_path: litgpt.prompts.Alpaca\""},

@@ -51,9 +51,9 @@ TEST(Csv, ColumnsAreNamedByTheFirstRow) {
     return message_of(Fault::file, [&] { columns_of(row, "f", 1, delimiter); });
   };
   EXPECT_EQ(columns_of(" id ,\"text\"", "f", 1, ','), (Cells{"id", "text"}));
-  EXPECT_EQ(wrong("a,b,a", ','), "f:1: the column \"a\" is here twice; rename one of them");
+  EXPECT_EQ(wrong("a,b,a", ','), "f:1: the column \"a\" appears twice; rename one of them");
   EXPECT_EQ(wrong("prompt;answer", ','),
-            "f:1: expected the names of the columns with a comma between them, found one, "
+            "f:1: expected column names separated by a comma, found one, "
             "\"prompt;answer\". Save the table with commas");
 }
 
@@ -89,8 +89,8 @@ TEST(Csv, BadRowsAreReportedWithTheirLines) {
   EXPECT_EQ(wrong("prompt,completion\na,caf\xe9\n"),
             ":2:6: not UTF-8: byte 0xe9. Convert the file (iconv -t UTF-8)");
   EXPECT_EQ(wrong("prompt,completion\n"),
-            ": holds no record: there is no row after the names of the columns");
-  EXPECT_EQ(wrong(""), ": holds no record: the file is empty");
+            ": contains no record: there is no row after the column names");
+  EXPECT_EQ(wrong(""), ": contains no record: the file is empty");
   EXPECT_TRUE(
       wrong("a,b\n1,2\n").starts_with(":2: expected the field \"instruction\", found \"a, b\""));
 }

@@ -93,7 +93,7 @@ TEST_F(LitData, RefusesADamagedChunk) {
   const std::string good = chunk<int32_t>({{256, 7, 257}});
   for (size_t n = 0; n < good.size(); ++n) {
     folder.write("chunk-0-1.bin", good.substr(0, n));
-    expect_error(Fault::file, {"chunk-0-1.bin", "cut off or damaged"}, [&] { load(); });
+    expect_error(Fault::file, {"chunk-0-1.bin", "truncated or damaged"}, [&] { load(); });
   }
   fs::remove(folder / "chunk-0-1.bin");
   expect_error(Fault::file, {"chunk-0-1.bin: cannot read"}, [&] { load(); });
@@ -102,7 +102,7 @@ TEST_F(LitData, RefusesADamagedChunk) {
 TEST_F(LitData, RefusesTokensOfAnotherTokenizer) {
   write_set<int32_t>("no_header_tensor:16");
   folder.write("chunk-0-1.bin", chunk<int32_t>({{256, 31999, 257}}));
-  expect_error(Fault::file, {"has the token 31999, and the tokenizer has", "--tokenizer_dir"},
+  expect_error(Fault::file, {"has the token 31999, but the tokenizer has", "--tokenizer_dir"},
                [&] { load(); });
 }
 

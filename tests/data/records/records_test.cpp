@@ -145,7 +145,7 @@ TEST(Record, ContentsMayBeInParts) {
     });
   };
   EXPECT_EQ(wrong(R"({"type": "image_url", "image_url": {"url": "x"}})"),
-            "f:3:5: message 1: has a part of type \"image_url\": text alone can be learned here");
+            "f:3:5: message 1: has a part of type \"image_url\": only text is supported");
   EXPECT_NE(wrong(R"({"type": "image"})").find("\"image\""), std::string::npos);
   EXPECT_NE(wrong("5").find("expected parts such as"), std::string::npos);
 }
@@ -181,13 +181,13 @@ TEST(Record, TheUseOfToolsIsNeverLearnedAsText) {
   const std::string answer = R"({"role": "assistant", "content": "a"})";
   EXPECT_TRUE(
       wrong(R"({"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]})")
-          .starts_with("f:3:5: message 2: calls a tool (\"tool_calls\"). No chat template"));
+          .starts_with("f:3:5: message 2: calls a tool (\"tool_calls\"). No known chat template"));
   EXPECT_NE(wrong(R"({"role": "assistant", "content": "", "function_call": {"name": "f"}})")
                 .find("calls a tool (\"function_call\")"),
             std::string::npos);
   for (const std::string role : {"tool", "function", "ipython", "observation", "function_call"})
     EXPECT_NE(wrong(R"({"role": ")" + role + R"(", "content": "x"})")
-                  .find("the role \"" + role + "\" belongs to the use of tools"),
+                  .find("the role \"" + role + "\" is for tool calls"),
               std::string::npos);
   EXPECT_NE(wrong(answer, R"(, "tools": [{"name": "f"}])").find("has \"tools\" for the model"),
             std::string::npos);
@@ -223,7 +223,7 @@ TEST(Record, PairsOfPreferencesAreRefusedWithWhatReadsThem) {
             (std::vector<Message>{{Role::user, "q"}, {Role::assistant, "a"}}));
   EXPECT_TRUE(message_of(Fault::file, [] {
                 parse(R"({"prompt": "q", "completion": "bad", "label": false})");
-              }).starts_with("f:3:5: \"label\" is false: an answer that is not wanted"));
+              }).starts_with("f:3:5: \"label\" is false: an unwanted answer"));
   EXPECT_EQ(parse(R"({"prompt": "q", "completion": "good", "label": true})").output, "good");
   EXPECT_EQ(parse(R"({"instruction": "q", "output": "a", "chosen": "", "rejected": ""})").output,
             "a")
@@ -312,10 +312,10 @@ TEST(RecordFile, SaysWhatElseAFileIs) {
                           "found ") +
                   found);
   };
-  expect(
-      "{\n \"rows\": [" + one + "]\n}",
-      "an object over several lines; write each record on one line (jq -c . FILE), or, if it holds "
-      "the list of records, call that \"data\"");
+  expect("{\n \"rows\": [" + one + "]\n}",
+         "an object over several lines; write each record on one line (jq -c . FILE), or, if it "
+         "contains "
+         "the list of records, name that \"data\"");
   expect("instruction: x", "\"i\"");
   EXPECT_TRUE(error_in(one + ",\n" + one + ",\n").starts_with(":1:")) << "no object is open";
   EXPECT_TRUE(error_in("[" + one + ",]").ends_with("; remove the comma before it"));
@@ -335,7 +335,7 @@ TEST(RecordFile, SaysHowOtherKindsOfFilesAreConverted) {
       message.erase(at, folder.path().string().size() + 1);
     return message;
   };
-  EXPECT_EQ(found("a.json", "\x1f\x8b\x08 rest"), "a file that gzip has packed; unpack it");
+  EXPECT_EQ(found("a.json", "\x1f\x8b\x08 rest"), "a gzip file; decompress it");
   EXPECT_EQ(found("a.parquet", "PAR1 rest"),
             "a Parquet file; convert it: python3 -c \"import pandas; pandas.read_parquet("
             "'a.parquet').to_json('a.jsonl', orient='records', lines=True)\"");
@@ -376,7 +376,8 @@ TEST(RecordFile, MayHoldTheListUnderData) {
   const RecordFile file(folder.write("f.json", "{\n\"data\": [" + one + ",\n" + two + "]}"));
   EXPECT_EQ(file.line_of(0), 2);
   EXPECT_EQ(file.line_of(1), 3);
-  EXPECT_EQ(error_in("{\"version\": 1,\n \"data\": []}"), ": holds no record: the list is empty");
+  EXPECT_EQ(error_in("{\"version\": 1,\n \"data\": []}"),
+            ": contains no record: the list is empty");
   EXPECT_TRUE(
       error_in("{\"data\": [" + one + ",\n{\"x\": 1}]}").starts_with(":2: expected the field"));
   EXPECT_TRUE(error_in("{x, \"data\": [" + one + "]}").starts_with(":1:2: not valid JSON"));
@@ -402,8 +403,8 @@ TEST(RecordFile, PointsToBytesThatAreNotUtf8) {
 
 TEST(RecordFile, RefusesWhatHoldsNoRecord) {
   for (const char* empty : {"", "  \n\n"})
-    EXPECT_EQ(error_in(empty), ": holds no record: the file is empty");
-  EXPECT_EQ(error_in(" [ ]\n"), ": holds no record: the list is empty");
+    EXPECT_EQ(error_in(empty), ": contains no record: the file is empty");
+  EXPECT_EQ(error_in(" [ ]\n"), ": contains no record: the list is empty");
   EXPECT_TRUE(error_in("instruction,output\n").starts_with(":1:1: expected a JSON list"));
   expect_error(Fault::file, {"/nowhere/x.json: cannot open: No such file"},
                [] { read_records("/nowhere/x.json"); });

@@ -185,7 +185,7 @@ TEST(TextFiles, SaysWhatIsMissing) {
   expect_error(Fault::file, {": cannot read: Is a directory"},
                [&] { read_utf8_file(folder.path()); });
   folder.write("a.txt", "");
-  expect_error(Fault::file, {"holds no text"}, [&] { load(folder.path()); });
+  expect_error(Fault::file, {"contains no text"}, [&] { load(folder.path()); });
   expect_error(Fault::file, {"/dev/null: expected a text file or a folder"},
                [&] { load("/dev/null"); });
 }

@@ -77,7 +77,7 @@ TEST(JsonTokenizer, BadUtf8CountsAsReplacementCharacters) {
 TEST(JsonTokenizer, RefusesIdsThatCannotBe) {
   json bad = small();
   bad["model"]["vocab"]["ab"] = 1;
-  expect_refusal(bad, "is that of");
+  expect_refusal(bad, "is also that of");
   bad["model"]["vocab"]["ab"] = -1;
   expect_refusal(bad, "the id of \"ab\" must be an integer from 0 to");
   bad["model"]["vocab"]["ab"] = 1u << 31;
@@ -85,13 +85,13 @@ TEST(JsonTokenizer, RefusesIdsThatCannotBe) {
   bad["model"]["vocab"]["ab"] = "3";
   expect_refusal(bad, "found \"3\"");
   bad["model"]["vocab"] = json::object();
-  expect_refusal(bad, "no token in it");
+  expect_refusal(bad, "vocab: is empty");
 }
 
 TEST(JsonTokenizer, SaysWhereABadIdIs) {
   json bad = small();
   bad["model"]["vocab"]["c"] = 1;
-  EXPECT_EQ(refusal(bad), "t.json:16:4: the id 1 of \"c\" is that of \"b\", too");
+  EXPECT_EQ(refusal(bad), "t.json:16:4: the id 1 of \"c\" is also that of \"b\"");
 }
 
 TEST(JsonTokenizer, RefusesMergesThatCannotBe) {
@@ -101,7 +101,7 @@ TEST(JsonTokenizer, RefusesMergesThatCannotBe) {
   bad["model"]["merges"] = {"a b", "a c"};
   expect_refusal(bad, "merges[1]: \"ac\" is not in the vocabulary");
   bad["model"]["merges"] = {"a b", "a b"};
-  expect_refusal(bad, "are merged before already");
+  expect_refusal(bad, "appear in an earlier merge already");
   for (const json& form : {json("ab"), json("a b c"), json(1), json({"a"}), json({"a", 2})}) {
     bad["model"]["merges"] = json::array({form});
     expect_refusal(bad, "expected \"left right\"");
@@ -113,11 +113,11 @@ TEST(JsonTokenizer, RefusesAddedTokensThatContradict) {
   bad["added_tokens"] = {token(9, "a")};
   expect_refusal(bad, "\"a\" has the id 9 here and 0 in the vocabulary");
   bad["added_tokens"] = {token(0, "<s>")};
-  expect_refusal(bad, "the id 0 of \"<s>\" is that of \"a\", too");
+  expect_refusal(bad, "the id 0 of \"<s>\" is also that of \"a\"");
   bad["added_tokens"] = {token(9, "<s>"), token(9, "</s>")};
   expect_refusal(bad, "[1] the id 9");
   bad["added_tokens"] = {token(9, "<s>"), token(10, "<s>")};
-  expect_refusal(bad, "second time");
+  expect_refusal(bad, "appears twice");
 }
 
 TEST(JsonTokenizer, SizeCoversAddedTokens) {
@@ -155,12 +155,13 @@ TEST(JsonTokenizer, NamesWhatItDoesNotKnow) {
     file[key] = value;
     return file;
   };
-  expect_refusal(with("normalizer", {{"type", "Magic"}}), "no normalizer \"Magic\"; the known");
-  expect_refusal(with("pre_tokenizer", {{"type", "Magic"}}), "no pre-tokenizer \"Magic\"");
-  expect_refusal(with("decoder", {{"type", "Magic"}}), "no decoder \"Magic\"; the known");
+  expect_refusal(with("normalizer", {{"type", "Magic"}}),
+                 "unknown normalizer \"Magic\"; the known");
+  expect_refusal(with("pre_tokenizer", {{"type", "Magic"}}), "unknown pre-tokenizer \"Magic\"");
+  expect_refusal(with("decoder", {{"type", "Magic"}}), "unknown decoder \"Magic\"; the known");
   expect_refusal(with("pre_tokenizer",
                       {{"type", "Split"}, {"pattern", {{"String", "x"}}}, {"behavior", "Glued"}}),
-                 "there is no \"Glued\"");
+                 "unknown value \"Glued\"");
   json model = small();
   model["model"]["type"] = "Unigram";
   expect_refusal(model, "only BPE is supported");

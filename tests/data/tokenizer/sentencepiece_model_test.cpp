@@ -47,11 +47,11 @@ TEST(SentencePieceModel, AcceptsASmallOne) {
 
 TEST(SentencePieceModel, RefusesWhatIsNoMessage) {
   expect_refusal("", "it has no pieces");
-  expect_refusal("\x0a\x7f", "byte 2: a field is longer than what holds it");
-  expect_refusal("\x0f", "not used");
+  expect_refusal("\x0a\x7f", "byte 2: a field is longer than its container");
+  expect_refusal("\x0f", "unsupported wire type");
   expect_refusal(std::string(11, '\xff'), "more than 64 bits");
   expect_refusal(kUnknown + "\x08", "a number is cut short");
-  expect_refusal(kUnknown + field(1, 5), "not of the kind");
+  expect_refusal(kUnknown + field(1, 5), "wrong wire type");
   expect_refusal(std::string("\0\0", 2), "out of range");
 }
 
@@ -59,12 +59,12 @@ TEST(SentencePieceModel, RefusesPiecesThatTheLibraryWouldNotSurvive) {
   expect_refusal(kUnknown + piece(""), "has 0 bytes");
   expect_refusal(kUnknown + piece("\xff"), "not UTF-8");
   expect_refusal(kUnknown + piece(std::string("a\0b", 3)), "not UTF-8 without zero bytes");
-  expect_refusal(kUnknown + piece("a") + piece("a"), "is there twice, as piece 2");
+  expect_refusal(kUnknown + piece("a") + piece("a"), "appears twice, again as piece 2");
   expect_refusal(kUnknown + piece("a", 9), "unknown type 9");
   expect_refusal(kUnknown + piece("a", 1, std::nanf("")), "not finite");
   expect_refusal(piece("a"), "expected one unknown piece, found 0");
   expect_refusal(kUnknown + piece("<unk2>", 2), "expected one unknown piece, found 2");
-  expect_refusal(kUnknown + piece("<0xZZ>", 6), "no byte's name");
+  expect_refusal(kUnknown + piece("<0xZZ>", 6), "not a byte name");
 }
 
 TEST(SentencePieceModel, RefusesTablesThatPointOutOfThemselves) {
@@ -74,11 +74,11 @@ TEST(SentencePieceModel, RefusesTablesThatPointOutOfThemselves) {
     std::memcpy(bytes.data(), &n, 4);
     return bytes;
   };
-  expect_refusal(with_map("abc"), "cut short");
-  expect_refusal(with_map(number(100) + "abcd"), "do not agree");
-  expect_refusal(with_map(number(0) + std::string(1, '\0')), "do not agree");
+  expect_refusal(with_map("abc"), "truncated");
+  expect_refusal(with_map(number(100) + "abcd"), "are inconsistent");
+  expect_refusal(with_map(number(0) + std::string(1, '\0')), "are inconsistent");
   expect_refusal(with_map(number(4) + number(1000u << 10) + std::string(1, '\0')),
-                 "points out of itself");
+                 "points outside itself");
 }
 
 TEST(SentencePieceModel, EveryTruncationIsAnError) {

@@ -126,7 +126,7 @@ TEST_F(TokenizerFolder, WhatTheSideFilesHaveWrongIsNamed) {
   write("tokenizer_config.json", {{"eos_token", "</s>"}, {"add_bos_token", "yes"}});
   EXPECT_NE(refusal().find("add_bos_token: expected true or false"), std::string::npos);
   write("tokenizer_config.json", {{"eos_token", "</s>"}, {"add_bos_token", true}});
-  EXPECT_NE(refusal().find("no file says which"), std::string::npos);
+  EXPECT_NE(refusal().find("no file names it"), std::string::npos);
   write("tokenizer_config.json", json::object());
   write("generation_config.json", {{"eos_token_id", 100000}});
   EXPECT_NE(refusal().find("expected an id from 0 to"), std::string::npos);

@@ -52,12 +52,12 @@ const icu::Normalizer2& normalizer(Form form) {
     case Form::nfkc: found = icu::Normalizer2::getNFKCInstance(status); break;
     case Form::nfkd: found = icu::Normalizer2::getNFKDInstance(status); break;
   }
-  check(status, "loading its tables for normalization");
+  check(status, "loading its normalization tables");
   return *found;
 }
 
-// Whether a repetition like {1,3} has a + behind it: ICU then never gives characters back,
-// Oniguruma repeats the repetition.
+// Whether a repetition like {1,3} is followed by +: possessive in ICU, but a nested repetition in
+// Oniguruma.
 bool has_plus_after_braces(std::string_view expression) {
   for (size_t i = 0; i < expression.size(); ++i) {
     if (expression[i] != '{') continue;
@@ -68,7 +68,7 @@ bool has_plus_after_braces(std::string_view expression) {
   return false;
 }
 
-// Turns positions in UTF-16, which only grow, into positions in the text it was made of.
+// Converts ascending UTF-16 positions to positions in the original text.
 class ByteOf {
  public:
   explicit ByteOf(std::string_view text) : text_(text) {}
@@ -152,7 +152,7 @@ Pattern::Pattern(Pattern&&) noexcept = default;
 Pattern& Pattern::operator=(Pattern&&) noexcept = default;
 
 std::vector<Range> Pattern::matches(std::string_view text) const {
-  constexpr int32_t kMaxTime = 20'000;  // ICU's own steps, thousands of them each
+  constexpr int32_t kMaxTime = 20'000;  // in ICU's units of thousands of steps
   UErrorCode status = U_ZERO_ERROR;
   const auto wide = icu::UnicodeString::fromUTF8(
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
@@ -166,14 +166,14 @@ std::vector<Range> Pattern::matches(std::string_view text) const {
   while (matcher->find(status)) {
     const size_t begin = byte_of(matcher->start(status));
     const size_t end = byte_of(matcher->end(status));
-    // An empty match right behind another is no match to Oniguruma.
+    // Oniguruma does not report an empty match right after another match.
     if (begin == end && begin == last_end) continue;
     found.push_back({begin, end});
     last_end = end;
   }
   require(U_SUCCESS(status), Fault::file,
-          "{}: the regular expression cannot be searched in a text of {} bytes: {}",
-          compiled_->where, text.size(), u_errorName(status));
+          "{}: the regular expression failed on a text of {} bytes: {}", compiled_->where,
+          text.size(), u_errorName(status));
   return found;
 }
 

@@ -1,4 +1,4 @@
-// Built in place of icu/unicode.cpp on a machine without ICU.
+// Replaces icu/unicode.cpp on a machine without ICU.
 #include "data/tokenizer/unicode.h"
 
 #include "base/error.h"
@@ -16,7 +16,7 @@ struct Pattern::Compiled {};
 
 void require_available(std::string_view what, std::string_view where) {
   fail(Fault::file,
-       "{}: {} needs ICU, and this program was built without it; install the package libicu-dev "
+       "{}: {} needs ICU, but this program was built without it; install the package libicu-dev "
        "and build again",
        where, what);
 }
