@@ -20,13 +20,12 @@ using nlohmann::json;
 
 constexpr int64_t kMaxRank = 65536;
 
-// Keys that say nothing about what the adapter computes, or only together with one that must be
-// off.
+// Keys that do not affect what the adapter computes, or only together with one that must be off.
 constexpr std::array kHarmless = {"auto_mapping",   "inference_mode", "revision",
                                   "peft_version",   "megatron_core",  "qalora_group_size",
                                   "layers_pattern", "eva_config"};
 
-// Each with the option that it is. `mlp` is three of them.
+// Each with its option. `mlp` is three of them.
 struct Target {
   const char* name;
   bool LoraOptions::*option;
@@ -41,7 +40,7 @@ bool is_off(const json& value) {
   return value.is_null() || value == json(false) || (value.is_structured() && value.empty());
 }
 
-// Reads key by key; what nobody asked for must be off.
+// Reads key by key; keys that were not read must be off.
 class ConfigReader {
  public:
   ConfigReader(std::string_view text, std::string_view where)
@@ -79,7 +78,7 @@ class ConfigReader {
   }
 
  private:
-  // Null where there is none.
+  // Null if there is none.
   const json& get(const char* key) {
     static const json kNull;
     known_.insert(key);
@@ -100,8 +99,8 @@ class ConfigReader {
          at(key), expected, it == root_.end() ? "none" : shown(*it));
   }
 
-  // Other ways to begin (pissa, olora, corda, loftq, …) take something away from the base's weights
-  // when PEFT loads them.
+  // Other initializations (pissa, olora, corda, loftq, …) change the base's weights when PEFT loads
+  // them.
   void read_init() {
     const json& init = get("init_lora_weights");
     expect("init_lora_weights", "true, false, \"gaussian\", \"eva\" or \"orthogonal\"",
@@ -134,8 +133,8 @@ class ConfigReader {
         if (t.option != &LoraOptions::head) names.insert(t.name);
     } else {
       require(value.is_array() && !value.empty(), Fault::file,
-              "{}: expected a list of names or \"all-linear\", found {}; list the linear maps by "
-              "their names, such as \"q_proj\"",
+              "{}: expected a list of names or \"all-linear\", found {}; list the linear layers by "
+              "name, such as \"q_proj\"",
               at("target_modules"), value.is_array() ? "an empty list" : shown(value));
       for (const json& name : value) names.insert(checked_target(name));
     }
@@ -217,13 +216,14 @@ std::string adapter_config_json(const AdapterConfig& config) {
       {"bias", "none"},
       {"fan_in_fan_out", false},
       {"init_lora_weights", true}};
-  // A folder's name may have any bytes: a save must not fail for them.
+  // A folder's name may contain any bytes: a save must not fail because of them.
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 void check_adapter_config(const Parameters& params, const fs::path& dir) {
   const auto& lora = params.spec().lora;
-  require(lora.has_value(), Fault::bug, "{}: an adapter for a model that has none", dir.string());
+  require(lora.has_value(), Fault::bug, "{}: an adapter for a model without adapters",
+          dir.string());
   const std::string expected = options_text(*lora);
   const std::string found = options_text(read_adapter_config(dir).lora);
   require(found == expected, Fault::file,

@@ -53,7 +53,7 @@ bool is_weight_type(DType t) {
 
 bool convert(void* to, DType to_type, const std::byte* from, DType from_type, int64_t n,
              Threads threads) {
-  if (to_type == from_type) {  // bit for bit, whatever NaNs it holds
+  if (to_type == from_type) {  // bit for bit, including NaNs
     if (n > 0) std::memcpy(to, from, static_cast<size_t>(n * size_of(to_type)));
     return true;
   }

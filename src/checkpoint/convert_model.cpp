@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files that belong to a model's folder whatever its weights are stored as.
+// Files of a model's folder that do not depend on how its weights are stored.
 constexpr std::array kCompanions = {"generation_config.json",
                                     "tokenizer.json",
                                     "tokenizer_config.json",
@@ -49,11 +49,11 @@ const char* torch_name(DType t) {
   }
 }
 
-// The text with the new type under the key that it has; both keys, if none.
+// Sets the new type under the key that the text has; under both keys, if it has none.
 std::string with_dtype(const std::string& text, const fs::path& path, DType dtype) {
   require(parse_json(text, path.string()).is_object(), Fault::file,
           "{}: expected an object, found something else", text_location(text, path.string(), 0));
-  // Again, for the order of its keys: parse_json has proved it right.
+  // Parsed again, to keep the order of its keys; parse_json has checked it.
   auto root = nlohmann::ordered_json::parse(text);
   const bool has_new = root.contains("dtype");
   if (has_new) root["dtype"] = torch_name(dtype);
@@ -80,7 +80,7 @@ std::vector<TensorToWrite> tensors_of(const ModelFolder& model, std::optional<DT
   return out;
 }
 
-// A file in the folder that its manifest does not name; empty where there is none.
+// A file in the folder that its manifest does not list; empty if there is none.
 std::string foreign_file(const fs::path& folder) {
   std::error_code error;
   Manifest known;
@@ -107,15 +107,14 @@ void require_apart(const fs::path& to, std::initializer_list<fs::path> sources) 
             from.string());
   std::error_code error;
   require(!fs::exists(to / kOptimizerFile, error), Fault::usage,
-          "{}: has the state of a run that can go on from there; write to another folder",
+          "{}: has a training checkpoint that a run can resume from; write to another folder",
           to.string());
   if (!fs::is_directory(to, error)) return;
   const std::string lost = foreign_file(to);
-  require(
-      lost.empty(), Fault::usage,
-      "{}: would be replaced, and has {}, which Capstan did not write; write to another folder, "
-      "or move it",
-      to.string(), lost);
+  require(lost.empty(), Fault::usage,
+          "{}: would be replaced, but contains {}, which Capstan did not write; write to another "
+          "folder, or move that file",
+          to.string(), lost);
 }
 
 void convert_model(const fs::path& from, const fs::path& to, const ConvertOptions& options) {

@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMostBytes = 512 << 20;
 
-// Of models--NAME/snapshots/REVISION: models--NAME/blobs, whatever it is in other folders.
+// For models--NAME/snapshots/REVISION: models--NAME/blobs. Meaningless for other folders.
 fs::path blobs_of(const fs::path& folder) {
   const fs::path snapshots = folder.parent_path();
   return snapshots.filename() == "snapshots" ? snapshots.parent_path() / "blobs" : fs::path();

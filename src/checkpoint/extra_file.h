@@ -7,12 +7,12 @@
 
 namespace capstan {
 
-// A file that goes along with a model, in memory: a tokenizer, the recipe. The name may have
-// folders in it.
+// A file that is copied with a model, in memory: a tokenizer, the recipe. Its name may include
+// folders.
 struct ExtraFile {
   std::string name;
   std::string contents;
-  mode_t mode = kUsualMode;  // its permissions, less the umask
+  mode_t mode = kUsualMode;  // its permissions, without the umask
 
   static ExtraFile text(std::string name, std::string contents) {
     return {std::move(name), std::move(contents)};
@@ -20,12 +20,12 @@ struct ExtraFile {
   bool operator==(const ExtraFile&) const = default;
 };
 
-// A file of a model's folder, with its permissions, for a copy in another. The folder may come from
-// a stranger: throws Fault::file for a link that leads out of it, but for those that the cache of
-// Hugging Face's hub has (snapshots/REVISION/NAME to blobs/HASH), and for all that is no file.
+// Reads a file of a model's folder, with its permissions, for a copy in another. The folder is not
+// trusted: throws Fault::file for a link out of it (except those of the Hugging Face hub cache,
+// snapshots/REVISION/NAME to blobs/HASH), and for anything that is not a file.
 ExtraFile read_extra(const std::filesystem::path& folder, const std::string& name);
 
-// Writes it in a folder, and makes the folders of its name.
+// Writes it in a folder, and creates the folders of its name.
 FileSum write_extra(const std::filesystem::path& folder, const ExtraFile& file);
 
 }  // namespace capstan

@@ -22,8 +22,8 @@ bool is_checkpoint_name(std::string_view name) {
   return name == "final" || is_step_name(name);
 }
 
-// The folders that may be checkpoints. One that a crash left between two renames counts under the
-// name that it is to have.
+// The folders that may be checkpoints. A folder that a crash left between two renames counts under
+// its final name.
 std::vector<fs::path> candidates(const fs::path& out_dir) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -47,7 +47,7 @@ bool has_moments(const FoundCheckpoint& c) {
   return fs::exists(c.dir / kOptimizerFile, error);
 }
 
-// Newest first. Those whose state cannot be read go to `skipped`.
+// Newest first. Checkpoints with an unreadable state go to `skipped`.
 std::vector<FoundCheckpoint> by_step(const fs::path& out_dir, std::vector<std::string>& skipped) {
   std::vector<FoundCheckpoint> found;
   for (const fs::path& dir : candidates(out_dir)) {
@@ -97,10 +97,10 @@ void keep_last(const fs::path& out_dir, int count, const fs::path& own) {
   remove_leftovers(out_dir);
   std::vector<std::string> damaged;
   std::vector<FoundCheckpoint> complete;
-  // Those that were saved without moments are models: no run can go on from them.
+  // Checkpoints saved without moments are models: no run can resume from them.
   for (FoundCheckpoint& c : by_step(out_dir, damaged))
     if (passes(verify_sizes, c.dir, damaged) && has_moments(c)) complete.push_back(std::move(c));
-  // Reads the newest alone, unless that is damaged.
+  // Reads only the newest, unless it is damaged.
   const auto good = std::find_if(complete.begin(), complete.end(), [&](const FoundCheckpoint& c) {
     return passes(verify_checkpoint, c.dir, damaged);
   });

@@ -18,21 +18,21 @@ struct FoundCheckpoint {
 
 struct CheckpointSearch {
   std::optional<FoundCheckpoint> newest;  // absent: no complete checkpoint
-  std::vector<std::string> skipped;       // of newer ones: the damaged file, and what is wrong
+  std::vector<std::string> skipped;       // for newer ones: the damaged file and the problem
 };
 
-// The checkpoint with the most steps, by its state, that verify_checkpoint accepts; of two with as
-// many the one with moments, and where that is damaged none of the two, unless they have `enough`
-// steps: a model alone is nothing to go on from. Newer ones that it does not accept, or whose state
-// cannot be read, are told in `skipped`. A missing out_dir has no checkpoints. Reads the whole of
-// the newest; changes nothing.
+// The checkpoint with the most steps (by its state) that verify_checkpoint accepts. Between two
+// with equal steps it takes the one with moments; if that is damaged, neither, unless they have
+// `enough` steps: a run cannot resume from a model alone. Lists newer ones that are damaged or
+// unreadable in `skipped`. A missing out_dir has no checkpoints. Reads all of the newest
+// checkpoint; changes nothing.
 CheckpointSearch newest_checkpoint(const std::filesystem::path& out_dir,
                                    int64_t enough = INT64_MAX);
 
 // Deletes the oldest step-* checkpoints beyond the `count` newest complete ones (by state and
 // sizes), but never the newest with moments that verify_checkpoint accepts, nor `own`, which was
-// just written; damaged ones stay, for the user to look at. `final` neither counts nor goes.
-// Removes what dead runs left. count >= 1.
+// just written. Keeps damaged ones for inspection. `final` neither counts nor is deleted. Removes
+// leftovers of dead runs. count >= 1.
 void keep_last(const std::filesystem::path& out_dir, int count,
                const std::filesystem::path& own = {});
 

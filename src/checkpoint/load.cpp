@@ -32,8 +32,8 @@ void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) 
   }
 }
 
-// Of the ids that end a text generation_config.json may have more than config.json. Those that the
-// model does not have are another's, and do no harm.
+// generation_config.json may have more end-of-text ids than config.json. Ids outside the vocabulary
+// are harmless.
 void add_stops(ModelConfig& c, const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return;
@@ -94,20 +94,20 @@ void check_weights(const Parameters& params, Rows rows, const ModelFolder& folde
   const std::string problems = differences(wanted, folder.tensors(), {.may_ignore = is_harmless});
   if (problems.empty()) return;
   require(rows == Rows::base, Fault::file,
-          "{}: the tensors are not those of this model's adapters ({}, {}, r {}): {}; use "
-          "the base model and the adapter_config.json that belong to them",
+          "{}: the tensors do not match this model's adapters ({}, {}, r {}): {}; use the base "
+          "model and the adapter_config.json that belong to them",
           (dir / kAdapterFile).string(), config.architecture, count(config.layers, "layer"),
           params.spec().lora->r, problems);
   fail(Fault::file,
-       "{}: the tensors are not those that config.json asks for ({}, vocab_size {}, {}): "
-       "{}; use the config.json that belongs to these weights",
+       "{}: the tensors do not match config.json ({}, vocab_size {}, {}): {}; use the config.json "
+       "that belongs to these weights",
        dir.string(), config.architecture, config.vocab, count(config.layers, "layer"), problems);
 }
 
 namespace {
 
-// A head in the files of a model whose config ties it to the embedding is a copy, as a rule. Looks
-// at the beginning alone: another head differs there.
+// If the config ties the head to the embedding, a head in the files is usually a copy. Compares
+// only the beginning: another head differs there.
 void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
                           const fs::path& dir) {
   const auto head = folder.tensors().find("lm_head.weight");
@@ -125,8 +125,9 @@ void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
   };
   if (start_of(head->second) == start_of(embedding->second)) return;
   log::warn(
-      "{}: config.json ties the output head to the embedding, but there is an lm_head.weight that "
-      "differs from it: it is not used. If it should be, set tie_word_embeddings to false there",
+      "{}: config.json ties the output head to the embedding, but the files have a different "
+      "lm_head.weight, which is ignored. To use it, set tie_word_embeddings to false in "
+      "config.json",
       dir.string());
 }
 

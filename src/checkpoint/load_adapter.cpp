@@ -19,8 +19,8 @@ std::vector<std::byte> converted(std::span<const std::byte> from, DType from_typ
   return out;
 }
 
-// Whether both hold the same values in the narrower of their types.
-bool holds_same(Queue& q, const Tensor& tensor, const TensorEntry& entry) {
+// Whether both have the same values in the narrower of their types.
+bool same_values(Queue& q, const Tensor& tensor, const TensorEntry& entry) {
   const DType theirs = *entry.tensor->type.dtype, ours = tensor.dtype();
   const DType type = size_of(theirs) <= size_of(ours) ? theirs : ours;
   const Tensor flat = tensor.reshape({tensor.numel()});
@@ -39,7 +39,7 @@ void check_head_copy(Queue& q, const Parameters& params, const ModelFolder& fold
                      const fs::path& dir) {
   if (q.device() == Device::sim || !has_head_copy(params, Rows::adapters, folder)) return;
   require(
-      holds_same(q, params.weight(params.spec().head), folder.tensors().find(kHeadCopy)->second),
+      same_values(q, params.weight(params.spec().head), folder.tensors().find(kHeadCopy)->second),
       Fault::file,
       "{}: {}: expected the head of the base model, found other values; use the base model that "
       "the adapter was trained with",

@@ -17,8 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr int kFormat = 1;
-constexpr const char* kWhatToDo =
-    "copy the checkpoint again, or take another one: this one is damaged";
+constexpr const char* kWhatToDo = "this checkpoint is damaged: copy it again, or use another one";
 
 std::string manifest_text(const Manifest& files) {
   json list = json::object();
@@ -33,7 +32,7 @@ bool is_inside(const std::string& name) {
                       [](const fs::path& p) { return p.empty() || p == "." || p == ".."; });
 }
 
-// Absent where it is not as write_manifest has it.
+// Absent if it is not what write_manifest writes.
 std::optional<Manifest> manifest_of(const json& root) {
   if (!root.is_object() || !root.contains("files") || !root["files"].is_object()) return {};
   Manifest out;
@@ -56,7 +55,7 @@ void check_size(const fs::path& path, const FileSum& expected) {
   require(!error, Fault::file, "{}: cannot read: {}", path.string(), error.message());
   require(found == expected.bytes, Fault::file, "{}: expected {}, found {}: it is {}; {}",
           path.string(), count(expected.bytes, "byte"), found,
-          found < expected.bytes ? "cut short" : "too long", kWhatToDo);
+          found < expected.bytes ? "truncated" : "too long", kWhatToDo);
 }
 
 void check_contents(const fs::path& path, const FileSum& expected) {
@@ -66,13 +65,12 @@ void check_contents(const fs::path& path, const FileSum& expected) {
           found, kWhatToDo);
 }
 
-// Files that a reader would take for a part of the checkpoint.
+// Files that a reader would treat as part of the checkpoint.
 void check_nothing_else(const fs::path& dir, const Manifest& files) {
   const auto check = [&](const fs::path& path) {
     const std::string name = path.lexically_relative(dir).generic_string();
     require(files.contains(name), Fault::file,
-            "{}: expected no such file, since MANIFEST.json does not name it; remove it",
-            path.string());
+            "{}: unexpected file, not listed in MANIFEST.json; remove it", path.string());
   };
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(dir, error)) {
@@ -95,8 +93,8 @@ Manifest read_manifest(const fs::path& folder) {
   const fs::path path = folder / kManifest;
   std::error_code error;
   require(fs::exists(path, error), Fault::file,
-          "{}: expected a checkpoint's MANIFEST.json, found none; a save was cut short, or this is "
-          "a model from elsewhere",
+          "{}: expected a checkpoint's MANIFEST.json, found none; a save was interrupted, or "
+          "Capstan did not write this model",
           path.string());
   const std::string text = read_text(path);
   const auto manifest = manifest_of(parse_json(text, path.string()));

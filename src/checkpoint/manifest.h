@@ -7,11 +7,11 @@
 
 #include "base/files.h"
 
-// MANIFEST.json says what every file of a checkpoint holds:
+// MANIFEST.json lists every file of a checkpoint:
 //   {"files": {"config.json": {"bytes": 612, "sha256": "…"},
 //              "training_state/state.json": {…}}, "format": 1}
-// It is written last, as JSON with an indent of 2 and a newline at the end: the text is determined
-// by what it says, so that any other text with the same meaning is a damaged one.
+// It is written last, as JSON with an indent of 2 and a final newline. The text is canonical: any
+// other text with the same meaning counts as damaged.
 namespace capstan {
 
 inline constexpr std::string_view kManifest = "MANIFEST.json";
@@ -24,13 +24,12 @@ FileSum write_manifest(const std::filesystem::path& folder, const Manifest& file
 Manifest read_manifest(const std::filesystem::path& folder);
 
 // Reads every file of a checkpoint and compares it with MANIFEST.json. Throws Fault::file, naming
-// the file and what is wrong with it: missing, shorter or longer, other contents. Files that the
-// manifest does not name (a README, say) are left alone, but for those that would be taken for a
-// part of the checkpoint: *.safetensors, *.safetensors.index.json, adapter_config.json, and all in
-// training_state/.
+// the file and the problem: missing, shorter or longer, other contents. Ignores files that are not
+// listed (a README, say), except those that a reader would treat as part of the checkpoint:
+// *.safetensors, *.safetensors.index.json, adapter_config.json, and everything in training_state/.
 void verify_checkpoint(const std::filesystem::path& dir);
 
-// As verify_checkpoint, by the sizes alone: quick, and blind for flipped bits.
+// Like verify_checkpoint, but by sizes only: fast, but does not detect flipped bits.
 void verify_sizes(const std::filesystem::path& dir);
 
 }  // namespace capstan

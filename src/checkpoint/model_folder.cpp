@@ -25,15 +25,13 @@ constexpr const char* kPickle = ".bin";
           dir.string(), fs::exists(dir, error) ? "a file" : "nothing");
   require(
       !fs::exists(dir / "lit_model.pth", error), Fault::file,
-      "{}: expected model.safetensors, found LitGPT's lit_model.pth, which has other names; "
-      "convert the model with `litgpt convert_from_litgpt`, or take the model from Hugging Face",
+      "{}: expected model.safetensors, found LitGPT's lit_model.pth, which has other tensor names; "
+      "convert the model with `litgpt convert_from_litgpt`, or use the Hugging Face model",
       dir.string());
-  require(
-      !is_adapter(dir), Fault::file,
-      "{}: expected a model's weights, found an adapter, which works beside its base model; give "
-      "the base model's folder (base_model_name_or_path of adapter_config.json tells it), or "
-      "merge the two",
-      dir.string());
+  require(!is_adapter(dir), Fault::file,
+          "{}: expected a model's weights, found an adapter, which needs its base model; give the "
+          "base model's folder (base_model_name_or_path in adapter_config.json), or merge the two",
+          dir.string());
   fail(Fault::file,
        "{}: expected model.safetensors, pytorch_model.bin or an index of either's shards, found "
        "none of them",
@@ -51,7 +49,7 @@ const json& object_in(const json& root, const char* key, std::string_view text,
   return *it;
 }
 
-// A shard's name comes from a stranger: it must not lead out of the folder.
+// A shard's name is not trusted: it must not lead out of the folder.
 bool is_plain_name(const std::string& name, std::string_view ending) {
   return name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos &&
          name.find("..") == std::string::npos && name.ends_with(ending);
@@ -69,7 +67,7 @@ ModelFolder::ModelFolder(const fs::path& dir) : dir_(dir) {
     add_file(dir / "pytorch_model.bin");
   else if (fs::exists(dir / "pytorch_model.bin.index.json", error))
     open_shards(dir / "pytorch_model.bin.index.json", kPickle);
-  else if (fs::exists(dir / "model.bin", error))  // by `litgpt download`, as below
+  else if (fs::exists(dir / "model.bin", error))  // from `litgpt download`, see below
     add_file(dir / "model.bin");
   else
     fail_without_weights(dir);
@@ -83,7 +81,7 @@ ModelFolder ModelFolder::of_adapter(const fs::path& dir) {
          fs::exists(dir / "adapter_model.bin", error)
              ? "adapter_model.bin, a pickle; save the adapter with safe_serialization=True"
          : fs::exists(dir / "config.json", error)
-             ? "none, but a model; give the folder of an adapter, or train the model itself"
+             ? "only a model; give the folder of an adapter, or train the model itself"
              : "none");
   ModelFolder folder;
   folder.dir_ = dir;
@@ -115,7 +113,7 @@ void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
   std::map<std::string, const TensorFile*> shards;
   int64_t total = 0;
   for (const auto& [name, value] : object_in(root, "weight_map", text, where).items()) {
-    // The binding by a name of its own: C++20 lets lambdas capture bindings, Clang 14 does not.
+    // A separate name for the binding: C++20 lets lambdas capture bindings, Clang 14 does not.
     const auto refuse = [&, &name = name](const std::string& what) {
       fail(Fault::file, "{}: {}: {}", json_location(text, where, {"weight_map", name}),
            in_quotes(name), what);
@@ -127,7 +125,7 @@ void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
     std::error_code error;
     if (!shards.contains(shard)) {
       fs::path file = dir_ / shard;
-      // `litgpt download` makes pickles of the shards, and leaves the index.
+      // `litgpt download` converts the shards to pickles, but leaves the index.
       if (!fs::exists(file, error)) file.replace_extension(kPickle);
       if (!fs::exists(file, error))
         refuse(fmt::format("expected the file {}, found none; download it", in_quotes(shard)));
@@ -139,7 +137,7 @@ void ModelFolder::open_shards(const fs::path& index, std::string_view ending) {
     tensors_[name] = {shards[shard], tensor};
     total += tensor->numel() * tensor->type.size;
   }
-  // Not an error: writers differ in whether shared tensors count twice.
+  // Not an error: writers disagree on whether shared tensors count twice.
   const auto metadata = root.find("metadata");
   if (metadata == root.end() || !metadata->is_object()) return;
   const auto size = metadata->find("total_size");

@@ -9,21 +9,21 @@
 
 namespace capstan {
 
-// The weights of a Hugging Face model folder, the first of these that there is:
+// The weights of a Hugging Face model folder, from the first of these that exists:
 //   model.safetensors, or the shards that model.safetensors.index.json names
 //   pytorch_model.bin, or the shards that pytorch_model.bin.index.json names
-// Opening reads and checks all headers, and no data.
+// Opening reads and checks all headers, but no data.
 class ModelFolder {
  public:
-  // Throws Fault::file: nothing to read, a shard that is missing or lies outside the folder, a
-  // tensor that the index has and its shard has not.
+  // Throws Fault::file: no weights, a shard that is missing or outside the folder, a tensor that is
+  // in the index but not in its shard.
   explicit ModelFolder(const std::filesystem::path& dir);
   // The adapter_model.safetensors of an adapter's folder.
   static ModelFolder of_adapter(const std::filesystem::path& dir);
 
   // By name, over all files.
   const TensorEntries& tensors() const { return tensors_; }
-  // The permissions that all files have.
+  // The permissions common to all files.
   mode_t mode() const;
 
  private:

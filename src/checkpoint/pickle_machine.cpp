@@ -15,7 +15,7 @@ using Kind = PickleMachine::Kind;
 constexpr size_t kMostValues = 1 << 21;
 constexpr uint8_t kNewestProtocol = 5;
 
-// What a pickle of tensors may name.
+// The names that a pickle of tensors may use.
 constexpr std::string_view kOrderedDict = "collections.OrderedDict";
 constexpr std::string_view kSize = "torch.Size";
 constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2";
@@ -50,7 +50,7 @@ bool is_known(std::string_view name) {
          storage_type(name) != nullptr || std::any_of(kStorages.begin(), kStorages.end(), is_dtype);
 }
 
-// As it is where it looks like a name, else so that it does no harm to a terminal.
+// Unchanged if it looks like a name, else escaped for the terminal.
 std::string plain(const std::string& name) {
   const bool is_plain = name.size() < 100 && std::all_of(name.begin(), name.end(), [](char c) {
                           return c == '.' || c == '_' || (c >= '0' && c <= '9') ||
@@ -95,7 +95,8 @@ uint64_t PickleMachine::take_number(int bytes) {
 
 size_t PickleMachine::add(Value value) {
   if (values_.size() >= kMostValues)
-    refuse("expected at most {} values, found more; this is no dictionary of tensors", kMostValues);
+    refuse("expected at most {} values, found more; this is not a dictionary of tensors",
+           kMostValues);
   values_.push_back(std::move(value));
   return values_.size() - 1;
 }
@@ -165,14 +166,14 @@ void PickleMachine::reduce() {
   refuse("expected arguments that {} takes, found others", name);
 }
 
-// The attributes of a dictionary (state_dict's _metadata) do not matter.
+// Ignores the attributes of a dictionary (state_dict's _metadata).
 void PickleMachine::build() {
   pop();
   top(Kind::dict, "a dictionary");
 }
 
 void PickleMachine::memoize(uint64_t key) {
-  if (stack_.empty()) refuse("expected a value to remember, found none");
+  if (stack_.empty()) refuse("expected a value to store in the memo, found none");
   memo_[key] = stack_.back();
 }
 
@@ -226,7 +227,7 @@ bool PickleMachine::step_number(uint8_t code) {
       const auto bytes = static_cast<int>(take_number(1));
       if (bytes > 8) refuse("expected a number of 64 bits, found one of {} bytes", bytes);
       const uint64_t bits = take_number(bytes);
-      const int unused = 64 - 8 * bytes;  // brings the sign to the top and back
+      const int unused = 64 - 8 * bytes;  // sign-extends by shifting up and down
       push_number(bytes == 0 ? 0 : static_cast<int64_t>(bits << unused) >> unused);
       return true;
     }
@@ -256,7 +257,7 @@ bool PickleMachine::step_memo(uint8_t code) {
     case 'j': {                                      // LONG_BINGET
       const uint64_t key = take_number(code == 'h' ? 1 : 4);
       const auto it = memo_.find(key);
-      if (it == memo_.end()) refuse("expected a remembered value {}, found none", key);
+      if (it == memo_.end()) refuse("expected a value {} in the memo, found none", key);
       stack_.push_back(it->second);
       return true;
     }

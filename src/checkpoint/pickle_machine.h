@@ -12,7 +12,8 @@
 
 namespace capstan {
 
-// The stack machine of Python's pickles, without the instructions that call anything. See pickle.h.
+// The stack machine of Python's pickles, without the instructions that call functions. See
+// pickle.h.
 class PickleMachine {
  public:
   enum class Kind : uint8_t {
@@ -25,7 +26,7 @@ class PickleMachine {
     list,
     dict,     // items: key, value, key, value, …
     name,     // text: "torch._utils._rebuild_tensor_v2"
-    storage,  // text: key; type; number: how many values
+    storage,  // text: key; type; number: count of values
     tensor,   // items: storage, offset, size, stride
   };
   struct Value {
@@ -40,7 +41,7 @@ class PickleMachine {
   PickleMachine(std::span<const std::byte> pickle, std::string_view where)
       : pickle_(reinterpret_cast<const char*>(pickle.data()), pickle.size()), where_(where) {}
 
-  // Runs to the end; the result's index.
+  // Runs to the end; returns the index of the result.
   size_t run();
   const Value& operator[](size_t i) const { return values_[i]; }
 

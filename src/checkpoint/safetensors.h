@@ -25,15 +25,15 @@ struct SafetensorsHeader {
   const StoredTensor* find(std::string_view name) const;  // null if there is none
 };
 
-// Reads the header of a file of `file_bytes` bytes and proves it right: the header lies within the
-// file and is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that
-// does not overflow and as many bytes as that; together the tensors cover the data from its first
-// byte to its last, without gap or overlap. `start` is the file's beginning: safetensors_header_end
-// bytes of it or more. Throws Fault::file, naming `where` and the tensor.
+// Parses and validates the header of a file of `file_bytes` bytes: the header lies within the file
+// and is at most 100,000,000 bytes of strict JSON; every tensor has a known type, a size that does
+// not overflow and the matching number of bytes; together the tensors cover the data exactly,
+// without gap or overlap. `start` is the file's beginning: at least safetensors_header_end bytes.
+// Throws Fault::file, naming `where` and the tensor.
 SafetensorsHeader parse_safetensors_header(std::span<const std::byte> start, int64_t file_bytes,
                                            std::string_view where);
-// Where the header ends. Throws as parse_safetensors_header; of `start` it needs the first
-// kSafetensorsStart, or all that the file has.
+// The end of the header. Throws as parse_safetensors_header does; needs only the first
+// kSafetensorsStart bytes, or the whole file if it is shorter.
 int64_t safetensors_header_end(std::span<const std::byte> start, int64_t file_bytes,
                                std::string_view where);
 inline constexpr int64_t kSafetensorsStart = 64;
@@ -48,7 +48,7 @@ class SafetensorsFile : public TensorFile {
   SafetensorsHeader header_;
 };
 
-// Writes a file whose tensors are known beforehand and whose data comes in pieces, in their order.
+// Writes a file; the tensors are declared first, then their data is appended in pieces, in order.
 class SafetensorsWriter {
  public:
   struct Item {
@@ -62,7 +62,7 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata, mode_t mode = kUsualMode);
 
   void append(std::span<const std::byte> data) { file_.append(data); }
-  // The file appears now. Throws Fault::bug unless exactly the bytes of all items were appended.
+  // Makes the file appear. Throws Fault::bug unless exactly the bytes of all items were appended.
   FileSum commit();
 
  private:

@@ -34,7 +34,7 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-// What a file that is no safetensors file at all may be instead.
+// A hint if the file is something else altogether.
 std::string_view guess(std::string_view start) {
   if (start.starts_with("version https://git-lfs"))
     return "; this is a Git LFS pointer: fetch the file itself with `git lfs pull`";
@@ -42,10 +42,10 @@ std::string_view guess(std::string_view start) {
     return "; this looks like a PyTorch pickle: convert it to safetensors";
   if (start.starts_with("<!") || start.starts_with("<html"))
     return "; this is a web page: download the file again";
-  return "; the file is cut short or is no safetensors file: download or copy it again";
+  return "; the file is truncated or is not a safetensors file: download or copy it again";
 }
 
-// One header, with what its errors need: where it is.
+// One header, and its location for errors.
 class HeaderReader {
  public:
   HeaderReader(std::string_view text, std::string_view where, int64_t data_bytes)
@@ -99,7 +99,7 @@ class HeaderReader {
     }
     for (const auto& [key, _] : value.items()) {
       if (key != "dtype" && key != "shape" && key != "data_offsets")
-        refuse(name, key, "expected dtype, shape and data_offsets alone, found {}", in_quotes(key));
+        refuse(name, key, "expected only dtype, shape and data_offsets, found {}", in_quotes(key));
     }
     StoredTensor t;
     t.name = name;
@@ -110,7 +110,7 @@ class HeaderReader {
       const bool cut = offsets.size() == 2 && offsets[0] <= offsets[1];
       refuse(name, "data_offsets", "expected two offsets within {} bytes of data, found {}{}",
              data_bytes_, to_string(offsets),
-             cut ? "; the file is cut short: download or copy it again" : "");
+             cut ? "; the file is truncated: download or copy it again" : "");
     }
     t.begin = offsets[0];
     t.end = offsets[1];
@@ -154,7 +154,7 @@ class HeaderReader {
     }
   }
 
-  // Sorts by place.
+  // Sorts by offset.
   void check_tiling(std::vector<StoredTensor>& tensors) const {
     std::sort(tensors.begin(), tensors.end(), [](const StoredTensor& a, const StoredTensor& b) {
       return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -164,7 +164,7 @@ class HeaderReader {
     for (const StoredTensor& t : tensors) {
       if (t.begin != covered) {
         refuse(t.name, "data_offsets", "expected data from byte {} on, where {} ends, found {}: {}",
-               covered, before == nullptr ? "nothing before it" : in_quotes(before->name), t.begin,
+               covered, before == nullptr ? "the header" : in_quotes(before->name), t.begin,
                t.begin < covered ? "they overlap" : "there is a gap");
       }
       covered = t.end;

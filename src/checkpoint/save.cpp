@@ -17,7 +17,7 @@ std::string generation_config_json(const ModelConfig& c) {
 
 namespace {
 
-// A part of a row that is merged when its turn comes.
+// A part of a row, merged when it is written.
 TensorToWrite merged_to_write(const std::string& name, const Shape& shape, MergedWeights& merged,
                               int i, int part, DType to, Queue& q) {
   TensorToWrite t{{name, to, {shape[0], shape[1]}}, DType::f32, {}};
@@ -43,7 +43,7 @@ std::vector<TensorToWrite> tensors_of(Queue& q, const Parameters& params, DType 
     if (p.adapter) continue;
     const bool differs = merged != nullptr && merged->differs(i);
     require(differs || p.quantize == Quantize::none, Fault::usage,
-            "{}: is quantized as {}, and a model's files hold f32, bf16 or f16; load the model "
+            "{}: is quantized as {}, but a model's files need f32, bf16 or f16; load the model "
             "without quantization to save it",
             p.name, name_of(p.quantize));
     for (size_t k = 0; k < p.parts.size(); ++k) {

@@ -17,11 +17,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a save writes beside the request: views of the tensors, and the rest by value, since the
-// training goes on meanwhile.
+// What a save writes besides the request: views of the tensors, and copies of the rest, since the
+// training continues meanwhile.
 struct Contents {
   ModelConfig config;
-  std::optional<LoraOptions> lora;  // the weights are its adapters, not the model's
+  std::optional<LoraOptions> lora;  // the weights are the adapters only
   std::vector<TensorToWrite> weights, moments;
   std::map<std::string, std::string> optimizer;  // metadata
 };
@@ -62,7 +62,7 @@ int64_t nbytes(const std::vector<TensorToWrite>& tensors) {
   return bytes;
 }
 
-// The first tensors, and enough of them to pass `max_bytes`.
+// The first tensors, until they exceed `max_bytes`.
 void keep_first(std::vector<TensorToWrite>& tensors, int64_t max_bytes) {
   size_t count = 0;
   for (int64_t bytes = 0; count < tensors.size() && bytes < max_bytes; ++count)
@@ -110,7 +110,7 @@ void write_checkpoint(const Contents& contents, const SaveRequest& request, Thre
               request.dir);
 }
 
-// Signals are for the thread that trains: this one must not be interrupted in its writes.
+// The training thread handles signals: this thread's writes must not be interrupted.
 template <class Body>
 std::future<void> start_without_signals(Body body) {
   sigset_t all, before;
@@ -123,7 +123,7 @@ std::future<void> start_without_signals(Body body) {
     return running;
   } catch (const std::exception& e) {
     restore();
-    fail(Fault::device, "cannot start a thread to save with: {}", e.what());
+    fail(Fault::device, "cannot start the thread that saves checkpoints: {}", e.what());
   }
 }
 

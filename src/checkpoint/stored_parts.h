@@ -6,29 +6,29 @@
 
 namespace capstan {
 
-// A model's files hold its base, an adapter's the adapters.
+// A model's files contain its base, an adapter's the adapters.
 enum class Rows : uint8_t { base, adapters };
 inline Rows rows_of(const Param& param) {
   return param.adapter ? Rows::adapters : Rows::base;
 }
-// What a training checkpoint of the model holds.
+// What a training checkpoint of the model contains.
 inline Rows saved_rows(const ModelSpec& spec) {
   return spec.lora ? Rows::adapters : Rows::base;
 }
 
-// The tensors of a checkpoint that the stored parameters are made of. Those of quantized rows have
-// a null address.
+// The checkpoint tensors that make up the stored parameters. Those of quantized rows have a null
+// address.
 std::vector<TensorToRead> stored_parts(const Parameters& params, Rows rows);
 
-// PEFT saves the weight of a head that has an adapter once more, beside the adapter.
+// PEFT also saves the weight of a head that has an adapter, next to the adapter.
 inline constexpr const char* kHeadCopy = "base_model.model.lm_head.base_layer.weight";
 bool has_head_copy(const Parameters& params, Rows rows, const ModelFolder& folder);
 
-// Throws Fault::file unless the folder has these tensors of the model and no others, but for a copy
-// of the head.
+// Throws Fault::file unless the folder has exactly these tensors of the model, apart from a copy of
+// the head.
 void check_weights(const Parameters& params, Rows rows, const ModelFolder& folder,
                    const std::filesystem::path& dir);
-// Throws Fault::file unless an adapter's config has what turns its tensors into a model.
+// Throws Fault::file unless an adapter's config matches the model.
 void check_adapter_config(const Parameters& params, const std::filesystem::path& dir);
 
 }  // namespace capstan

@@ -70,7 +70,8 @@ void TensorFile::read_to(std::byte* to, const StoredTensor& tensor, int64_t firs
 std::span<const std::byte> TensorFile::read(const StoredTensor& tensor, int64_t first, int64_t n,
                                             std::vector<std::byte>& room) const {
   const auto bytes = static_cast<size_t>(n * tensor.type.size);
-  if (room.capacity() < bytes) room = std::vector<std::byte>();  // never two rooms at once
+  if (room.capacity() < bytes)
+    room = std::vector<std::byte>();  // free the old buffer first: never two at once
   room.resize(bytes);
   read_to(room.data(), tensor, first, n);
   return room;

@@ -13,7 +13,7 @@
 
 namespace capstan {
 
-// A type of the safetensors format, and ours for it where there is one.
+// A type of the safetensors format, and our type for it if there is one.
 struct StoredType {
   std::string_view name;
   int64_t size = 0;
@@ -22,22 +22,21 @@ struct StoredType {
   StoredType() = default;
   constexpr StoredType(std::string_view name_, int64_t size_, std::optional<DType> dtype_)
       : name(name_), size(size_), dtype(dtype_) {}
-  StoredType(DType type);  // as the format calls it
+  StoredType(DType type);  // its name in the format
 };
 
 struct StoredTensor {
   std::string name;
   StoredType type;
-  std::vector<int64_t> shape;    // empty for a single value
-  int64_t begin = 0, end = 0;    // the bytes that it lies in, counted from the start of the data
-  std::vector<int64_t> strides;  // in values; empty: row-major without gaps
+  std::vector<int64_t> shape;    // empty for a scalar
+  int64_t begin = 0, end = 0;    // its byte range, from the start of the data
+  std::vector<int64_t> strides;  // in values; empty: contiguous, row-major
 
   int64_t nbytes() const { return end - begin; }
   int64_t numel() const;
 };
 
-// A file of tensors: their data are read when they are asked for, not before. Belongs to one
-// thread.
+// A file of tensors. Reads data only on request. Not thread safe.
 class TensorFile {
  public:
   virtual ~TensorFile() = default;
@@ -48,9 +47,9 @@ class TensorFile {
   // Null if there is none.
   const StoredTensor* find(std::string_view name) const;
 
-  // n values of a tensor of this file from `first` on, in row-major order, to `to`. One that does
-  // not lie in this order is held in memory as a whole, until its last value or another such tensor
-  // is read. Throws Fault::file, naming the byte that cannot be read.
+  // Reads n values of a tensor of this file, starting at `first`, in row-major order, to `to`. A
+  // tensor with another layout is held in memory as a whole, until its last value or another such
+  // tensor is read. Throws Fault::file, naming the byte that cannot be read.
   void read_to(std::byte* to, const StoredTensor& tensor, int64_t first, int64_t n) const;
   // The same to `room`, which is returned.
   std::span<const std::byte> read(const StoredTensor& tensor, int64_t first, int64_t n,
@@ -67,7 +66,7 @@ class TensorFile {
  private:
   void gather(std::byte* to, const StoredTensor& tensor, int64_t first, int64_t n) const;
 
-  mutable const StoredTensor* held_ = nullptr;  // whose bytes these are
+  mutable const StoredTensor* held_ = nullptr;  // the tensor in the buffer
   mutable std::vector<std::byte> held_bytes_;
 };
 

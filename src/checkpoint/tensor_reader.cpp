@@ -42,7 +42,7 @@ bool has_type(const StoredTensor& found, const Tensor& to, bool same_type) {
   return same_type ? *found.type.dtype == to.dtype() : is_weight_type(*found.type.dtype);
 }
 
-// Blocks bound the host memory that a conversion takes, or the way to a GPU.
+// Blocks limit the host memory of a conversion or of a copy to a GPU.
 constexpr int64_t kConvertedValues = 1 << 20, kCopiedValues = 1 << 23;
 
 void read_tensor(Queue& q, const Tensor& to, const TensorEntry& from) {
@@ -69,7 +69,7 @@ void read_tensor(Queue& q, const Tensor& to, const TensorEntry& from) {
 
 std::string differences(const std::vector<TensorToRead>& wanted, const TensorEntries& found,
                         const ReadRules& rules) {
-  Names missing("missing"), extra("not expected"), wrong("of another shape or type");
+  Names missing("missing"), extra("unexpected"), wrong("of another shape or type");
   std::set<std::string_view> known;
   for (const auto& [name, to] : wanted) {
     known.insert(name);

@@ -10,7 +10,7 @@
 
 namespace capstan {
 
-// A tensor that files must have, and where it goes.
+// A tensor that the files must have, and its destination.
 struct TensorToRead {
   std::string name;
   Tensor to;  // contiguous
@@ -24,16 +24,16 @@ struct TensorEntry {
 using TensorEntries = std::map<std::string, TensorEntry, std::less<>>;
 
 struct ReadRules {
-  bool same_type = false;  // the stored type must be that of the target; else f32, bf16 or f16
-  std::function<bool(const std::string& name)> may_ignore;  // of tensors that nobody asked for
+  bool same_type = false;  // the stored type must equal the target's; else f32, bf16 or f16
+  std::function<bool(const std::string& name)> may_ignore;  // number of unexpected tensors
 };
 
-// "3 missing (a, b, c); 1 not expected (d); …": all that differs, or nothing.
+// "3 missing (a, b, c); 1 unexpected (d); …": all differences, or nothing.
 std::string differences(const std::vector<TensorToRead>& wanted, const TensorEntries& found,
                         const ReadRules& rules);
 
-// Reads all of them, converting where types differ. On sim it reads nothing. They must be there, as
-// `differences` finds out.
+// Reads all of them and converts types if needed. On sim it reads nothing. Call `differences` first
+// to check that they exist.
 void read_tensors(Queue& q, const std::vector<TensorToRead>& wanted, const TensorEntries& found);
 
 }  // namespace capstan

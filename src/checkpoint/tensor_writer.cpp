@@ -26,7 +26,7 @@ void append(SafetensorsWriter& file, const TensorToWrite& t, Threads threads) {
     }
     converted.resize(static_cast<size_t>(n * t.item.type.size));
     require(convert(converted.data(), *t.item.type.dtype, bytes.data(), *t.from.dtype, n, threads),
-            Fault::usage, "{}: has values that {} cannot hold; save the model as bf16 or f32",
+            Fault::usage, "{}: has values that {} cannot represent; save the model as bf16 or f32",
             t.item.name, name_of(*t.item.type.dtype));
     file.append(converted);
   }
@@ -85,7 +85,7 @@ FileSum write_tensor_file(const fs::path& path, Tensors tensors,
 
 void write_weights(const fs::path& folder, Tensors tensors, int64_t max_shard_bytes,
                    Threads threads, Manifest& sums, mode_t mode) {
-  // transformers refuses files that do not say which framework's layout they have.
+  // transformers rejects files that do not name their framework.
   const std::map<std::string, std::string> metadata = {{"format", "pt"}};
   constexpr int64_t kHeadersAndSmallFiles = 1 << 20;
   require_space(folder, nbytes(tensors) + kHeadersAndSmallFiles);

@@ -21,8 +21,8 @@ std::string text_at(const FileReader& file, int64_t begin, int64_t bytes) {
 void require_zip(std::string_view file, const std::string& where) {
   if (file.starts_with("PK\x03\x04")) return;
   require(!file.starts_with('\x80'), Fault::file,
-          "{}: expected a zip archive, found a bare pickle, as PyTorch before 1.6 wrote it; if you "
-          "trust the file, write it again: torch.save(torch.load(FILE, weights_only=True), FILE)",
+          "{}: expected a zip archive, found a bare pickle, as written by PyTorch before 1.6; if "
+          "you trust the file, rewrite it: torch.save(torch.load(FILE, weights_only=True), FILE)",
           where);
   require(!file.starts_with("version https://git-lfs"), Fault::file,
           "{}: this is a Git LFS pointer: fetch the file itself with `git lfs pull`", where);
@@ -73,13 +73,12 @@ TorchFile::TorchFile(const std::filesystem::path& path) : TensorFile(path) {
   require(order == entries.end() ||
               (order->second.bytes == std::ssize(little) &&
                text_at(file_, order->second.begin, order->second.bytes) == little),
-          Fault::file, "{}: expected little-endian numbers, found another order", where);
+          Fault::file, "{}: expected little-endian numbers, found another byte order", where);
   const ZipEntry pickle = entries.at(root + "/data.pkl");
-  require(
-      pickle.bytes <= kLargestPickle, Fault::file,
-      "{} (data.pkl): expected a pickle of at most {} bytes, found {}; this is no dictionary of "
-      "tensors",
-      where, kLargestPickle, pickle.bytes);
+  require(pickle.bytes <= kLargestPickle, Fault::file,
+          "{} (data.pkl): expected a pickle of at most {} bytes, found {}; this is not a "
+          "dictionary of tensors",
+          where, kLargestPickle, pickle.bytes);
   const std::string pickled = text_at(file_, pickle.begin, pickle.bytes);
   const auto text = std::as_bytes(std::span(pickled));
   for (const PickledTensor& t : read_pickle(text, where + " (data.pkl)")) {

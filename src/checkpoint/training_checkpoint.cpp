@@ -53,8 +53,8 @@ TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer
 
   std::error_code error;
   require(fs::exists(dir / kOptimizerFile, error), Fault::file,
-          "{}: expected the moments of the optimizer, found none; a run cannot go on from this "
-          "folder, but one can start from its weights",
+          "{}: expected the moments of the optimizer, found none; a run cannot resume from this "
+          "folder, but a new one can start from its weights",
           (dir / kOptimizerFile).string());
   const SafetensorsFile file(dir / kOptimizerFile);
   const std::string kind = metadata(file, "optimizer");
@@ -66,7 +66,7 @@ TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer
   const auto moments = state_of(optimizer);
   const std::string problems = differences(moments, found, {.same_type = true, .may_ignore = {}});
   require(problems.empty(), Fault::file,
-          "{}: the moments are not those of this run's {}: {}; resume with the optimizer and the "
+          "{}: the moments do not match this run's {}: {}; resume with the optimizer and the "
           "precision of the run",
           file.path().string(), kind, problems);
   const int64_t steps = steps_of(file);

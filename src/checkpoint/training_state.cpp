@@ -16,7 +16,7 @@ using nlohmann::json;
 
 constexpr int kFormat = 1;
 
-// What states of earlier versions are without keeps its default there.
+// Fields that earlier versions lack keep their default.
 constexpr bool kIsNew = true;
 
 // The one table of the fields: calls visit(key, field) or visit(key, field, kIsNew) for each.
@@ -94,7 +94,7 @@ std::string state_json(const TrainingState& state) {
   nlohmann::ordered_json out = {{"format", kFormat}};
   for_each_field(
       state, [&](const char* key, const auto& field, bool = false) { out[key] = to_json(field); });
-  // Whatever bytes a recipe has: a save must not fail for them.
+  // A recipe may contain any bytes: a save must not fail because of them.
   return out.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
@@ -128,8 +128,8 @@ TrainingState read_state(const fs::path& dir) {
   const fs::path path = dir / kStateFile;
   std::error_code error;
   require(fs::exists(path, error), Fault::file,
-          "{}: expected the state of a training run, found none; a run cannot be resumed from this "
-          "folder, but one can start from its weights",
+          "{}: expected the state of a training run, found none; a run cannot resume from this "
+          "folder, but a new one can start from its weights",
           path.string());
   return parse_state(read_text(path), path.string());
 }

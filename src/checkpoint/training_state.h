@@ -8,28 +8,28 @@
 
 namespace capstan {
 
-// Where a run is, beyond its weights and moments: training_state/state.json. Every number comes
-// back bit for bit.
+// The progress of a run, besides its weights and moments: training_state/state.json. Every number
+// round-trips bit for bit.
 struct TrainingState {
   int64_t step = 0;  // optimizer steps done
   uint64_t seed = 0;
   double epoch = 0;
-  int64_t samples = 0;  // seen so far, as are the next three
+  int64_t samples = 0;  // seen so far; so are the next three
   int64_t tokens = 0;   // without padding
   int64_t padding = 0;
   int64_t targets = 0;
-  double seconds = 0;               // of training, over all parts of the run, as are the next two
-  double eval_seconds = 0;          // earlier versions have none of these three
+  double seconds = 0;               // training time over all parts of the run; so are the next two
+  double eval_seconds = 0;          // missing in earlier versions, like the next two
   double save_seconds = 0;          // without the save that writes this
-  int64_t started = 0;              // seconds since 1970, of the first part; 0: not known
+  int64_t started = 0;              // seconds since 1970, of the first part; 0: unknown
   int64_t dataset_samples = 0;      // of the training set
-  std::string dataset_fingerprint;  // any text; equal text means equal samples
-  // Beside adapters, of the frozen weights; earlier versions have none.
+  std::string dataset_fingerprint;  // any text; equal texts mean equal samples
+  // For adapters: fingerprint of the frozen weights; missing in earlier versions.
   std::optional<std::string> base_fingerprint;
-  // What decides the bits of the results beside all this: the GPU, or the processor, its threads
-  // and the kernels of its BLAS. Earlier versions have none.
+  // What else determines the bits of the results: the GPU, or the processor, its threads and BLAS
+  // kernels. Missing in earlier versions.
   std::optional<std::string> computed_on;
-  std::optional<double> first_loss;  // absent, too, where they are not finite
+  std::optional<double> first_loss;  // absent also if not finite
   std::optional<double> last_loss;
   std::optional<double> val_loss;
   std::string recipe;  // its text
@@ -44,7 +44,7 @@ TrainingState parse_state(std::string_view text, std::string_view where);
 inline constexpr std::string_view kStateFile = "training_state/state.json";
 inline constexpr std::string_view kOptimizerFile = "training_state/optimizer.safetensors";
 
-// The state of a checkpoint's folder. A model without one (from Hugging Face) is an error that says
+// The state in a checkpoint's folder. For a model without one (from Hugging Face) the error says
 // so.
 TrainingState read_state(const std::filesystem::path& dir);
 

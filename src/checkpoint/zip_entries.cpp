@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-// The layout is that of PKWARE's APPNOTE; numbers are little endian.
+// The layout follows PKWARE's APPNOTE; numbers are little endian.
 constexpr uint64_t kEndSignature = 0x06054b50, kEnd64Signature = 0x06064b50;
 constexpr uint64_t kLocator64Signature = 0x07064b50;
 constexpr uint64_t kFileSignature = 0x02014b50, kLocalSignature = 0x04034b50;
@@ -42,13 +42,13 @@ class ZipReader {
          fmt::format(format, std::forward<Args>(args)...));
   }
 
-  void check_place(uint64_t at, uint64_t bytes) const {
+  void check_bounds(uint64_t at, uint64_t bytes) const {
     if (at > size_ || bytes > size_ - at)
       refuse("expected a zip archive with {} bytes at {}, found the end at {}", bytes, at, size_);
   }
 
   uint64_t number(uint64_t at, uint64_t bytes) {
-    check_place(at, bytes);
+    check_bounds(at, bytes);
     if (at < window_begin_ || at + bytes > window_begin_ + window_.size()) {
       window_begin_ = at / kWindow * kWindow;
       window_.resize(std::min(2 * kWindow, size_ - window_begin_));
@@ -61,7 +61,7 @@ class ZipReader {
   }
 
   std::string text(uint64_t at, uint64_t bytes) const {
-    check_place(at, bytes);
+    check_bounds(at, bytes);
     std::string out(bytes, '\0');
     read_(static_cast<int64_t>(at), std::as_writable_bytes(std::span(out)));
     return out;
@@ -80,7 +80,7 @@ class ZipReader {
       const uint64_t at = size_ - kEndBytes - comment;
       if (number(at, 4) == kEndSignature && number(at + 20, 2) == comment) return at;
     }
-    refuse("expected a zip archive's end, found none: it is cut short");
+    refuse("expected a zip archive's end, found none: it is truncated");
   }
 
   Directory find_directory() {
@@ -103,7 +103,7 @@ class ZipReader {
     return d;
   }
 
-  // Returns where the next one is.
+  // Returns the offset of the next one.
   uint64_t read_file(uint64_t at, const Directory& directory,
                      std::map<std::string, ZipEntry, std::less<>>& entries) {
     check_signature(at, kFileSignature, "a file's entry");
@@ -114,10 +114,9 @@ class ZipReader {
     const std::string name = text(at + kFileBytes, name_bytes);
     uint64_t stored = number(at + 20, 4), bytes = number(at + 24, 4), local = number(at + 42, 4);
     read_extra_64(at + kFileBytes + name_bytes, extra_bytes, bytes, stored, local);
-    require(
-        method == 0 && (flags & 1) == 0 && stored == bytes, Fault::file,
-        "{}: {}: expected a file that is stored as it is, found it {}; write it with torch.save",
-        where_, in_quotes(name), (flags & 1) != 0 ? "encrypted" : "compressed");
+    require(method == 0 && (flags & 1) == 0 && stored == bytes, Fault::file,
+            "{}: {}: expected a stored file, found it {}; write it with torch.save", where_,
+            in_quotes(name), (flags & 1) != 0 ? "encrypted" : "compressed");
     check_signature(local, kLocalSignature, "a file's header");
     const uint64_t begin = local + kLocalBytes + number(local + 26, 2) + number(local + 28, 2);
     if (begin > size_ || bytes > size_ - begin)
@@ -130,7 +129,7 @@ class ZipReader {
     return next;
   }
 
-  // Of the extra field with the id 1: those of size, stored size and place that had no room, in
+  // From the extra field with the id 1: those of size, stored size and offset that did not fit, in
   // this order.
   void read_extra_64(uint64_t at, uint64_t left, uint64_t& bytes, uint64_t& stored,
                      uint64_t& local) {
@@ -156,7 +155,7 @@ class ZipReader {
   uint64_t size_;
   const ReadArchive& read_;
   std::string_view where_;
-  std::vector<std::byte> window_;  // of the archive, where numbers were read last
+  std::vector<std::byte> window_;  // position in the archive of the last numbers read
   uint64_t window_begin_ = 0;
 };
 

@@ -115,7 +115,7 @@ TEST(AdapterCheckpoint, IsFoundVerifiedAndKeptLikeAModels) {
   whole.save(folder / "final", 9);
   write_text(folder / "final" / kAdapterConfigFile, "{}");
   EXPECT_NE(message_of(Fault::file, [&] { verify_checkpoint(folder / "final"); })
-                .find("adapter_config.json: expected no such file"),
+                .find("adapter_config.json: unexpected file"),
             std::string::npos);
 }
 
@@ -126,11 +126,11 @@ TEST(AdapterCheckpoint, TheOtherKindIsToldAndChangesNothing) {
   whole.save(folder / "whole", 1);
   save(run, folder / "adapter", 1);
   EXPECT_NE(failure(run, [&] { resume(run, folder / "whole"); })
-                .find("adapter_model.safetensors: expected an adapter's weights, found none, but a "
+                .find("adapter_model.safetensors: expected an adapter's weights, found only a "
                       "model; give the folder of an adapter"),
             std::string::npos);
   EXPECT_NE(failure(whole, [&] { resume(whole, folder / "adapter"); })
-                .find("expected a model's weights, found an adapter, which works beside its base"),
+                .find("expected a model's weights, found an adapter, which needs its base"),
             std::string::npos);
   EXPECT_NE(failure(half, [&] { resume(half, folder / "adapter"); })
                 .find("was saved in another precision than bf16-true"),

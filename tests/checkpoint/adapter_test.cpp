@@ -41,8 +41,8 @@ TEST(LoadAdapter, OneErrorNamesAllTensorsThatDiffer) {
       larger(Precision::f32_true, {}, more);
   save(run, folder / "a", 1);
   EXPECT_NE(failure(smaller, [&] { load(smaller, folder / "a"); })
-                .find("adapter_model.safetensors: the tensors are not those of this model's "
-                      "adapters (LlamaForCausalLM, 2 layers, r 3): 6 not expected "
+                .find("adapter_model.safetensors: the tensors do not match this model's "
+                      "adapters (LlamaForCausalLM, 2 layers, r 3): 6 unexpected "
                       "(\"base_model.model.lm_head.lora_A.weight\", "),
             std::string::npos);
   EXPECT_NE(failure(larger, [&] { load(larger, folder / "a"); })
@@ -101,8 +101,7 @@ TEST(LoadAdapter, TakesPeftsCopyOfTheHeadOnlyIfItIsTheBases) {
   SmallRun run(Precision::f32_true, {}, no_head);
   save(run, folder / "a", 1);
   add_head_copy(run.model, folder / "a", DType::f32, 1);
-  EXPECT_NE(failure(run, [&] { load(run, folder / "a"); }).find("1 not expected"),
-            std::string::npos);
+  EXPECT_NE(failure(run, [&] { load(run, folder / "a"); }).find("1 unexpected"), std::string::npos);
 }
 
 TEST(LoadAdapter, AnotherScaleIsToldAndChangesNothing) {

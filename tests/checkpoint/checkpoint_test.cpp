@@ -80,9 +80,10 @@ TEST(SaveModel, RefusesToMakeInfinitiesOfWeights) {
   const auto message = message_of(Fault::usage, [&] {
     save_model(model.queue, model.params, folder / "out", {.dtype = DType::f16});
   });
-  EXPECT_EQ(message,
-            "model.embed_tokens.weight: has values that f16 cannot hold; save the model as bf16 or "
-            "f32");
+  EXPECT_EQ(
+      message,
+      "model.embed_tokens.weight: has values that f16 cannot represent; save the model as bf16 or "
+      "f32");
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
@@ -153,12 +154,12 @@ TEST(LoadParameters, NamesAllThatIsMissingExtraOrOfAnotherShapeAndWritesNothing)
   Model model(c);
   const auto before = model.all();
   const std::string message = load_failure(model, folder / "out");
-  EXPECT_TRUE(message.starts_with((folder / "out").string() + ": the tensors are not those"))
+  EXPECT_TRUE(message.starts_with((folder / "out").string() + ": the tensors do not match"))
       << message;
   for (const char* part :
        {"2 missing (model.layers.0.self_attn.q_norm.weight, "
         "model.layers.0.self_attn.k_norm.weight)",
-        "9 not expected (\"model.layers.1.input_layernorm.weight\", ", ", …)",
+        "9 unexpected (\"model.layers.1.input_layernorm.weight\", ", ", …)",
         "2 of another shape or type (model.embed_tokens.weight: expected [51, 24] of F32, BF16 or "
         "F16, found [50, 24] of F32, lm_head.weight: ",
         "vocab_size 51"})
@@ -195,7 +196,7 @@ TEST(LoadParameters, ToleratesATiedHeadAndTheTablesOfRope) {
   write_with(tied, folder / "out", {head, rope});
   EXPECT_NO_THROW(load_parameters(tied.queue, tied.params, folder / "out"));
   write_with(untied, folder / "other", {{"surprise", DType::f32, {1}}});
-  EXPECT_NE(load_failure(untied, folder / "other").find("1 not expected (\"surprise\")"),
+  EXPECT_NE(load_failure(untied, folder / "other").find("1 unexpected (\"surprise\")"),
             std::string::npos);
 }
 

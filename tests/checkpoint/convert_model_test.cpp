@@ -97,10 +97,11 @@ TEST_F(ConvertModel, ReplacesNothingThatItDidNotWrite) {
   EXPECT_NO_THROW(convert_model(from_, to_)) << "its own";
   fs::create_directory(to_ / "original");
   write_text(to_ / "original" / "notes.txt", "years of work");
-  EXPECT_EQ(message_of(Fault::usage, [&] { convert_model(from_, to_); }),
-            to_.string() +
-                ": would be replaced, and has original/notes.txt, which Capstan did not write; "
-                "write to another folder, or move it");
+  EXPECT_EQ(
+      message_of(Fault::usage, [&] { convert_model(from_, to_); }),
+      to_.string() +
+          ": would be replaced, but contains original/notes.txt, which Capstan did not write; "
+          "write to another folder, or move that file");
   fs::remove_all(to_ / "original");
   EXPECT_NO_THROW(convert_model(from_, to_));
   fs::remove(to_ / kManifest);
@@ -115,7 +116,7 @@ TEST_F(ConvertModel, RefusesWhatItCannotDoAndLeavesNothing) {
       message_of(
           Fault::usage,
           [&] { convert_model(from_, to_, {.dtype = DType::f16, .max_shard_bytes = INT64_MAX}); })
-          .find("has values that f16 cannot hold"),
+          .find("has values that f16 cannot represent"),
       std::string::npos);
   EXPECT_NE(message_of(Fault::usage, [&] { convert_model(from_, from_); })
                 .find("would be replaced with it"),

@@ -37,13 +37,14 @@ TEST_F(Verify, SaysWhichFileIsMissingShorterLongerOrOther) {
                                                 path, text.size(), text.size() + 1)))
       << failure();
   write_text(path, text.substr(1));
-  EXPECT_NE(failure().find("it is cut short"), std::string::npos);
+  EXPECT_NE(failure().find("it is truncated"), std::string::npos);
   write_text(path, std::string(text.size(), ' '));
   EXPECT_TRUE(
       failure().starts_with(path + ": expected contents with the SHA-256 " + sha256_of(text)));
   fs::remove(path);
   EXPECT_NE(failure().find("config.json: expected a file of "), std::string::npos);
-  EXPECT_NE(failure().find("found none; copy the checkpoint again"), std::string::npos);
+  EXPECT_NE(failure().find("found none; this checkpoint is damaged: copy it again"),
+            std::string::npos);
   fs::create_directory(path);
   EXPECT_NE(failure().find("found something else"), std::string::npos);
 }
@@ -54,7 +55,7 @@ TEST_F(Verify, LetsUsersAddFilesButNoneThatWouldBeTakenForAPart) {
   for (const char* name : {"model-00001-of-00002.safetensors", "model.safetensors.index.json",
                            "training_state/rng.json"}) {
     write_text(dir_ / name, "");
-    EXPECT_NE(failure().find(std::string(name) + ": expected no such file"), std::string::npos);
+    EXPECT_NE(failure().find(std::string(name) + ": unexpected file"), std::string::npos);
     fs::remove(dir_ / name);
   }
 }

@@ -147,11 +147,11 @@ TEST(TorchFile, RunsNothingAndNamesWhatItWasAskedToRun) {
 
 TEST(TorchFile, SaysWhatIsWrong) {
   const std::pair<const char*, const char*> cases[] = {
-      {"legacy", "found a bare pickle, as PyTorch before 1.6 wrote it"},
+      {"legacy", "found a bare pickle, as written by PyTorch before 1.6"},
       {"bad_sets_attributes", "expected a dictionary on the stack, found none"},
       {"bad_deep", "expected a dictionary of tensors, found something else"},
       {"bad_deep_lists", "expected a dictionary of tensors, found something else"},
-      {"bad_huge_memo", "expected a remembered value 4294967294, found none"},
+      {"bad_huge_memo", "expected a value 4294967294 in the memo, found none"},
       {"bad_long_text", "expected 4294967295 more bytes, found the end"},
       {"bad_longer_text", "expected 18446744073709551615 more bytes, found the end"},
       {"bad_huge_number", "expected a number of 64 bits, found one of 255 bytes"},
@@ -175,9 +175,9 @@ TEST(TorchFile, SaysWhatIsWrong) {
       {"bad_name_of_bytes", "expected a tensor's name in ASCII, found \"a\\u001b[31m"},
       {"bad_name_twice", "\"a\": expected each name once, found it twice"},
       {"bad_no_pickle", "expected data.pkl in the archive of torch.save, found none of 1 files"},
-      {"bad_compressed", "expected a file that is stored as it is, found it compressed"},
+      {"bad_compressed", "expected a stored file, found it compressed"},
       {"bad_big_endian", "expected little-endian numbers"},
-      {"bad_cut_short", "expected a zip archive's end, found none: it is cut short"},
+      {"bad_cut_short", "expected a zip archive's end, found none: it is truncated"},
       {"bad_place_outside", "found the end at"},
       {"bad_size_outside", "expected 2147483632 bytes at"},
       {"bad_endless_table", "expected a table of 2 files within"},

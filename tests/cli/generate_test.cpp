@@ -93,7 +93,7 @@ TEST_F(Cli, AHeadThatIsNotUsedIsToldOf) {
   fs::remove(at(made) / "MANIFEST.json");
   const Outcome o = run({"generate", made, "--max_new_tokens=1"});
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"there is an lm_head.weight that differs", "tie_word_embeddings"});
+  expect_holds(o.err, {"the files have a different lm_head.weight", "tie_word_embeddings"});
 }
 
 TEST_F(Cli, GenerateRefusesBadValues) {
@@ -139,7 +139,8 @@ TEST_F(Cli, ConvertTakesNothingAwayThatIsNeeded) {
   EXPECT_TRUE(fs::exists(at("r/orig/model.safetensors")));
   const std::string step = "out/pretrain/step-00000001";
   ASSERT_TRUE(fs::exists(at(step)));
-  expect_refused(2, {"convert", made, step}, {"has the state of a run that can go on"});
+  expect_refused(2, {"convert", made, step},
+                 {"has a training checkpoint that a run can resume from"});
   EXPECT_EQ(run({"convert", made, "r2"}).code, 0);
   EXPECT_EQ(run({"convert", made, "r2"}).code, 0) << "a model is replaced";
 }
