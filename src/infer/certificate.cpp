@@ -21,7 +21,7 @@ double difference(std::span<const float> found, std::span<const float> expected)
     apart += d * d;
     size += e * e;
   }
-  // Logits that are all zero have nothing to be relative to.
+  // Logits that are all zero have no relative difference.
   return size > 0 ? std::sqrt(apart / size) : std::sqrt(apart);
 }
 
@@ -64,7 +64,7 @@ InferenceOptions options_for(const std::vector<Prompt>& prompts, const ModelConf
       static_cast<double>(tokens) * static_cast<double>(config.vocab) * sizeof(float);
   const auto available = static_cast<double>(available_memory());
   require(bytes < available / 2, Fault::does_not_fit,
-          "does not fit: the logits after {} of {} take {}, and {} are free; give fewer or shorter "
+          "does not fit: the logits after {} of {} take {}, but {} are free; give fewer or shorter "
           "prompts",
           count(tokens, "token"), count(std::ssize(prompts), "prompt"), format_bytes(bytes),
           format_bytes(available));
@@ -134,7 +134,7 @@ std::string certificate_json(const Certificate& c, const MergeRecord& record) {
                                 {"largest_difference", c.largest()},
                                 {"allowed_difference", c.allowed}};
   if (record.quantize != Quantize::none) out["quantize"] = name_of(record.quantize);
-  // A folder's name need not be UTF-8.
+  // A folder's name may not be UTF-8.
   return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

@@ -6,7 +6,7 @@
 
 namespace capstan {
 
-// A sum of losses, and over how many targets it goes.
+// A sum of losses, and its number of targets.
 struct Evaluation {
   double loss_sum = 0;
   int64_t targets = 0;
@@ -18,7 +18,7 @@ struct Evaluation {
 Evaluation evaluate(Queue& q, Transformer& model, DeviceBatch& room, Tensor loss,
                     MicroBatches& data);
 
-// Asks for the memory that the largest micro-batch takes there: for a plan.
+// Requests the memory for the largest micro-batch, for a plan.
 void rehearse_evaluation(Queue& q, Transformer& model, const DeviceBatch& room, Tensor loss);
 
 }  // namespace capstan

@@ -22,8 +22,8 @@ std::string bytes(int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
-// The words for what would need less, or would not need this device.
-std::string way_out(const InferenceOptions& o) {
+// Suggests what would need less memory, or another device.
+std::string suggestions(const InferenceOptions& o) {
   const bool narrower = !o.merge && o.precision != Precision::bf16_true;
   if (o.device == Device::cpu)
     return narrower ? "--precision bf16-true and a shorter text or batch need less"
@@ -32,9 +32,8 @@ std::string way_out(const InferenceOptions& o) {
   if (narrower) ways.push_back("--precision bf16-true");
   if (!o.merge && o.quantize == Quantize::none) ways.push_back("--quantize bnb.nf4");
   ways.push_back("a shorter text or batch");
-  return fmt::format(
-      "Less is needed with: {}; --accelerator cpu uses this machine's memory, {} free",
-      fmt::join(ways, " · "), bytes(available_memory(Device::cpu)));
+  return fmt::format("These need less: {}; --accelerator cpu uses this machine's memory, {} free",
+                     fmt::join(ways, " · "), bytes(available_memory(Device::cpu)));
 }
 
 MemoryPlan fitting_plan(const InferenceOptions& options) {
@@ -63,7 +62,7 @@ void set_stops(GenerateOptions& options, const ModelConfig& model, const Tokeniz
 void require_fit(const InferenceOptions& options, int64_t needed, int64_t available) {
   require(needed <= available, Fault::does_not_fit, "does not fit: needs {}{}, {} free. {}",
           bytes(needed), options.device == Device::cuda ? " on the GPU" : "", bytes(available),
-          way_out(options));
+          suggestions(options));
 }
 
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device) {
@@ -124,7 +123,7 @@ std::vector<float> Inference::logits(std::span<const int32_t> ids) {
   const auto n = static_cast<int64_t>(ids.size());
   for (const int32_t id : ids)
     require(id >= 0 && id < model_.config().vocab, Fault::usage,
-            "token {} is not in the model's vocabulary of {}", id, model_.config().vocab);
+            "token {} is outside the model's vocabulary of {}", id, model_.config().vocab);
   HostBatch host(n, 1);
   host.ids.assign(ids.begin(), ids.end());
   host.labels.assign(ids.size(), kIgnore);

@@ -19,36 +19,37 @@ struct InferenceOptions {
   Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
-  BatchLimits limits;     // of batches to evaluate; without tokens: none
-  int64_t positions = 0;  // of text to generate; 0: none
+  BatchLimits limits;     // limits of batches to evaluate; without tokens: none
+  int64_t positions = 0;  // positions of the KV cache; 0: no generation
   std::optional<LoraOptions> lora = {};
-  Quantize quantize = Quantize::none;  // of the linear maps
-  bool logits = false;                 // of texts of limits.tokens at most will be asked for
-  bool merge = false;                  // the adapter will be merged
+  Quantize quantize = Quantize::none;  // of the linear layers
+  bool logits = false;  // the logits of texts of up to limits.tokens will be computed
+  bool merge = false;   // the adapter will be merged
 };
 
-// What a checkpoint is used in when nobody says: on a GPU bf16, as LitGPT has it and as training
-// computes there; on a CPU bf16 for one in bf16, else f32 (bf16 would drop three bits of an f16).
-// Throws Fault::usage for precisions that are for training.
+// The default precision for inference: on a GPU bf16, as in LitGPT and in training; on a CPU bf16
+// for a bf16 checkpoint, else f32 (bf16 would drop three bits of an f16). Throws Fault::usage for
+// precisions that are for training.
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device);
 
-// A model that is used and not trained, on one device. All memory is taken by the constructor and
-// within the phases "evaluate", "logits", "decode" and "merge", from the plan.
+// A model for inference on one device. Allocates all memory from the plan, in the constructor and
+// in the phases "evaluate", "logits", "decode" and "merge".
 class Inference {
  public:
   Inference(Queue& q, const InferenceOptions& options);
-  // The program run on `sim`, as on options.device.
+  // Runs the program on `sim` to plan options.device.
   static MemoryPlan plan(const InferenceOptions& options);
 
   Parameters& params() { return params_; }
   Decoder& decoder() { return *decoder_; }
-  // f32 [tokens, vocab]: those after every token of a text. Throws Fault::usage for tokens that are
-  // not in the vocabulary.
+  // f32 [tokens, vocab]: the logits after every token of a text. Throws Fault::usage for tokens
+  // outside the vocabulary.
   std::vector<float> logits(std::span<const int32_t> ids);
-  // Writes the model with the adapter folded in (MergedWeights, write_model). Stays as it is.
+  // Writes the model with the adapter merged (MergedWeights, write_model). Does not change this
+  // model.
   Manifest write_merged(const std::filesystem::path& folder, DType dtype,
                         const std::string& config_like = {});
-  // Of the micro-batches that were started.
+  // The loss of the micro-batches that were started.
   Evaluation evaluate(MicroBatches& data);
 
  private:
@@ -64,21 +65,21 @@ class Inference {
   std::unique_ptr<Decoder> decoder_;
 };
 
-// What ends a text that a model of this prompting generates: its eos tokens, and what ends an
-// answer of the style, or a turn of the chat template.
+// Sets what ends a generated text: the model's eos tokens, and the stop sequences of the prompt
+// style or the end of a turn of the chat template.
 void set_stops(GenerateOptions& options, const ModelConfig& model, const Tokenizer& tokenizer,
                const ModelPrompting& prompting);
 
-// Throws Fault::does_not_fit unless so many bytes are available, naming the space and what would
-// need less of it.
+// Throws Fault::does_not_fit unless this many bytes are available, naming the memory space and what
+// would need less.
 void require_fit(const InferenceOptions& options, int64_t needed, int64_t available);
 
-// options with the model, lora and quantize that the files have.
+// The options with the model, lora and quantize of the files.
 InferenceOptions options_of(const ModelFiles& files, InferenceOptions options);
 
-// A model loaded for use, with its adapter where it has one: plans, refuses what does not fit on
-// options.device (Fault::does_not_fit) or a device that is not there (Fault::device), and loads,
-// tensor by tensor. The options' model, lora and quantize are taken from the files.
+// A model loaded for inference, with its adapter if it has one. Plans; throws Fault::does_not_fit
+// if it does not fit on options.device, or Fault::device if the device is missing; and loads tensor
+// by tensor. The options' model, lora and quantize come from the files.
 class LoadedModel {
  public:
   LoadedModel(const ModelFiles& files, const InferenceOptions& options);

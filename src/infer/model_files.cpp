@@ -20,7 +20,7 @@ Quantize quantize_named(const std::string& name) {
   return parse_quantize(name.starts_with("bnb.") ? name : "bnb." + name);
 }
 
-// What the record of the adapter's training says, if there is one.
+// Reads the quantization from the recipe saved with the adapter, if there is one.
 std::optional<Quantize> trained_beside(const fs::path& adapter) {
   const fs::path path = adapter / "hyperparameters.yaml";
   if (!fs::exists(path)) return std::nullopt;
@@ -30,7 +30,7 @@ std::optional<Quantize> trained_beside(const fs::path& adapter) {
     return quantize_named(recipe.finish().quantize);
   } catch (const Error& e) {
     fail(Fault::file,
-         "{}\n{} should tell how the adapter's base was held; if it is not of the "
+         "{}\n{} should say how the adapter's base was quantized; if it does not belong to the "
          "adapter's training, remove it",
          e.what(), path.string());
   }
@@ -48,12 +48,12 @@ std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
 fs::path find_checkpoint_dir(const std::string& name) {
   const auto found = try_checkpoint_dir(name);
   require(found.has_value() || !name.ends_with(".yaml"), Fault::file,
-          "{}: expected the folder of a checkpoint; a recipe is given as --config {}", name, name);
+          "{}: expected a checkpoint folder; pass a recipe with --config {}", name, name);
   const fs::path below = fs::path("checkpoints") / name;
   const bool looked_below = below != fs::path(name) && !name.starts_with("checkpoints/");
   require(found.has_value(), Fault::file,
-          "{}: no such folder{}; give the folder of a checkpoint, with config.json, "
-          "model.safetensors and the tokenizer's files",
+          "{}: no such folder{}; give a checkpoint folder, with config.json, model.safetensors and "
+          "the tokenizer's files",
           name, looked_below ? fmt::format(", nor {}", below.string()) : "");
   const bool is_run = !fs::exists(*found / "config.json") && fs::is_directory(*found / "final");
   require(!is_run, Fault::file, "{}: is the folder of a run; its model is {}", found->string(),
@@ -96,16 +96,14 @@ ModelFiles find_model(const std::string& name, const std::string& base,
     files.adapter = read_adapter_config(files.folder);
     const std::string wanted = base.empty() ? files.adapter->base : base;
     require(!wanted.empty(), Fault::file,
-            "{}: does not say which model it is an adapter of; give its folder as --base_model "
-            "FOLDER",
+            "{}: does not name its base model; give its folder with --base_model FOLDER",
             (files.folder / kAdapterConfigFile).string());
     auto found = try_checkpoint_dir(wanted);
     if (!found) found = try_checkpoint_dir((files.folder / wanted).string());
-    require(
-        found.has_value(), Fault::file,
-        "{}: an adapter of '{}', which is not there, nor under checkpoints/; give its folder as "
-        "--base_model FOLDER",
-        files.folder.string(), wanted);
+    require(found.has_value(), Fault::file,
+            "{}: is an adapter of '{}', which is not there, nor under checkpoints/; give its "
+            "folder with --base_model FOLDER",
+            files.folder.string(), wanted);
     files.base = *found;
     files.trained_beside = trained_beside(files.folder);
     if (quantize.empty()) files.quantize = files.trained_beside.value_or(Quantize::none);
@@ -121,10 +119,10 @@ void tell_quantize(const ModelFiles& files) {
   if (!files.adapter) return;
   const auto now = name_of(files.quantize);
   if (files.trained_beside && *files.trained_beside != files.quantize)
-    log::warn("the adapter was trained beside the model in {}, and is used beside it in {}",
+    log::warn("the adapter was trained with the model in {}, but is used with it in {}",
               name_of(*files.trained_beside), now);
   else if (files.quantize != Quantize::none)
-    log::info("the model is held in {}{}", now,
+    log::info("the model is quantized to {}{}", now,
               files.trained_beside ? ", as in the adapter's training" : "");
 }
 

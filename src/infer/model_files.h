@@ -10,46 +10,47 @@
 
 namespace capstan {
 
-// The folder as given, else under checkpoints/ (as LitGPT has it), or nothing.
+// The folder as given, else under checkpoints/ (as in LitGPT), or nothing.
 std::optional<std::filesystem::path> try_checkpoint_dir(const std::string& name);
-// The same; throws Fault::file, telling both places, where there is none.
+// The same; throws Fault::file, naming both places, if there is none.
 std::filesystem::path find_checkpoint_dir(const std::string& name);
 
-// A model to use: a folder with all weights, or an adapter and the folder that it was trained
-// beside.
+// A model to use: a folder with all weights, or an adapter and its base model's folder.
 struct ModelFiles {
-  std::filesystem::path folder;  // what was asked for
-  std::filesystem::path base;    // where config.json and the weights are; the folder itself if full
+  std::filesystem::path folder;  // the folder that the user gave
+  std::filesystem::path
+      base;  // has config.json and the weights; the folder itself for a whole model
   ModelConfig config;
   std::optional<AdapterConfig> adapter;
-  std::optional<Quantize> trained_beside;  // how the adapter's training held the base, if known
-  Quantize quantize = Quantize::none;      // how the base is to be held
+  std::optional<Quantize>
+      trained_beside;  // quantization of the base in the adapter's training, if known
+  Quantize quantize = Quantize::none;  // quantization to use for the base
 
   // The folder with the tokenizer: the adapter's own, else the base's.
   std::filesystem::path tokenizer() const;
-  // The folder that says how the model is asked: the adapter's own, where it has a prompt style or
-  // a template that is known, else the base's.
+  // The folder that determines the prompt format: the adapter's own if it has a prompt style or a
+  // known template, else the base's.
   std::filesystem::path prompting() const;
-  // The model's own template, where one is known: of that folder, else the tokenizer's, else the
-  // base's.
+  // The model's own template, if known: from that folder, else the tokenizer's, else the base's.
   std::optional<ChatTemplate> chat_template() const;
 };
 
-// Throws Fault::file where there is no such folder, or an adapter's base is neither at its path,
-// nor under checkpoints/, nor beside the adapter; --base_model names it then, as `base` does here.
+// Throws Fault::file if there is no such folder, or if an adapter's base is neither at its path,
+// nor under checkpoints/, nor next to the adapter; the user then names it with --base_model (`base`
+// here).
 //
-// `quantize` is one of the recipe's kinds, or "none". Without it an adapter's base is held as it
-// was in training, which the hyperparameters.yaml beside the adapter tells (PEFT writes none: not
-// quantized), and a whole model as it is stored. Throws Fault::usage for another word.
+// `quantize` is one of the recipe's kinds, or "none". By default an adapter's base is quantized as
+// in its training, according to the hyperparameters.yaml next to the adapter (PEFT writes none: not
+// quantized), and a whole model is not quantized. Throws Fault::usage for another word.
 ModelFiles find_model(const std::string& name, const std::string& base = {},
                       const std::string& quantize = {});
 
-// One line on the terminal where an adapter's base is quantized, and a warning where it is known to
-// be held in another way than in training.
+// Prints one line if an adapter's base is quantized, and a warning if that is known to differ from
+// its training.
 void tell_quantize(const ModelFiles& files);
 
-// Checks a folder that Capstan wrote against its MANIFEST.json. Throws Fault::file, naming the file
-// that is damaged or was changed; says nothing of folders that others wrote.
+// Verifies a folder that Capstan wrote against its MANIFEST.json. Throws Fault::file, naming the
+// file that is damaged or was changed; ignores folders that others wrote.
 void verify_if_ours(const std::filesystem::path& folder);
 
 }  // namespace capstan

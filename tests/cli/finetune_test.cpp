@@ -201,7 +201,7 @@ TEST_F(Finetune, KeysAreTakenInEveryFormBesideTheFolder) {
   expect_refused(2, finetune({"--train.micro_batchsize", "4"}),
                  {"did you mean train.micro_batch_size?"});
   expect_refused(4, {"finetune_full", "r.yaml", "--data.json_path=data.jsonl"},
-                 {"a recipe is given as --config r.yaml"});
+                 {"pass a recipe with --config r.yaml"});
   expect_refused(4, {"generate", "checkpoints/tiny"}, {"its model is checkpoints/tiny/final"});
 }
 

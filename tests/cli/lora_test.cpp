@@ -20,7 +20,7 @@ TEST_F(Lora, TrainsAnAdapterThatIsUsed) {
   EXPECT_LT(loss_of("out/final"), loss_of("tiny/final"));
   const Outcome used = run({"generate", "out/final", "--prompt=Say 3", "--max_new_tokens=3"});
   EXPECT_EQ(used.code, 0);
-  EXPECT_EQ(used.err.find("is held in"), std::string::npos) << used.err;
+  EXPECT_EQ(used.err.find("is quantized to"), std::string::npos) << used.err;
 }
 
 TEST_F(Lora, OnATiedHeadIsRefusedBeforeTheTraining) {
@@ -40,7 +40,7 @@ TEST_F(Lora, OnATiedHeadIsRefusedBeforeTheTraining) {
 TEST_F(Lora, ABaseIsQuantizedAsInTraining) {
   const Outcome o = run(finetune({"--quantize=bnb.nf4", "--lora_mlp=true"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  const Words line = {"the model is held in bnb.nf4, as in the adapter's training"};
+  const Words line = {"the model is quantized to bnb.nf4, as in the adapter's training"};
   const Words asked = {"--prompt=Say 3", "--max_new_tokens=3"};
   const Outcome generated = run({"generate", "out/final", asked[0], asked[1]});
   EXPECT_EQ(generated.code, 0);
@@ -58,7 +58,7 @@ TEST_F(Lora, ABaseIsQuantizedAsInTraining) {
   EXPECT_NE(loss_of("out/final", {"--quantize=none"}), as_trained);
   EXPECT_NE(loss_of("tiny/final", {"--quantize=bnb.nf4"}), loss_of("tiny/final"));
   expect_holds(run({"generate", "out/final", asked[0], asked[1], "--quantize=none"}).err,
-               {"trained beside the model in bnb.nf4, and is used beside it in none"});
+               {"trained with the model in bnb.nf4, but is used with it in none"});
   expect_refused(2, {"generate", "out/final", "--quantize=q4"}, {"'bnb.q4' is not one of"});
 }
 
@@ -210,7 +210,7 @@ TEST_F(Lora, AnAdapterThatNamesNoBaseAsksForIt) {
   write("out/final/adapter_config.json", config.dump());
   fs::remove(at("out/final/MANIFEST.json"));
   expect_refused(4, {"generate", "out/final"},
-                 {"does not say which model it is an adapter of", "--base_model FOLDER"});
+                 {"does not name its base model", "--base_model FOLDER"});
 }
 
 TEST_F(Lora, AnAdapterWithoutItsBaseSaysHowToNameIt) {

@@ -154,7 +154,7 @@ TEST_F(Merge, AnAdapterOfPeftHasNoRecipe) {
   EXPECT_NEAR(loss_of("peft"), loss_of("out/final"), 1e-6);
   write("peft/hyperparameters.yaml", "quantise: 4\n");
   expect_refused(4, {"merge_lora", "peft"},
-                 {"hyperparameters.yaml:1:1", "should tell how the adapter's base was held"});
+                 {"hyperparameters.yaml:1:1", "should say how the adapter's base was quantized"});
 }
 
 }  // namespace

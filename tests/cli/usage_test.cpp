@@ -78,7 +78,7 @@ TEST_F(Cli, MissingFilesAreToldWithEverythingElse) {
                        "--data.json_path=none.json"};
   const Outcome files = run(words);
   EXPECT_EQ(files.code, 4) << files.err;
-  expect_holds(files.err, {"error: checkpoints/none: no such folder; give the folder",
+  expect_holds(files.err, {"error: checkpoints/none: no such folder; give a checkpoint folder",
                            "       none.json: no such file or folder"});
   EXPECT_EQ(files.err.find("checkpoints/checkpoints"), std::string::npos);
   Words more = words;

@@ -147,14 +147,14 @@ TEST(InferencePlan, WhatDoesNotFitIsRefusedByTheSpaceAndWithWhatHelps) {
             "or batch need less");
   o.device = Device::cuda;
   const std::string gpu = said();
-  EXPECT_EQ(gpu.find("does not fit: needs 26.0 GiB on the GPU, 24.0 GiB free. Less is needed with: "
+  EXPECT_EQ(gpu.find("does not fit: needs 26.0 GiB on the GPU, 24.0 GiB free. These need less: "
                      "--precision bf16-true · --quantize bnb.nf4 · a shorter text or batch; "
                      "--accelerator cpu uses this machine's memory, "),
             0u)
       << gpu;
   o.precision = Precision::bf16_true;
   o.quantize = Quantize::nf4;
-  EXPECT_NE(said().find("with: a shorter text or batch;"), std::string::npos) << said();
+  EXPECT_NE(said().find("less: a shorter text or batch;"), std::string::npos) << said();
 }
 
 TEST(InferencePlan, PrecisionIsBf16OnAGpuAndTheCheckpointsOnACpu) {
