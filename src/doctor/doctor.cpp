@@ -12,7 +12,7 @@ namespace capstan {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
-// Rounding of f32 sums of some hundred terms, with bf16 values that are compared as stored.
+// Rounding of f32 sums of some hundred terms; bf16 values are compared as stored.
 constexpr double kProductError = 1e-5;
 
 std::string bytes(int64_t n) {
@@ -28,11 +28,11 @@ class Judge {
     cpu();
     memory();
     product("product on the CPU", m_.cpu_product,
-            "the BLAS library or this build does not fit the processor: build again here");
+            "the BLAS library or this build does not match the processor: build again here");
     judge_gpus(m_, to_);
     if (m_.gpu_product)
       product("product on the GPU", *m_.gpu_product,
-              "look at the driver and at the card; --accelerator cpu trains without it");
+              "check the driver and the card; --accelerator cpu trains without it");
     disk();
     limits();
     return std::move(to_.found);
@@ -47,7 +47,7 @@ class Judge {
                               : "without CUDA"));
     to_.ok("BLAS", fmt::format("{}; {}", p.blas, count(p.threads, "thread")));
     if (p.icu.empty())
-      to_.note("ICU", "not built in: a tokenizer.json that needs it is refused",
+      to_.note("ICU", "not built in: a tokenizer.json that needs it will be rejected",
                "install libicu-dev and build again");
     else
       to_.ok("ICU", p.icu);
@@ -58,7 +58,7 @@ class Judge {
     const double most = std::min<double>(c.usable, c.quota.value_or(c.usable));
     const std::string text =
         fmt::format("{}; {}, {} usable{}", c.model, count(c.cores, "core"), c.usable,
-                    c.quota ? fmt::format(", {:.3g} by the control group", *c.quota) : "");
+                    c.quota ? fmt::format(", control group limit {:.3g}", *c.quota) : "");
     if (m_.program.threads > std::ceil(most))
       to_.note("CPU", text,
                fmt::format("{} would share {:.3g} core{}: set OMP_NUM_THREADS={}",
@@ -74,7 +74,7 @@ class Judge {
         fmt::format("{} available of {}{}", bytes(c.available), bytes(c.memory),
                     c.memory_limit ? fmt::format(", limited to {}", bytes(*c.memory_limit)) : "");
     if (c.available < kGiB)
-      to_.problem("memory", text, "end what else runs here, or raise the limit");
+      to_.problem("memory", text, "end other programs, or raise the limit");
     else
       to_.ok("memory", text);
   }
@@ -92,15 +92,15 @@ class Judge {
     const DiskFacts& d = m_.disk;
     if (!d.why_not.empty())
       return to_.problem("disk", fmt::format("{}: {}", d.folder, d.why_not),
-                         "name a folder that can be written: --out_dir");
+                         "choose a writable folder: --out_dir");
     const std::string text = fmt::format("{}: {} free, written at {}/s", d.folder, bytes(d.free),
                                          format_bytes(d.bytes_per_second));
     if (d.free < kGiB)
-      to_.problem("disk", text, "make room, or name another folder: --out_dir");
+      to_.problem("disk", text, "free some space, or choose another folder: --out_dir");
     else if (d.free < 20 * kGiB)
-      to_.note("disk", text, "capstan plan tells what a checkpoint takes");
+      to_.note("disk", text, "capstan plan shows the size of a checkpoint");
     else if (d.bytes_per_second < 100e6)
-      to_.note("disk", text, "slow: checkpoints take long; a local disk is faster");
+      to_.note("disk", text, "slow: saving checkpoints will take long; a local disk is faster");
     else
       to_.ok("disk", text);
   }
@@ -110,11 +110,11 @@ class Judge {
     if (!l.locked_memory)
       to_.ok("locked memory", "no limit");
     else if (m_.program.cuda && *l.locked_memory < 64 * kMiB)
-      to_.note("locked memory", fmt::format("at most {}", bytes(*l.locked_memory)),
+      to_.note("locked memory", fmt::format("limit {}", bytes(*l.locked_memory)),
                "if pinning host memory fails, raise it: ulimit -l unlimited");
     else
-      to_.ok("locked memory", fmt::format("at most {}", bytes(*l.locked_memory)));
-    const std::string files = fmt::format("at most {}", l.open_files);
+      to_.ok("locked memory", fmt::format("limit {}", bytes(*l.locked_memory)));
+    const std::string files = fmt::format("limit {}", l.open_files);
     if (l.open_files < 256)
       to_.problem("open files", files, "a model in many files needs more: ulimit -n 4096");
     else

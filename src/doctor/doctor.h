@@ -5,8 +5,8 @@
 #include "doctor/facts.h"
 #include "doctor/findings.h"
 
-// What this machine can do for a run, and what is wrong with it: facts are gathered first and
-// judged then, so that each can be looked at alone.
+// Checks what this machine offers for a run and what is wrong with it. Facts are collected first
+// and then judged, so that each step can be tested alone.
 namespace capstan {
 
 std::vector<Finding> judge(const MachineFacts& facts);

@@ -72,7 +72,7 @@ GpuState gpu_state() {
   return g;
 }
 
-// A file that is gone when this ends.
+// A file that the destructor removes.
 struct Trial {
   std::string path;
   int file;
@@ -101,7 +101,7 @@ DiskFacts disk_facts(fs::path folder) {
   if (const auto space = fs::space(folder, error); !error)
     d.free = static_cast<int64_t>(space.available);
   const Trial trial(folder);
-  // Not zeros, which some file systems do not write.
+  // Not zeros, which some file systems do not store.
   std::vector<uint64_t> block(kBlock / sizeof(uint64_t));
   const Rng rng({.seed = 1});
   for (size_t i = 0; i < block.size(); ++i) block[i] = rng.draws(i)[0] * 0x100000001ull;
@@ -135,7 +135,7 @@ std::vector<float> drawn(int64_t n, uint64_t seed) {
   return v;
 }
 
-// y = x wᵀ with x in f32 and w in bf16: on a GPU a kernel of ours widens w, and cuBLAS multiplies.
+// y = x wᵀ with x in f32 and w in bf16: on a GPU our kernel converts w, and cuBLAS multiplies.
 ProductCheck check_product(Device device) {
   try {
     const std::vector<float> x = drawn(kRows * kInner, 1), wide = drawn(kColumns * kInner, 2);
@@ -178,7 +178,7 @@ MachineFacts look_at_machine(const fs::path& out_dir) {
   m.program.icu = unicode::version();
   m.cpu = cpu_facts();
   m.cpu_product = check_product(Device::cpu);
-  // Before the cards are asked: a link that saved power while it was idle is awake then.
+  // Before querying the cards: this wakes a bus link that was saving power.
   if (cuda_present()) m.gpu_product = check_product(Device::cuda);
   m.gpu = gpu_state();
   m.disk = disk_facts(out_dir);

@@ -8,22 +8,22 @@
 #include "tensor/device.h"
 #include "tensor/nvml.h"
 
-// What is known of this machine, without a judgement: findings come from it.
+// Facts about this machine, without judgement; findings are derived from them.
 namespace capstan {
 
 struct ProgramFacts {
   std::string version, commit;
   bool cuda = false;
-  std::string architectures;  // that its kernels are built for: "90a", "80;90a"
+  std::string architectures;  // architectures of its kernels: "90a", "80;90a"
   std::string blas;
-  int threads = 0;  // that a loop runs on
+  int threads = 0;  // threads of a parallel loop
   std::string icu;  // its version; empty: built without
 };
 
 struct CpuFacts {
   std::string model;
-  int cores = 0;                      // of the machine, with those of hyperthreading
-  int usable = 0;                     // by this process's affinity
+  int cores = 0;                      // logical processors of the machine
+  int usable = 0;                     // allowed by this process's affinity
   std::optional<double> quota;        // cores that its control group may use
   int64_t memory = 0, available = 0;  // bytes; available within the limit
   std::optional<int64_t> memory_limit;
@@ -31,22 +31,22 @@ struct CpuFacts {
 
 struct GpuBoard {
   GpuFacts facts;
-  bool computes = false;  // CUDA's current device: a run would be on it
+  bool computes = false;  // CUDA's current device, which a run would use
 };
 
-// CUDA and the driver's management library, each of which may be missing.
+// CUDA and the driver's management library (NVML); each may be missing.
 struct GpuState {
   std::optional<CudaFacts> cuda;
-  std::string cuda_why_not, nvml_why_not;  // empty: it is there
+  std::string cuda_why_not, nvml_why_not;  // empty: available
   std::string driver_version;
   std::vector<GpuBoard> boards;
 };
 
 struct DiskFacts {
-  std::string folder;  // where it was tried: out_dir, or the nearest folder above that exists
+  std::string folder;  // the folder tested: out_dir, or its nearest existing parent
   int64_t free = 0;
   double bytes_per_second = 0;
-  std::string why_not;  // it could not be written
+  std::string why_not;  // why it could not be written
 };
 
 struct LimitFacts {
@@ -54,10 +54,10 @@ struct LimitFacts {
   int64_t open_files = 0;
 };
 
-// A product of two matrices, against f64: ‖found - expected‖ / ‖expected‖.
+// A matrix product compared with f64: ‖found - expected‖ / ‖expected‖.
 struct ProductCheck {
   double error = 0;
-  std::string why_not;  // it could not be computed
+  std::string why_not;  // why it could not be computed
 };
 
 struct MachineFacts {
@@ -70,8 +70,8 @@ struct MachineFacts {
   std::optional<ProductCheck> gpu_product;
 };
 
-// Looks at this machine; takes a second or two. Nothing is left behind in `out_dir`, which need not
-// exist. Of the program, version, commit and architectures are for the caller to fill in.
+// Inspects this machine in a second or two. Leaves nothing behind in `out_dir`, which need not
+// exist. The caller fills in the program's version, commit and architectures.
 MachineFacts look_at_machine(const std::filesystem::path& out_dir);
 
 }  // namespace capstan

@@ -10,13 +10,13 @@ namespace capstan {
 enum class Severity { ok, note, problem };
 std::string_view name_of(Severity severity);
 
-// One line: what was looked at, what was found and, where it is not ok, what to do.
+// One line: what was checked, what was found and, if it is not ok, what to do.
 struct Finding {
   Severity severity = Severity::ok;
   std::string about, text, advice;
 };
 
-// A list of them that grows.
+// A growing list of findings.
 struct Findings {
   std::vector<Finding> found;
 

@@ -33,7 +33,7 @@ class GpuJudge {
     const GpuState& g = m_.gpu;
     if (!g.nvml_why_not.empty())
       to_.note("NVIDIA driver", fmt::format("not available: {}", g.nvml_why_not),
-               "only a run on an NVIDIA GPU needs one");
+               "only needed to run on an NVIDIA GPU");
     else
       to_.ok("NVIDIA driver",
              fmt::format("{}, {}", g.driver_version, count(std::ssize(g.boards), "card")));
@@ -45,22 +45,22 @@ class GpuJudge {
     if (!g.cuda) {
       if (cards)
         to_.problem("CUDA", fmt::format("cannot be used: {}", g.cuda_why_not),
-                    "look at CUDA_VISIBLE_DEVICES, and whether the driver is new enough");
+                    "check CUDA_VISIBLE_DEVICES, and whether the driver is new enough");
       else
         to_.note("CUDA", fmt::format("cannot be used: {}", g.cuda_why_not),
-                 "runs are on the CPU here");
+                 "runs will use the CPU");
       return;
     }
     versions(*g.cuda);
   }
 
   void versions(const CudaFacts& c) {
-    const std::string text = fmt::format("built with {}, the driver knows {}",
+    const std::string text = fmt::format("built with {}, the driver supports {}",
                                          version(c.runtime_version), version(c.driver_version));
     if (c.driver_version / 1000 < c.runtime_version / 1000)
       to_.problem("CUDA", text, "install a newer driver, or build with an older CUDA toolkit");
     else if (c.driver_version < c.runtime_version)
-      to_.note("CUDA", text, "works within one major version; a newer driver is surer");
+      to_.note("CUDA", text, "works within one major version; a newer driver is safer");
     else
       to_.ok("CUDA", text);
   }
@@ -81,7 +81,7 @@ class GpuJudge {
     std::string text = f.name;
     if (f.capability)
       text += fmt::format(", compute capability {}.{}", f.capability->first, f.capability->second);
-    if (b.computes) text += "; a run is on it";
+    if (b.computes) text += "; runs use this card";
     const bool runs =
         !m_.program.cuda || !f.capability || runs_on(m_.program.architectures, *f.capability);
     if (runs) return to_.ok(about, text);
@@ -104,22 +104,21 @@ class GpuJudge {
     if (!others.empty()) text += fmt::format("; {}", fmt::join(others, ", "));
     if (more > 0) text += fmt::format(" and {} more", more);
     if (!others.empty())
-      to_.note(about + " memory", text, "others compute here: a run gets what they leave");
+      to_.note(about + " memory", text, "other processes use this card: a run gets the rest");
     else if (f.memory->free < f.memory->total / 2)
-      to_.note(about + " memory", text, "something that cannot be seen from here has the rest");
+      to_.note(about + " memory", text, "a process that is not visible from here uses the rest");
     else
       to_.ok(about + " memory", text);
   }
 
   void health(const std::string& about, const GpuFacts& f) {
     if (f.ecc_uncorrected.value_or(0) > 0)
-      to_.problem(
-          about + " ECC", "not corrected: " + count(*f.ecc_uncorrected, "error"),
-          "results may be wrong: reset the card (nvidia-smi -r), and have it replaced if that "
-          "comes again");
+      to_.problem(about + " ECC", "uncorrected: " + count(*f.ecc_uncorrected, "error"),
+                  "results may be wrong: reset the card (nvidia-smi -r), and have it replaced if "
+                  "errors return");
     else if (f.ecc_corrected.value_or(0) > 0)
       to_.note(about + " ECC", "corrected: " + count(*f.ecc_corrected, "error"),
-               "watch whether there will be more");
+               "watch whether the count grows");
     else if (f.ecc_uncorrected)
       to_.ok(about + " ECC", "no errors");
     if (!f.celsius) return;
@@ -127,7 +126,7 @@ class GpuJudge {
         "{} °C{}", *f.celsius,
         f.celsius_slowdown ? fmt::format(", slows down at {} °C", *f.celsius_slowdown) : "");
     if (f.celsius_slowdown && *f.celsius >= *f.celsius_slowdown - 5)
-      to_.problem(about + " temperature", text, "look at fans, filters and the room's cooling");
+      to_.problem(about + " temperature", text, "check fans, filters and the room's cooling");
     else
       to_.ok(about + " temperature", text);
   }
@@ -138,12 +137,12 @@ class GpuJudge {
           "{:.0f} W now, limit {:.0f} W{}", f.watts.value_or(0), *f.watts_limit,
           f.watts_default ? fmt::format(", {:.0f} W by default", *f.watts_default) : "");
       if (f.watts_default && *f.watts_limit < *f.watts_default - 0.5)
-        to_.note(about + " power", text, "somebody has lowered it: nvidia-smi -pl sets it");
+        to_.note(about + " power", text, "it was lowered: nvidia-smi -pl sets it");
       else
         to_.ok(about + " power", text);
     }
     const std::string most =
-        f.mhz_most ? fmt::format("{} MHz at most", format_grouped(*f.mhz_most)) : "";
+        f.mhz_most ? fmt::format("up to {} MHz", format_grouped(*f.mhz_most)) : "";
     if (!f.throttling) {
       if (f.mhz_most) to_.ok(about + " clocks", most);
       return;
@@ -152,28 +151,28 @@ class GpuJudge {
     const auto text = [&](const char* held) { return f.mhz_most ? most + ", " + held : held; };
     if (t.thermal || t.hardware)
       to_.problem(about + " clocks",
-                  text(t.thermal ? "held down by heat"
-                                 : "held down by the board, for want of power or heat"),
-                  "look at cooling and power supply");
+                  text(t.thermal ? "limited by temperature"
+                                 : "limited by the board (power supply or temperature)"),
+                  "check cooling and power supply");
     else if (t.power || t.settings)
-      to_.note(about + " clocks", text(t.power ? "held at the power limit" : "set by somebody"),
-               t.power ? "usual under load" : "nvidia-smi -rac gives them back");
+      to_.note(about + " clocks", text(t.power ? "at the power limit" : "set by a user"),
+               t.power ? "normal under load" : "nvidia-smi -rac resets them");
     else
-      to_.ok(about + " clocks", text("not held down"));
+      to_.ok(about + " clocks", text("not limited"));
   }
 
   void link(const std::string& about, const GpuFacts& f) {
     std::string text =
         fmt::format("generation {}, {}", f.pcie->generation, count(f.pcie->width, "lane"));
     if (!f.pcie_most) return to_.ok(about + " PCIe", text);
-    text += fmt::format("; could be generation {}, {}", f.pcie_most->generation,
+    text += fmt::format("; supports generation {}, {}", f.pcie_most->generation,
                         count(f.pcie_most->width, "lane"));
     if (f.pcie->width < f.pcie_most->width)
       to_.note(about + " PCIe", text,
-               "the slot has fewer lanes, or the card does not sit well in it");
+               "the slot has fewer lanes, or the card is not seated properly");
     else if (f.pcie->generation < f.pcie_most->generation)
       to_.note(about + " PCIe", text,
-               "usual while the card idles; under load it is the slot's limit");
+               "normal while the card idles; under load it is the slot's limit");
     else
       to_.ok(about + " PCIe", text);
   }
@@ -194,7 +193,7 @@ bool runs_on(std::string_view architectures, std::pair<int, int> capability) {
     for (; digits < one.size() && one[digits] >= '0' && one[digits] <= '9'; ++digits)
       built = 10 * built + (one[digits] - '0');
     const std::string_view rest = one.substr(digits);
-    if (digits == 0) return true;  // "native", "all": what they were is not known any more
+    if (digits == 0) return true;  // "native", "all": the actual list is unknown
     const bool same_family = card / 10 == built / 10 && card >= built;
     if (rest.starts_with("a") ? card == built : rest.starts_with("f") ? same_family : false)
       return true;

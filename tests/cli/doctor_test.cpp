@@ -39,7 +39,7 @@ TEST_F(Cli, DoctorSeesThatAFileIsNoFolder) {
   for (const char* out : {"--out_dir=results", "--out_dir=results/run"}) {
     const Outcome o = run({"doctor", out});
     EXPECT_EQ(o.code, 1);
-    expect_holds(o.out, {"results: is a file", "name a folder that can be written"});
+    expect_holds(o.out, {"results: is a file", "choose a writable folder"});
   }
 }
 

@@ -101,7 +101,7 @@ TEST(Doctor, ReportsWhatIsWrongWithTheHost) {
   expect_only(m, Severity::note, "ICU", "not built in", "libicu-dev");
   m = healthy();
   m.cpu.quota = 2.5;
-  expect_only(m, Severity::note, "CPU", "2.5 by the control group", "OMP_NUM_THREADS=2");
+  expect_only(m, Severity::note, "CPU", "control group limit 2.5", "OMP_NUM_THREADS=2");
   m = healthy();
   m.cpu.usable = 4;
   expect_only(m, Severity::note, "CPU", "16 cores, 4 usable", "OMP_NUM_THREADS=4");
@@ -115,7 +115,7 @@ TEST(Doctor, ReportsWhatIsWrongWithTheHost) {
   expect_only(m, Severity::problem, "disk", "/data: Permission denied", "--out_dir");
   m = healthy();
   m.disk.free = kGiB / 4;
-  expect_only(m, Severity::problem, "disk", "256 MiB free", "make room");
+  expect_only(m, Severity::problem, "disk", "256 MiB free", "free some space");
   m = healthy();
   m.disk.bytes_per_second = 30e6;
   expect_only(m, Severity::note, "disk", "/s", "slow");
@@ -124,7 +124,7 @@ TEST(Doctor, ReportsWhatIsWrongWithTheHost) {
   expect_only(m, Severity::note, "locked memory", "8.00 MiB", "ulimit -l");
   m = healthy();
   m.limits.open_files = 64;
-  expect_only(m, Severity::problem, "open files", "at most 64", "ulimit -n");
+  expect_only(m, Severity::problem, "open files", "limit 64", "ulimit -n");
 }
 
 TEST(Doctor, AWrongProductIsAProblem) {
@@ -144,7 +144,7 @@ TEST(Doctor, AWrongProductIsAProblem) {
 TEST(Doctor, ReportsWhatIsWrongWithADriver) {
   MachineFacts m = healthy();
   m.gpu.cuda->driver_version = 12040;
-  expect_only(m, Severity::problem, "CUDA", "built with 13.0, the driver knows 12.4",
+  expect_only(m, Severity::problem, "CUDA", "built with 13.0, the driver supports 12.4",
               "newer driver");
   m = healthy();
   m.gpu.cuda->runtime_version = 13020;
@@ -187,14 +187,14 @@ TEST(Doctor, ReportsWhatIsWrongWithACard) {
               "built for architecture 90a: build with -DCMAKE_CUDA_ARCHITECTURES=80");
   m = healthy();
   card(m).memory->free = 20 * kGiB;
-  expect_only(m, Severity::note, "GPU memory", "20.0 GiB free of 140 GiB", "cannot be seen");
+  expect_only(m, Severity::note, "GPU memory", "20.0 GiB free of 140 GiB", "not visible");
   m = healthy();
   card(m).processes = {{1, 30 * kGiB}, {2, std::nullopt}, {static_cast<uint32_t>(getpid()), kGiB}};
   expect_only(m, Severity::note, "GPU memory", "; process 1 has 30.0 GiB, process 2",
-              "others compute here");
+              "other processes use this card");
   m = healthy();
   card(m).ecc_uncorrected = 2;
-  expect_only(m, Severity::problem, "GPU ECC", "not corrected: 2 errors", "nvidia-smi -r");
+  expect_only(m, Severity::problem, "GPU ECC", "uncorrected: 2 errors", "nvidia-smi -r");
   m = healthy();
   card(m).ecc_corrected = 7;
   expect_only(m, Severity::note, "GPU ECC", "corrected: 7 errors", "watch");
@@ -206,13 +206,13 @@ TEST(Doctor, ReportsWhatIsWrongWithACard) {
   expect_only(m, Severity::note, "GPU power", "limit 400 W, 700 W by default", "nvidia-smi -pl");
   m = healthy();
   card(m).throttling->thermal = true;
-  expect_only(m, Severity::problem, "GPU clocks", "heat", "cooling");
+  expect_only(m, Severity::problem, "GPU clocks", "temperature", "cooling");
   m = healthy();
   card(m).throttling->power = true;
-  expect_only(m, Severity::note, "GPU clocks", "power limit", "usual");
+  expect_only(m, Severity::note, "GPU clocks", "power limit", "normal");
   m = healthy();
   card(m).pcie->width = 4;
-  expect_only(m, Severity::note, "GPU PCIe", "4 lanes; could be generation 5, 16 lanes", "slot");
+  expect_only(m, Severity::note, "GPU PCIe", "4 lanes; supports generation 5, 16 lanes", "slot");
   m = healthy();
   card(m).pcie->generation = 1;
   expect_only(m, Severity::note, "GPU PCIe", "generation 1", "idles");
@@ -226,15 +226,15 @@ TEST(Doctor, SaysWhatPowerAndClockACardMayHave) {
   };
   MachineFacts m = healthy();
   EXPECT_EQ(said(m, "GPU power"), "120 W now, limit 700 W, 700 W by default");
-  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most, not held down");
+  EXPECT_EQ(said(m, "GPU clocks"), "up to 1,980 MHz, not limited");
   card(m).throttling->power = true;
-  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most, held at the power limit");
+  EXPECT_EQ(said(m, "GPU clocks"), "up to 1,980 MHz, at the power limit");
   card(m).mhz_most.reset();
-  EXPECT_EQ(said(m, "GPU clocks"), "held at the power limit");
+  EXPECT_EQ(said(m, "GPU clocks"), "at the power limit");
   card(m).throttling.reset();
   EXPECT_EQ(said(m, "GPU clocks"), "");
   card(m).mhz_most = 1980;
-  EXPECT_EQ(said(m, "GPU clocks"), "1,980 MHz at most");
+  EXPECT_EQ(said(m, "GPU clocks"), "up to 1,980 MHz");
 }
 
 TEST(Doctor, ACardThatDoesNotTellIsNotBlamed) {
