@@ -108,7 +108,7 @@ OpSetup attend_backward(DType type, const BenchSizes& s) {
   };
 }
 
-// What a block does between its products.
+// The ops of a block between its products.
 OpSetup between_products(DType type, const BenchSizes& s) {
   return [type, s](Operands& o) -> OpCall {
     const Shape wide{s.tokens, s.hidden}, inner{s.tokens, s.inner}, both{s.tokens, 2 * s.inner};

@@ -7,16 +7,16 @@
 // The ops that `capstan bench` times.
 namespace capstan {
 
-// A type of numbers: products of f32 may be rounded to TF32, and those of bf16 to FP8.
+// A number type: f32 products may use TF32, and bf16 products FP8.
 struct NumberType {
   const char* name;
   DType type;
   bool tf32 = false, fp8 = false;
 };
-// That a step is trained in.
+// The precision of a training step.
 Precision precision_of(const NumberType& type);
 
-// [tokens, inputs] times [outputs, inputs] transposed; and both gradients of it.
+// [tokens, inputs] times the transpose of [outputs, inputs]; and both of its gradients.
 OpSetup product(const NumberType& type, int64_t tokens, int64_t outputs, int64_t inputs);
 OpSetup product_backward(const NumberType& type, int64_t tokens, int64_t outputs, int64_t inputs);
 OpSetup head(DType type, const BenchSizes& sizes);  // forward and backward
@@ -26,7 +26,7 @@ OpSetup between_products(DType type, const BenchSizes& sizes);  // norms, swiglu
 OpSetup update(const NumberType& type, const BenchSizes& sizes);
 
 inline constexpr int kTinyOps = 1000;
-OpSetup tiny_ops();  // so many in a row
+OpSetup tiny_ops();  // this many in a row
 
 enum class Way { within, to_device, to_host };
 OpSetup copying(int64_t bytes, Way way);

@@ -12,10 +12,10 @@ namespace {
 using Unit = BenchRow::Unit;
 
 struct NamedPeak {
-  std::string_view part;  // of the device's name
+  std::string_view part;  // part of the device's name
   DevicePeak peak;        // dense, in TFLOP/s and GB/s
 };
-// From the makers' data sheets; a longer name comes before one that it has in it.
+// From the vendors' data sheets; a name comes before any shorter name that it contains.
 constexpr NamedPeak kPeaks[] = {
     {"B200", {80, 1125, 2250, 4500, 8000}},
     {"GH200", {67, 494.5, 989, 1979, 4000}},
@@ -46,7 +46,7 @@ bool over_the_bus(const BenchRow& row) {
 }
 
 double best_like(const BenchRow& row, const BenchResult& result) {
-  // What is read from a cache is faster than the copy, which goes through memory.
+  // Data read from a cache is faster than the copy, which goes through memory.
   double best = row.unit == Unit::bytes ? result.calibration.bytes_per_second : 0;
   for (const BenchRow& other : result.rows)
     if (other.unit == row.unit && !over_the_bus(other) &&
@@ -96,10 +96,9 @@ std::string bench_table(const BenchResult& result) {
           *share > 1.005 ? ">100% (from a cache)" : fmt::format("{:>3.0f}%", 100 * *share));
     s += '\n';
   }
-  s += known_peak(result.calibration.name)
-           ? "\n  bars: of what the maker says that the device reaches\n"
-           : "\n  bars: of the best product of the same type, and of the fastest op that moves "
-             "bytes\n";
+  s += known_peak(result.calibration.name) ? "\n  bars: share of the vendor's peak\n"
+                                           : "\n  bars: share of the best product of the same "
+                                             "type, and of the fastest memory-bound op\n";
   return s;
 }
 

@@ -31,7 +31,7 @@ std::vector<NumberType> types_on(Device device) {
 
 struct StepTimes {
   double measured = 0, predicted = 0;     // 0: it does not fit
-  std::array<CallTotal, kOpKinds> calls;  // of one step, by OpKind; a GPU does not tell the time
+  std::array<CallTotal, kOpKinds> calls;  // of one step, by OpKind; not available on a GPU
 };
 
 Dataset random_documents(const BenchStep& s) {
@@ -91,7 +91,7 @@ StepTimes time_step(Precision precision, bool tf32, const BenchStep& s, double s
   Trainer trainer(q, o);
   trainer.params().initialize(q, 1);
   StepBatches steps(samples, samples.size(), s.documents, 1, batches);
-  // As a run counts its time: the mean, without the first step.
+  // Timed like a run: the mean, without the first step.
   int64_t step = 0;
   double all = 0;
   median_seconds(seconds, [&] {
@@ -157,7 +157,7 @@ class Bench {
         time("copy, read and written", none, Unit::bytes, copying(s_.copied, Way::within))
             .bytes_per_second();
     if (device_ != Device::cuda) return;
-    // Each byte crosses the bus once; the account counts it on both sides.
+    // Each byte crosses the bus once, but the account counts it on both sides.
     const auto across = [&](const std::string& what, Way way) {
       const double rate =
           time(what, none, Unit::bytes, copying(s_.copied, way)).bytes_per_second() / 2;
@@ -178,7 +178,7 @@ class Bench {
         time("gate and up", t, Unit::flops, product(t, s_.tokens, outputs, s_.hidden));
     const OpTime backward = time("gate and up, backward", t, Unit::flops,
                                  product_backward(t, s_.tokens, outputs, s_.hidden));
-    // All but the products is done in bf16.
+    // Everything but the products runs in bf16.
     if (t.fp8) rates = result_.calibration.types.at("bf16");
     rates.of(OpKind::product) =
         (forward.cost.flops + backward.cost.flops) / (forward.seconds + backward.seconds);
@@ -204,7 +204,7 @@ class Bench {
     return times;
   }
 
-  // On a GPU, the sum of the ops of a step is corrected by what it took.
+  // On a GPU, the measured step corrects the sum of its ops.
   void measure_step(const NumberType& t) {
     TypeRates& rates = result_.calibration.types[t.name];
     const StepTimes times = measure_step(s_.steps.front(), precision_of(t), t.tf32, t.name);
@@ -212,7 +212,7 @@ class Bench {
     rates.step_predicted = times.predicted;
   }
 
-  // On a CPU, the ops of several steps tell what their calls cost.
+  // On a CPU, the ops of several steps give the cost of their calls.
   void measure_calls(Precision precision) {
     StepCosts costs;
     std::array<std::vector<CallTotal>, kOpKinds> calls;

@@ -9,11 +9,11 @@
 #include "bench/sizes.h"
 #include "plan/calibration.h"
 
-// `capstan bench`: what a device reaches, and the calibration that follows from it.
+// `capstan bench`: measures a device and derives its calibration.
 namespace capstan {
 
 struct BenchRow {
-  enum class Unit { flops, bytes, seconds };  // per second, per second, of one
+  enum class Unit { flops, bytes, seconds };  // FLOP per second, bytes per second, seconds
   std::string what;
   std::string type;  // "f32", "tf32", "bf16", "fp8", or empty
   Unit unit = Unit::flops;
@@ -25,22 +25,22 @@ struct BenchResult {
   Calibration calibration;
 };
 
-// `begin` is told each measurement before it is made, with its number (from 0) and how many there
-// are. A training step that does not fit into the device's memory is left out.
+// Calls `begin` before each measurement, with its number (from 0) and the total. Skips training
+// steps that do not fit in the device's memory.
 using BenchProgress = std::function<void(std::string_view what, int64_t number, int64_t of)>;
 BenchResult bench_machine(Device device, const BenchSizes& sizes, const BenchProgress& begin);
 
-// What makers say that a device reaches, in FLOP/s and bytes/s; 0 where that is not known.
+// The vendor's peak of a device, in FLOP/s and bytes/s; 0 if unknown.
 struct DevicePeak {
   double f32 = 0, tf32 = 0, bf16 = 0, fp8 = 0, bytes = 0;
 };
 std::optional<DevicePeak> known_peak(std::string_view name);
 
-// The row's share of the device's peak (above 1 for what is read from a cache), or, where no peak
-// is known, of the best of its type and unit that was measured. None for times and for the bus.
+// The row's share of the device's peak (above 1 for data read from a cache), or, without a known
+// peak, of the best measured row of its type and unit. None for times and for the bus.
 std::optional<double> share_of_peak(const BenchRow& row, const BenchResult& result);
 
-// For people, with a bar for each share.
+// A printable table, with a bar for each share.
 std::string bench_table(const BenchResult& result);
 
 }  // namespace capstan

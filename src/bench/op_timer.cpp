@@ -72,14 +72,14 @@ double median_seconds(double budget_seconds, const std::function<void()>& once) 
 }
 
 OpTime time_ops(Device device, bool tf32, double budget_seconds, const OpSetup& setup) {
-  constexpr double kRepeatSeconds = 0.005;  // many times what waiting for a GPU takes
+  constexpr double kRepeatSeconds = 0.005;  // many times the cost of waiting for a GPU
   const RunPlan plan = plan_of(device, setup);
   Arena arena(plan.device, device), host(plan.host, Arena::Pinned{});
   Queue q(device, arena, host);
   q.allow_tf32(tf32);
   Operands operands(q);
   const OpCall call = setup(operands);
-  call_once(q, call);  // products are measured when they are first met
+  call_once(q, call);  // the first call tunes the products
   q.synchronize();
   q.reset_totals();
   const auto start = Clock::now();

@@ -35,7 +35,7 @@ BenchSizes cpu_sizes() {
   s.head_tokens = 128, s.vocab = 32000;
   s.documents = 4, s.length = 256, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
   s.copied = int64_t{128} << 20;
-  // Wide and narrow, long and short, with large and small vocabularies: what recipes have.
+  // Wide and narrow, long and short, with large and small vocabularies, like real recipes.
   s.steps = {{model_of(512, 1408, 6, 8, 8, 8192), 4, 256},
              {model_of(256, 704, 4, 8, 4, 4096), 4, 64, Recompute::block, 2},
              {model_of(128, 352, 4, 4, 4, 512), 4, 256},

@@ -86,7 +86,7 @@ TEST(BenchTable, HasBarsOfThePeakThatIsKnown) {
   EXPECT_DOUBLE_EQ(*share_of_peak(r.rows[1], r), 0.25);
   EXPECT_FALSE(share_of_peak(r.rows[2], r)) << "the bus is not the memory";
   EXPECT_FALSE(share_of_peak(r.rows[3], r));
-  for (const char* part : {"494.5 TFLOP/s", " 50%", "1200.0 GB/s", " 25%", "2.50 us", "the maker"})
+  for (const char* part : {"494.5 TFLOP/s", " 50%", "1200.0 GB/s", " 25%", "2.50 us", "the vendor"})
     EXPECT_NE(bench_table(r).find(part), std::string::npos) << part << bench_table(r);
   r.calibration.name = "a processor";
   EXPECT_DOUBLE_EQ(*share_of_peak(r.rows[0], r), 1) << "of the best that was measured";
