@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-// SHA-256 of bytes that come in pieces: what `sha256sum` prints.
+// SHA-256 of bytes that arrive in pieces: what `sha256sum` prints.
 class Sha256 {
  public:
   Sha256();
@@ -19,7 +19,7 @@ class Sha256 {
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
-  // 64 hexadecimal digits. Nothing can be added afterwards.
+  // 64 hexadecimal digits. Ends the computation.
   std::string hex();
 
  private:

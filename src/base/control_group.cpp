@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files say "max", or -1, where there is no limit: neither is a number above 0.
+// "max" or -1 in a file means no limit: neither is a number above 0.
 template <class T>
 std::optional<T> number_in(const fs::path& file) {
   T value = 0;
@@ -23,7 +23,7 @@ void lower(std::optional<T>& to, const std::optional<T>& value) {
   if (value) to = std::min(*value, to.value_or(*value));
 }
 
-// The number beside a name in memory.stat; 0 without one.
+// The number after a name in memory.stat; 0 if missing.
 int64_t count_in(const fs::path& file, std::string_view wanted) {
   std::ifstream in(file);
   std::string name;
@@ -33,15 +33,15 @@ int64_t count_in(const fs::path& file, std::string_view wanted) {
   return 0;
 }
 
-// The names that the two versions give to the same things.
+// The file names of the two versions for the same values.
 struct Names {
   const char *limit, *used, *droppable;
 };
 constexpr Names kVersion1{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"};
 constexpr Names kVersion2{"memory.max", "memory.current", "inactive_file"};
 
-void look_at_memory(const fs::path& group, const Names& names, GroupLimits& limits) {
-  // Version 1 says that there is no limit by one that no machine has.
+void read_memory_limit(const fs::path& group, const Names& names, GroupLimits& limits) {
+  // Version 1 reports no limit as a number larger than any machine.
   constexpr int64_t kNone = int64_t{1} << 62;
   const auto limit = number_in<int64_t>(group / names.limit);
   if (!limit || *limit >= kNone) return;
@@ -51,7 +51,7 @@ void look_at_memory(const fs::path& group, const Names& names, GroupLimits& limi
   lower(limits.memory_left, std::optional(std::clamp<int64_t>(left, 0, *limit)));
 }
 
-void look_at_cores(const fs::path& group, GroupLimits& limits) {
+void read_core_limit(const fs::path& group, GroupLimits& limits) {
   double quota = 0, period = 0;
   if (std::ifstream(group / "cpu.max") >> quota >> period && period > 0)  // version 2
     lower(limits.cores, std::optional(quota / period));
@@ -60,8 +60,8 @@ void look_at_cores(const fs::path& group, GroupLimits& limits) {
   if (of_1 && in_1) lower(limits.cores, std::optional(*of_1 / *in_1));
 }
 
-// Calls look(group) for the group at `path` below `top`, for those above it, and for the top
-// itself, which is all that a container may see.
+// Calls look(group) for the group at `path` below `top`, for its parents, and for the top itself,
+// which may be all that a container sees.
 template <class Look>
 void for_each_group(const fs::path& top, std::string_view path, const Look& look) {
   for (fs::path group = fs::path(path).relative_path(); !group.empty(); group = group.parent_path())
@@ -75,7 +75,7 @@ GroupLimits group_limits(const fs::path& root) {
   GroupLimits limits;
   const fs::path top = root / "sys/fs/cgroup";
   std::ifstream membership(root / "proc/self/cgroup");
-  // "0::/path" of version 2, "4:memory:/path" and "3:cpu,cpuacct:/path" of version 1.
+  // "0::/path" in version 2, "4:memory:/path" and "3:cpu,cpuacct:/path" in version 1.
   for (std::string line; std::getline(membership, line);) {
     const size_t first = line.find(':');
     const size_t second = first == std::string::npos ? first : line.find(':', first + 1);
@@ -85,17 +85,17 @@ GroupLimits group_limits(const fs::path& root) {
     const std::string all = "," + kinds + ",";
     if (kinds.empty())
       for_each_group(top, path, [&](const fs::path& group) {
-        look_at_memory(group, kVersion2, limits);
-        look_at_cores(group, limits);
+        read_memory_limit(group, kVersion2, limits);
+        read_core_limit(group, limits);
       });
-    // Of several kinds the folder may have them in another order, and a link for each.
+    // With several controllers, the folder may list them in another order, with a link for each.
     if (all.find(",memory,") != std::string::npos)
       for_each_group(top / "memory", path,
-                     [&](const fs::path& group) { look_at_memory(group, kVersion1, limits); });
+                     [&](const fs::path& group) { read_memory_limit(group, kVersion1, limits); });
     if (all.find(",cpu,") != std::string::npos)
       for (const std::string& folder : {kinds, std::string("cpu")})
         for_each_group(top / folder, path,
-                       [&](const fs::path& group) { look_at_cores(group, limits); });
+                       [&](const fs::path& group) { read_core_limit(group, limits); });
   }
   return limits;
 }

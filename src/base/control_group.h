@@ -6,16 +6,18 @@
 
 namespace capstan {
 
-// What Linux's control groups allow this process: the least of its own group and of those above,
-// as a container or a batch system such as Slurm sets them. What has no value is not limited.
+// The limits of Linux control groups on this process: the minimum over its own group and all
+// parents, as set by a container or a batch system such as Slurm. Fields without a value are not
+// limited.
 struct GroupLimits {
-  std::optional<int64_t> memory;       // bytes
-  std::optional<int64_t> memory_left;  // of these: files that the system would drop count as free
-  std::optional<double> cores;         // that may be busy on average
+  std::optional<int64_t> memory;  // bytes
+  std::optional<int64_t>
+      memory_left;              // of these; file pages that the system can drop count as free
+  std::optional<double> cores;  // average number of busy cores
 };
 
-// Of both versions of control groups, which a system may have side by side. `root` is another than
-// "/" in tests.
+// Reads both versions of control groups, which a system may have side by side. `root` differs from
+// "/" only in tests.
 GroupLimits group_limits(const std::filesystem::path& root = "/");
 
 }  // namespace capstan

@@ -6,7 +6,7 @@
 
 namespace capstan {
 
-enum class DType : uint8_t { f32, bf16, f16, i32, u8, f64 };  // f64: sums of one value only
+enum class DType : uint8_t { f32, bf16, f16, i32, u8, f64 };  // f64: only for scalar sums
 
 constexpr int64_t size_of(DType t) {
   switch (t) {
@@ -48,7 +48,7 @@ struct bf16 {
   }
 };
 
-// IEEE binary16, a storage type: checkpoints come in it. Conversion rounds to nearest even.
+// IEEE binary16, only for storage: some checkpoints use it. Conversion rounds to nearest even.
 struct f16 {
   uint16_t bits = 0;
 

@@ -18,8 +18,8 @@ enum class Fault {
   peer = 6,          // the administrator: another rank is lost or hangs
 };
 
-// What the program throws. The message says what was expected, what was found, where, and what to
-// do; it is printed as it is.
+// The exception of the program. The message says what was expected, what was found, where, and what
+// to do; it is printed unchanged.
 class Error : public std::runtime_error {
  public:
   Error(Fault fault, const std::string& message) : std::runtime_error(message), fault_(fault) {}
@@ -35,7 +35,7 @@ template <class... Args>
   throw Error(fault, fmt::format(format, std::forward<Args>(args)...));
 }
 
-// Throws unless `ok`. The arguments are formatted only then.
+// Throws unless `ok`. Formats the arguments only then.
 template <class... Args>
 void require(bool ok, Fault fault, fmt::format_string<Args...> format, Args&&... args) {
   if (!ok) [[unlikely]]

@@ -15,7 +15,7 @@
 
 namespace capstan {
 
-// O_NONBLOCK: a pipe that nobody writes to would be waited for.
+// O_NONBLOCK: opening a pipe without a writer would block.
 FileReader::FileReader(std::filesystem::path path, Links links) : path_(std::move(path)) {
   const int flags = links == Links::refuse ? O_NOFOLLOW : 0;
   fd_ = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags);
@@ -29,7 +29,7 @@ FileReader::FileReader(std::filesystem::path path, Links links) : path_(std::mov
   }
   const std::string what = !known                   ? std::strerror(errno)
                            : S_ISDIR(info.st_mode)  ? "a folder"
-                           : S_ISFIFO(info.st_mode) ? "a pipe, which can be read once only"
+                           : S_ISFIFO(info.st_mode) ? "a pipe, which can only be read once"
                                                     : "a device or socket";
   ::close(fd_);
   fail(Fault::file, "{}: expected a file, found {}", path_.string(), what);
@@ -58,11 +58,11 @@ FileReader::Failure FileReader::try_read(int64_t at, std::span<std::byte> to) co
 
 void FileReader::fail_if(const Failure& failure) const {
   if (failure.at == INT64_MAX) return;
-  require(failure.error != 0, Fault::file,
-          "{}: expected {} bytes, found the end at byte {}: the file was cut short while it was "
-          "read",
-          path_.string(), size_, failure.at);
-  fail(Fault::file, "{}: cannot read byte {}: {}; copy the file again, or look at the disk",
+  require(
+      failure.error != 0, Fault::file,
+      "{}: expected {} bytes, found the end at byte {}: the file was truncated while it was read",
+      path_.string(), size_, failure.at);
+  fail(Fault::file, "{}: cannot read byte {}: {}; copy the file again, or check the disk",
        path_.string(), failure.at, std::strerror(failure.error));
 }
 

@@ -11,13 +11,13 @@
 namespace capstan {
 
 // A regular file, open for reading. Every failure is Fault::file and names the file, and the byte
-// where a read failed. Whoever changes or shortens the file meanwhile gives this process other
-// bytes or an error, never a signal. Const methods are safe from several threads at once.
+// if a read failed. If another process changes or truncates the file meanwhile, reads return other
+// bytes or an error, never a signal. Const methods are thread safe.
 class FileReader {
  public:
-  enum class Links : uint8_t { follow, refuse };  // where the path itself is one
+  enum class Links : uint8_t { follow, refuse };  // only if the path itself is a link
 
-  // Never waits: refuses pipes, devices and folders.
+  // Never blocks: rejects pipes, devices and folders.
   explicit FileReader(std::filesystem::path path, Links links = Links::follow);
   FileReader(FileReader&& other) noexcept;
   FileReader(const FileReader&) = delete;
@@ -30,7 +30,7 @@ class FileReader {
 
   // Fills `to` with the bytes from `at` on.
   void read(int64_t at, std::span<std::byte> to) const;
-  // The same on all threads, where the bytes are many.
+  // The same on all threads, if there are many bytes.
   void read_parallel(int64_t at, std::span<std::byte> to) const;
 
  private:

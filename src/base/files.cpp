@@ -56,8 +56,8 @@ fs::path with_suffix(fs::path path, const char* suffix) {
   return path += suffix;
 }
 
-// A name in the same folder that nobody else would choose: what has it is ours to delete.
-fs::path beside(const fs::path& path, const char* what) {
+// A name in the same folder that nobody else would use: a file of that name is ours to delete.
+fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / ("." + path.filename().string() + ".capstan-" + what);
 }
 
@@ -68,8 +68,8 @@ void rename_path(const fs::path& from, const fs::path& to) {
           error.message());
 }
 
-// Moves a folder that has the name out of the way first, and back if the new one cannot have it.
-void move_in(const fs::path& from, const fs::path& to, const fs::path& old) {
+// Moves an existing folder of that name out of the way first, and back if the rename fails.
+void rename_into_place(const fs::path& from, const fs::path& to, const fs::path& old) {
   std::error_code error;
   const bool replaces = fs::exists(to, error);
   if (replaces) {
@@ -83,24 +83,23 @@ void move_in(const fs::path& from, const fs::path& to, const fs::path& old) {
   fail(Fault::file, "{}: cannot rename to {}: {}", from.string(), to.string(), cause);
 }
 
-// Takes the lock, unless another has it. Where the file system has no locks, they are no obstacle,
-// and no help.
-bool lock_is_anothers(int fd) {
+// Takes the lock, unless another process holds it. Succeeds on file systems without locks.
+bool locked_by_other(int fd) {
   return ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-// Whether the open file is still the one of that name.
+// Whether the open file still has that name.
 bool has_name(int fd, const fs::path& path) {
   struct stat mine = {}, named = {};
   return ::fstat(fd, &mine) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          mine.st_ino == named.st_ino;
 }
 
-// Removes what a dead process left under the name, or somebody has put there: a link goes, not what
-// it leads to.
+// Removes what a dead process left under the name, or what a user put there: for a link, only the
+// link.
 void remove_stale(const fs::path& part) {
   const int fd = ::open(part.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  const bool others = fd >= 0 && lock_is_anothers(fd);
+  const bool others = fd >= 0 && locked_by_other(fd);
   const bool removed = !others && (::unlink(part.c_str()) == 0 || errno == ENOENT);
   const int cause = errno;
   if (fd >= 0) ::close(fd);
@@ -111,7 +110,7 @@ void remove_stale(const fs::path& part) {
           part.string(), std::strerror(cause));
 }
 
-// A file that was not there before, open for writing and locked; -1 with errno where there is none.
+// Creates and locks a new file, open for writing; returns -1 and sets errno on failure.
 int create_locked(const fs::path& part, mode_t mode) {
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   for (int attempt = 0; attempt < 100; ++attempt) {
@@ -121,8 +120,8 @@ int create_locked(const fs::path& part, mode_t mode) {
       remove_stale(part);
       continue;
     }
-    // Who came between the two calls took it for a dead process's.
-    if (!lock_is_anothers(fd) && has_name(fd, part)) return fd;
+    // Another process that came between the two calls took it for a leftover.
+    if (!locked_by_other(fd) && has_name(fd, part)) return fd;
     ::close(fd);
   }
   errno = EBUSY;
@@ -137,7 +136,7 @@ int64_t largest_file() {
 
 [[noreturn]] void fail_too_large(const fs::path& path, int64_t bytes) {
   const int64_t most = largest_file();
-  fail(Fault::file, "{}: cannot write the file: {}; it needs {}, and a file may have {} here{}",
+  fail(Fault::file, "{}: cannot write the file: {}; it needs {}, but files are limited to {}{}",
        path.string(), std::strerror(EFBIG), format_bytes(static_cast<double>(bytes)),
        most == INT64_MAX ? "fewer" : format_bytes(static_cast<double>(most)),
        most == INT64_MAX ? "" : " (ulimit -f); raise the limit");
@@ -145,11 +144,11 @@ int64_t largest_file() {
 
 int open_and_lock(const fs::path& folder, bool& others) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  others = fd >= 0 && lock_is_anothers(fd);
+  others = fd >= 0 && locked_by_other(fd);
   return fd;
 }
 
-// Whether somebody who is alive writes the folder.
+// Whether a live process is writing the folder.
 bool in_use(const fs::path& folder) {
   bool others = false;
   const int fd = open_and_lock(folder, others);
@@ -174,7 +173,7 @@ void require_replaceable(const fs::path& path) {
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
-  if (error) log::warn("{}: cannot be removed: {}", path.string(), error.message());
+  if (error) log::warn("{}: cannot remove: {}", path.string(), error.message());
 }
 
 }  // namespace
@@ -220,7 +219,7 @@ void NewFile::fail_with_errno(const char* doing) const {
   const std::string cause = std::strerror(errno);
   std::error_code error;
   const fs::space_info space = fs::space(folder_of(path_), error);
-  fail(Fault::file, "{}: cannot {} the file: {}; it needs {}, and {} are free", path_.string(),
+  fail(Fault::file, "{}: cannot {} the file: {}; it needs {}, but {} are free", path_.string(),
        doing, cause, format_bytes(static_cast<double>(expected_)),
        error ? "an unknown number of bytes" : format_bytes(static_cast<double>(space.available)));
 }
@@ -238,7 +237,7 @@ void NewFile::append(std::span<const std::byte> bytes) {
 
 FileSum NewFile::commit() {
   if (sync_to_disk(fd_) != 0) fail_with_errno("write");
-  const Descriptor locked(::dup(fd_), part_);  // until the file has its name
+  const Descriptor locked(::dup(fd_), part_);  // until the file gets its name
   // Some network file systems report a full disk only here.
   if (::close(std::exchange(fd_, -1)) != 0) fail_with_errno("write");
   rename_path(part_, path_);
@@ -260,20 +259,19 @@ NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_
       path_ = path_.parent_path();
   };
   strip();
-  // Step by step: what the last leads to need not be there.
+  // Step by step: the target of the last link need not exist.
   constexpr int kMostLinks = 40;
   for (int i = 0; i < kMostLinks && fs::is_symlink(path_, error); ++i) {
     path_ = path_.parent_path() / fs::read_symlink(path_, error);
     strip();
   }
-  require(!fs::is_symlink(path_, error), Fault::file, "{}: is a link that leads to itself",
-          path_.string());
-  part_ = beside(path_, "part");
+  require(!fs::is_symlink(path_, error), Fault::file, "{}: is a link to itself", path_.string());
+  part_ = sibling(path_, "part");
   require_replaceable(path_);
   require(!in_use(part_), Fault::file,
           "{}: another process is writing this folder (as {}); wait for it, or choose another name",
           path_.string(), part_.string());
-  fs::remove_all(part_, error);  // what a crash left behind
+  fs::remove_all(part_, error);  // leftover of a crash
   if (!error) fs::create_directories(part_, error);
   require(!error, Fault::file, "{}: cannot create the folder: {}", path_.string(), error.message());
   bool others = false;
@@ -289,10 +287,10 @@ NewFolder::~NewFolder() {
 void NewFolder::commit() {
   sync_folder(part_);
   fs::path old = part_;
-  // One atomic exchange where there is a folder to replace and the file system can do it.
+  // One atomic exchange, if there is a folder to replace and the file system supports it.
   if (::renameat2(AT_FDCWD, part_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
     old = replaced_name(path_);
-    move_in(part_, path_, old);
+    rename_into_place(part_, path_, old);
   }
   done_ = true;
   sync_folder(folder_of(path_));
@@ -303,23 +301,23 @@ namespace {
 constexpr const char* kLockName = ".capstan-lock";
 }
 
-// A file: of a folder, a network's file system would not tell other machines.
+// Locks a file: network file systems do not share the lock of a folder between machines.
 FolderLock::FolderLock(const fs::path& folder) : file_(folder / kLockName) {
   std::error_code error;
   for (fs::path above = folder; !above.empty() && !fs::exists(above, error);
        above = above.parent_path())
     made_.push_back(above);
-  fs::create_directories(folder, error);  // who writes there tells why it cannot be
-  // Whoever had it may remove it between the two calls: then it is another file that has the name.
+  fs::create_directories(folder, error);  // writing there will report the reason
+  // The previous owner may remove the file between the two calls: then another file has the name.
   for (int attempt = 0; attempt < 100; ++attempt) {
     fd_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, kUsualMode);
     if (fd_ < 0) return;
-    const bool others = lock_is_anothers(fd_);
+    const bool others = locked_by_other(fd_);
     if (!others && has_name(fd_, file_)) return;
     ::close(fd_);
     if (others)
       fail(Fault::file,
-           "{}: another process writes there. Wait for its end, or choose another folder",
+           "{}: another process is using this folder. Wait until it ends, or choose another folder",
            folder.string());
   }
   fd_ = -1;
@@ -328,12 +326,12 @@ FolderLock::FolderLock(const fs::path& folder) : file_(folder / kLockName) {
 FolderLock::~FolderLock() {
   std::error_code error;
   if (fd_ >= 0) fs::remove(file_, error);
-  for (const fs::path& folder : made_) fs::remove(folder, error);  // not with anything in it
+  for (const fs::path& folder : made_) fs::remove(folder, error);  // only if it is empty
   if (fd_ >= 0) ::close(fd_);
 }
 
 fs::path replaced_name(const fs::path& path) {
-  return beside(path, "old");
+  return sibling(path, "old");
 }
 
 void remove_leftovers(const fs::path& folder) {
@@ -348,7 +346,7 @@ void remove_leftovers(const fs::path& folder) {
   for (const fs::path& old : replaced) {
     const std::string hidden = old.filename();
     const fs::path name = folder / hidden.substr(1, hidden.rfind('.') - 1);
-    if (in_use(beside(name, "part"))) continue;
+    if (in_use(sibling(name, "part"))) continue;
     if (fs::exists(name, error)) {
       remove_or_warn(old);
       continue;
@@ -362,7 +360,7 @@ void remove_leftovers(const fs::path& folder) {
 }
 
 void remove_folder(const fs::path& path) {
-  const fs::path part = beside(path, "part");
+  const fs::path part = sibling(path, "part");
   std::error_code error;
   fs::rename(path, part, error);
   remove_or_warn(error ? path : part);
@@ -402,15 +400,15 @@ void require_writable(const fs::path& folder) {
   const fs::path probe = folder / ".capstan-probe";
   write_text(probe, "Can this be written?\n");
   fs::remove(probe, error);
-  require(!error, Fault::file, "{}: cannot be removed: {}", probe.string(), error.message());
+  require(!error, Fault::file, "{}: cannot remove: {}", probe.string(), error.message());
 }
 
 void require_space(const fs::path& folder, int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
-  if (error) return;  // the write will tell
+  if (error) return;  // the write will report it
   require(space.available >= static_cast<uintmax_t>(bytes), Fault::file,
-          "{}: needs {}, and {} are free; make room or choose another disk", folder.string(),
+          "{}: needs {}, but {} are free; free some space or choose another disk", folder.string(),
           format_bytes(static_cast<double>(bytes)),
           format_bytes(static_cast<double>(space.available)));
 }
@@ -420,7 +418,7 @@ void require_file_size(const fs::path& path, int64_t bytes) {
 }
 
 void reserve_space(const fs::path& folder, int64_t bytes) {
-  const int64_t file = std::min<int64_t>(5'000'000'000, largest_file());  // file systems, too
+  const int64_t file = std::min<int64_t>(5'000'000'000, largest_file());  // some file systems, too
   std::vector<std::unique_ptr<NewFile>> files;
   for (int64_t taken = 0; taken < bytes; taken += file)
     files.push_back(

@@ -12,13 +12,13 @@
 
 #include "base/checksum.h"
 
-// Files that are whole or not there. Every failure is Fault::file and names the file and the cause.
+// Files that are complete or absent. Every failure is Fault::file and names the file and the cause.
 namespace capstan {
 
 // The text of a small file.
 std::string read_text(const std::filesystem::path& path, int64_t max_bytes = 64 << 20);
 
-// What a file holds: its size, and the 64 hexadecimal digits of its SHA-256.
+// The size of a file, and its SHA-256 in 64 hexadecimal digits.
 struct FileSum {
   int64_t bytes = 0;
   std::string sha256;
@@ -28,21 +28,21 @@ struct FileSum {
 
 inline constexpr mode_t kUsualMode = 0666;
 
-// A file that appears under its name once it is complete. Until then it is "NAME.part" in the same
-// folder, which is removed if commit is not reached. It is locked (flock) meanwhile: what a dead
-// process left is replaced, a link of that name, too, and what another writes is refused.
+// A file that appears under its name when it is complete. Until then it is "NAME.part" in the same
+// folder, which is removed without commit. It is locked (flock) meanwhile: a leftover of a dead
+// process, or a link of that name, is replaced; a file that another process is writing is refused.
 class NewFile {
  public:
-  // Reserves the bytes at once where the file system can, so that a full disk is known at the
-  // start. `mode` is the permissions that it gets, less the umask.
+  // Reserves the bytes immediately if the file system supports it, so that a full disk is detected
+  // at the start. `mode` is its permissions, without the umask.
   NewFile(std::filesystem::path path, int64_t expected_bytes, mode_t mode = kUsualMode);
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
   ~NewFile();
 
   void append(std::span<const std::byte> bytes);
-  // Brings the bytes to the disk and gives the file its name, replacing one that had it. The sum
-  // was taken while they were written.
+  // Flushes the bytes to disk and renames the file, replacing an existing one. The checksum was
+  // computed during the writes.
   FileSum commit();
 
   int64_t written() const { return written_; }
@@ -61,22 +61,22 @@ class NewFile {
 FileSum write_text(const std::filesystem::path& path, std::string_view text,
                    mode_t mode = kUsualMode);
 
-// A folder that appears under its name, or where a link of that name leads, once it is complete. It
-// grows as ".NAME.capstan-part" beside it, which is removed if commit is not reached. It is locked
-// (flock) meanwhile, so that nobody takes it for what a dead process left behind.
+// A folder that appears under its name, or at the target of a link of that name, when it is
+// complete. It grows as ".NAME.capstan-part" next to it, which is removed without commit. It is
+// locked (flock) meanwhile, so that no process takes it for a leftover.
 class NewFolder {
  public:
-  // Refuses a name that a file has, or a folder with something in it that is no checkpoint (that
-  // has neither config.json nor adapter_config.json): commit would delete it. Refuses, too, while
+  // Refuses a name that belongs to a file, or to a folder with contents that is not a checkpoint
+  // (has neither config.json nor adapter_config.json): commit would delete it. Also refuses while
   // another process writes a folder of this name.
   explicit NewFolder(const std::filesystem::path& path);
   NewFolder(const NewFolder&) = delete;
   NewFolder& operator=(const NewFolder&) = delete;
   ~NewFolder();
 
-  // Where to write meanwhile.
+  // The folder to write to meanwhile.
   const std::filesystem::path& path() const { return part_; }
-  // Replaces a folder of the name, which is deleted only once the new one is in its place.
+  // Replaces an existing folder of the name, which is deleted only when the new one is in place.
   void commit();
 
  private:
@@ -85,13 +85,13 @@ class NewFolder {
   bool done_ = false;
 };
 
-// A folder that one process uses at a time, for as long as this lives: a lock (flock) on a file in
-// it, .capstan-lock, which ends with the process, however that ends. Where the file system has no
-// locks, there is none.
+// Exclusive use of a folder by one process while this object lives: a lock (flock) on the file
+// .capstan-lock in it, which ends with the process in any case. Does nothing on file systems
+// without locks.
 class FolderLock {
  public:
-  // Makes the folder if need be and possible; what it made and is still empty at the end goes
-  // again. Throws where another holds it.
+  // Creates the folder if needed and possible; removes the folders it created if they are still
+  // empty at the end. Throws if another process holds the lock.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -99,48 +99,48 @@ class FolderLock {
 
  private:
   std::filesystem::path file_;
-  std::vector<std::filesystem::path> made_;  // the folder, then those above it
+  std::vector<std::filesystem::path> made_;  // the folder, then its parents
   int fd_ = -1;
 };
 
-// Where a replaced folder of that name is for the moment between two renames, on file systems that
-// cannot exchange two names in one. A crash may leave it there, and nothing under the name.
+// The temporary name of a replaced folder between two renames, on file systems that cannot exchange
+// two names atomically. A crash may leave the folder there, and nothing under its own name.
 std::filesystem::path replaced_name(const std::filesystem::path& path);
 
-// Removes what NewFolders of dead processes left in the folder, and nothing that is locked. A
-// replaced folder goes back to its name where nothing has it. What cannot be removed is warned of.
+// Removes what NewFolders of dead processes left in the folder, but nothing that is locked. Renames
+// a replaced folder back if its name is free. Warns about what cannot be removed.
 void remove_leftovers(const std::filesystem::path& folder);
 
-// Deletes a folder so that no moment leaves a half of it under its name. A failure is warned of.
+// Deletes a folder without ever leaving half of it under its name. Warns on failure.
 void remove_folder(const std::filesystem::path& path);
 
-// Whether it is the folder itself or lies somewhere in it, by whatever names. False where either is
-// not there.
+// Whether it is the folder itself or anywhere inside it, under any name. False if either does not
+// exist.
 bool lies_in(const std::filesystem::path& path, const std::filesystem::path& folder);
 
-// The last name of a folder: "model" of "/models/model/" and of "." in it, too.
+// The last name of a folder: "model" for "/models/model/", and for "." inside it.
 std::string folder_name(const std::filesystem::path& folder);
 
-// Where files lie that can be made again: $CAPSTAN_CACHE, else $XDG_CACHE_HOME/capstan/KIND, else
-// ~/.cache/capstan/KIND; empty where none of the variables is set.
+// The cache folder: $CAPSTAN_CACHE, else $XDG_CACHE_HOME/capstan/KIND, else ~/.cache/capstan/KIND;
+// empty if none of the variables is set.
 std::filesystem::path cache_folder(std::string_view kind);
 
-// Throws unless a file can be written in the folder, which is made if need be: writes a few bytes,
-// syncs and removes them.
+// Throws unless a file can be written in the folder, which is created if needed: writes a few
+// bytes, syncs and removes them.
 void require_writable(const std::filesystem::path& folder);
 
-// Throws unless the file system that holds `folder` has that much space left.
+// Throws unless the file system of `folder` has this much free space.
 void require_space(const std::filesystem::path& folder, int64_t bytes);
 
-// Throws where one file may not have that many bytes (`ulimit -f`).
+// Throws if a single file may not have this many bytes (`ulimit -f`).
 void require_file_size(const std::filesystem::path& path, int64_t bytes);
 
-// Makes what was created and renamed in the folder last. File systems that cannot do it (some
-// network ones) need not.
+// Flushes creations and renames in the folder to disk. File systems that do not support it (some
+// network ones) do not need it.
 void sync_folder(const std::filesystem::path& folder);
 
-// Takes that much space in the folder and gives it back: throws what only taking it tells, such as
-// a quota. Where the file system cannot reserve, it does nothing.
+// Reserves this much space in the folder and releases it: throws for limits that only show then,
+// such as a quota. Does nothing if the file system cannot reserve.
 void reserve_space(const std::filesystem::path& folder, int64_t bytes);
 
 }  // namespace capstan

@@ -6,8 +6,8 @@
 
 namespace capstan {
 
-// Carries exceptions out of a parallel loop, whose body must not throw: of several, that of the
-// smallest index, so that the same one is told whatever the number of threads.
+// Carries exceptions out of a parallel loop, whose body must not throw. Of several, it keeps the
+// one with the smallest index, so the result does not depend on the number of threads.
 class FirstError {
  public:
   template <class Body>

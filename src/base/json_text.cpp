@@ -12,8 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-// Hands the text to the library byte by byte and so knows how far it has read: the library tells
-// its handlers no positions.
+// Feeds the text to the library byte by byte to track the position, which the library does not pass
+// to its handlers.
 class Cursor {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -43,7 +43,7 @@ class Cursor {
   const char* end_;
 };
 
-// What the library says, without its prefix, and without the bytes that it read echoed at length.
+// The library's message, without its prefix and without a long echo of the input.
 std::string plain_reason(const std::exception& e) {
   std::string_view what = e.what();
   if (what.starts_with('[')) what.remove_prefix(std::min(what.size(), what.find("] ") + 2));
@@ -60,7 +60,7 @@ std::string plain_reason(const std::exception& e) {
   return what.size() > kLongest ? reason + "…" : reason;
 }
 
-// What handlers have in common: they accept every scalar and know where they are.
+// The common part of the handlers: they accept every scalar and track the position.
 class Handler {
  public:
   Handler(std::string_view text, std::string_view where, TextStart start = {})
@@ -68,9 +68,9 @@ class Handler {
 
   const char** cursor() { return &at_; }
   std::string location(size_t offset) const { return text_location(text_, where_, offset, start_); }
-  // Of the token that ends where the library has read to; strings and brackets only.
+  // Start of the token that ends at the current position; strings and brackets only.
   size_t offset() const { return static_cast<size_t>(at_ - text_.data()); }
-  // The opening quote of the string that ends here: a quote within it has a backslash before it.
+  // The opening quote of the string that ends here: quotes inside are preceded by a backslash.
   size_t string_start() const {
     size_t i = offset() - 2;
     while (i > 0 && (text_[i] != '"' || text_[i - 1] == '\\')) --i;
@@ -109,8 +109,8 @@ class Builder : public Handler {
   bool key(std::string& name) {
     const auto [entry, is_new] = stack_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
     if (!is_new) {
-      fail(Fault::file, "{}: the key {} is here for the second time; keep one of them",
-           location(string_start()), in_quotes(name));
+      fail(Fault::file, "{}: the key {} appears twice; keep one of them", location(string_start()),
+           in_quotes(name));
     }
     slot_ = &entry->second;
     return true;
@@ -152,7 +152,7 @@ class Builder : public Handler {
   json* slot_ = nullptr;      // of the key read last
 };
 
-// Follows a path of keys and remembers where the last one found is.
+// Follows a path of keys and remembers the position of the last one found.
 class Finder : public Handler {
  public:
   Finder(std::string_view text, std::string_view where,
@@ -182,7 +182,7 @@ class Finder : public Handler {
  private:
   std::vector<std::string_view> path_;
   size_t depth_ = 0;
-  size_t found_ = 0;  // how many keys of the path
+  size_t found_ = 0;  // number of keys of the path found
   size_t where_found_ = 0;
 };
 
@@ -214,7 +214,7 @@ std::string text_location(std::string_view text, std::string_view where, size_t 
   const std::string_view row = before.substr(newline == std::string_view::npos ? 0 : newline + 1);
   const auto column =
       (lines == 0 ? start.column : 1) + std::count_if(row.begin(), row.end(), [](char c) {
-        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // not the middle of a character
+        return (static_cast<unsigned char>(c) & 0xc0) != 0x80;  // never inside a character
       });
   return fmt::format("{}:{}:{}", where, start.line + lines, column);
 }

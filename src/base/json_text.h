@@ -6,34 +6,34 @@
 #include <string>
 #include <string_view>
 
-// JSON that strangers wrote: every failure is an Error that points into the text.
+// Parses untrusted JSON: every failure is an Error that points into the text.
 namespace capstan {
 
-// Where a text begins in the file that messages name, if it is a part of one.
+// The position of the text in the file named in messages, if it is a part of one.
 struct TextStart {
   int64_t line = 1, column = 1;
 };
 
 // The value of a whole JSON text. Throws Fault::file as "where:line:column: …" for anything that is
-// not strict JSON in UTF-8, for a key that an object has twice, for a number that no double holds,
-// and for nesting deeper than max_depth. Integers outside int64 and uint64 become doubles.
+// not strict JSON in UTF-8, for duplicate keys, for numbers beyond a double, and for nesting deeper
+// than max_depth. Integers outside int64 and uint64 become doubles.
 nlohmann::json parse_json(std::string_view text, std::string_view where, int max_depth = 64,
                           TextStart start = {});
 
-// "where:line:column" of the key that a path of keys leads to, in a text that parse_json accepts.
-// Where the path ends early, the last key that is there; without any, the start. Reads the text
-// again: for error messages.
+// "where:line:column" of the key at the end of a path of keys, in a text that parse_json accepts.
+// If the path ends early, of the last key that exists; if there is none, of the start. Reads the
+// text again: for error messages.
 std::string json_location(std::string_view text, std::string_view where,
                           std::initializer_list<std::string_view> path);
 
-// "where:line:column" of a byte of the text. Lines and columns count from 1; a column is a
-// character, not a byte.
+// "where:line:column" of a byte of the text. Lines and columns count from 1; columns count
+// characters, not bytes.
 std::string text_location(std::string_view text, std::string_view where, size_t offset,
                           TextStart start = {});
 
-// A string as messages show it: in quotes, escaped to plain ASCII, cut when long.
+// A string formatted for messages: in quotes, escaped to plain ASCII, cut if long.
 std::string in_quotes(std::string_view text);
-// A value as messages show it: scalars as they are written, "a list", "an object".
+// A value formatted for messages: scalars as written, "a list", "an object".
 std::string shown(const nlohmann::json& value);
 
 }  // namespace capstan

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For the reader of a pipe to write what it has read.
+// Gives the reader of a pipe time to print what it has read.
 constexpr auto kMoment = std::chrono::milliseconds(100);
 constexpr const char* kErase = "\r\x1b[2K";
 
@@ -34,13 +34,13 @@ spdlog::logger& errors() {
   return *instance;
 }
 
-// Returns 0, or what went wrong.
+// Returns 0, or the error.
 int write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = ::write(fd, text.data(), text.size());
     if (n >= 0) {
       text.remove_prefix(static_cast<size_t>(n));
-    } else if (errno == EAGAIN) {  // somebody who has the terminal, too, made it so
+    } else if (errno == EAGAIN) {  // another process on the same terminal set it
       pollfd ready{fd, POLLOUT, 0};
       ::poll(&ready, 1, -1);
     } else if (errno != EINTR) {
@@ -55,20 +55,20 @@ bool is_pipe(int fd) {
   return ::fstat(fd, &s) == 0 && (S_ISFIFO(s.st_mode) || S_ISSOCK(s.st_mode));
 }
 
-// What is on the screen, and what belongs there. All calls hold the lock.
+// The state of the screen, current and wanted. All calls hold the lock.
 class Screen {
  public:
   void say(std::string_view line) {
     const bool terminal = ::isatty(STDOUT_FILENO) == 1;
     const bool read_by_another = !terminal && !reader_gone_ && is_pipe(STDOUT_FILENO);
     if (terminal || read_by_another) erase();
-    std::fflush(stdout);  // what others have printed comes first
+    std::fflush(stdout);  // flush earlier prints first
     lost(write_all(STDOUT_FILENO, fmt::format("{}\n", line)));
     if (read_by_another) last_read_ = Clock::now();
     if (terminal) redraw();
   }
 
-  void tell(spdlog::level::level_enum level, std::string_view line) {
+  void print(spdlog::level::level_enum level, std::string_view line) {
     erase();
     errors().log(level, line);
     redraw();
@@ -99,19 +99,20 @@ class Screen {
   }
 
   void lost(int error) {
-    // Nobody is there to read: a program that has read enough, a terminal that was closed.
+    // The reader is gone: a program that has read enough, or a closed terminal.
     reader_gone_ = error == EPIPE || error == EIO || error == EBADF;
     if (error == 0 || reader_gone_ || warned_) return;
     warned_ = true;
-    tell(spdlog::level::warn,
-         fmt::format("warning: standard output: cannot write: {}; lines are lost, the run goes on",
-                     std::strerror(error)));
+    print(spdlog::level::warn,
+          fmt::format(
+              "warning: standard output: cannot write: {}; lines are lost, but the run continues",
+              std::strerror(error)));
   }
 
-  std::string bar_;       // its text; empty: there is none
-  bool visible_ = false;  // it is on the screen
+  std::string bar_;       // its text; empty: no bar
+  bool visible_ = false;  // it is visible
   bool reader_gone_ = false, warned_ = false;
-  Clock::time_point last_read_ = Clock::now() - 2 * kMoment;  // of a line for a pipe's reader
+  Clock::time_point last_read_ = Clock::now() - 2 * kMoment;  // of the last line to a pipe
 };
 
 // The one screen, locked while the result lives.
@@ -133,11 +134,11 @@ void say_line(std::string_view line) {
 }
 
 void info_line(std::string_view line) {
-  screen()->tell(spdlog::level::info, visible(line));
+  screen()->print(spdlog::level::info, visible(line));
 }
 
 void warn_line(std::string_view line) {
-  screen()->tell(spdlog::level::warn, fmt::format("warning: {}", visible(line)));
+  screen()->print(spdlog::level::warn, fmt::format("warning: {}", visible(line)));
 }
 
 void draw_bar(std::string_view text) {

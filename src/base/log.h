@@ -5,23 +5,23 @@
 #include <string_view>
 #include <utility>
 
-// Lines for the person who runs the program. What a run tells of itself goes to stdout (say); notes
-// beside a result that is on stdout (info), warnings and the bar go to stderr. A line is written,
-// not buffered, before the call returns; control characters but newline and tab are shown as
-// escapes (base/visible.h). Safe from any thread.
+// Lines for the user. A run's own output goes to stdout (say); notes next to a result on stdout
+// (info), warnings and the bar go to stderr. Each line is written, unbuffered, before the call
+// returns; control characters other than newline and tab are shown as escapes (base/visible.h).
+// Thread safe.
 namespace capstan::log {
 
-// A stdout that cannot be written to stops nothing: a reader that went away (`| head -1`) is left
-// alone, anything else (a full disk) is warned of once. SIGPIPE must be ignored.
+// A failing stdout does not stop the run: a reader that went away (`| head -1`) is ignored; any
+// other error (a full disk) gives one warning. SIGPIPE must be ignored.
 void say_line(std::string_view line);
 void info_line(std::string_view line);
 void warn_line(std::string_view line);
 
-// A line that stays below all others, on stderr. Each call draws it anew. Only for a terminal.
-// Where stdout is a pipe, whose reader may write to the same terminal (`| tee log`), lines clear
-// the bar away, and it is drawn no sooner than a moment after the last of them.
+// A line that stays below all others, on stderr. Each call redraws it. Only for a terminal. If
+// stdout is a pipe, its reader may write to the same terminal (`| tee log`); then lines clear the
+// bar, and it reappears shortly after the last of them.
 void draw_bar(std::string_view text);
-// Leaves the bar as it is and goes to the next line; nothing if there is none.
+// Keeps the bar on screen and moves to the next line; does nothing without a bar.
 void end_bar();
 // Removes it.
 void clear_bar();

@@ -23,7 +23,8 @@ void lower(ProcessLimits& limits, int resource, int64_t used) {
 }
 
 constexpr int64_t kMiB = 1 << 20;
-constexpr int64_t kBuffer = 128 * kMiB;  // at most: OpenBLAS takes 32 or 128, by the processor
+constexpr int64_t kBuffer =
+    128 * kMiB;  // upper bound: OpenBLAS takes 32 or 128, depending on the processor
 constexpr int64_t kStack = 8 * kMiB, kRest = 32 * kMiB;
 
 void require_left(int64_t needed) {
@@ -31,9 +32,8 @@ void require_left(int64_t needed) {
   if (!limits.memory_left || *limits.memory_left >= needed) return;
   const auto bytes = [](int64_t n) { return format_bytes(static_cast<double>(n)); };
   fail(Fault::does_not_fit,
-       "does not fit: this process may take {} (ulimit -v or -d), of which {} are left, and {} "
-       "thread{} "
-       "to compute; raise the limit{}",
+       "does not fit: this process is limited to {} (ulimit -v or -d) with {} left, but {} compute "
+       "thread{}; raise the limit{}",
        bytes(*limits.memory), bytes(*limits.memory_left), num_threads(),
        num_threads() == 1 ? fmt::format(" needs {}", bytes(needed))
                           : fmt::format("s need {}", bytes(needed)),

@@ -5,8 +5,8 @@
 namespace capstan {
 
 uint64_t Rng::below(uint64_t i, uint64_t n) const {
-  // Multiply a 64-bit draw by n and keep the top: Lemire's method, whose bias (n / 2^64) would need
-  // 2^40 draws to be seen for any n that is used here, so the rejection step is left out.
+  // Multiply a 64-bit draw by n and keep the top: Lemire's method. Its bias (n / 2^64) would take
+  // 2^40 draws to detect for any n used here, so we omit the rejection step.
   const auto d = draws(i);
   const uint64_t wide = (static_cast<uint64_t>(d[0]) << 32) | d[1];
   return static_cast<uint64_t>((static_cast<unsigned __int128>(wide) * n) >> 64);

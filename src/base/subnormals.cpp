@@ -7,7 +7,7 @@
 namespace capstan {
 namespace {
 
-// The register that says how a thread computes, and its bits for subnormal numbers.
+// The floating-point control register of a thread, and its bits for subnormal numbers.
 #if defined(__x86_64__)
 constexpr uint64_t kFlush = 0x8000 | 0x0040;  // results, operands
 uint64_t control() {

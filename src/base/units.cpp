@@ -14,7 +14,7 @@ namespace {
 
 template <size_t N>
 std::string scaled(double value, double base, const std::array<const char*, N>& names) {
-  // The thresholds are where rounding reaches the next digit: 1023.9 KiB is 1.00 MiB, not 1024 KiB.
+  // The thresholds are where rounding carries over: 1023.9 KiB is 1.00 MiB, not 1024 KiB.
   size_t power = 0;
   while (power + 1 < N && std::abs(value) >= base - 0.5) {
     value /= base;

@@ -3,7 +3,7 @@
 namespace capstan {
 namespace {
 
-// Bytes of the well-formed character at the front of `text`; 0 if there is none.
+// Bytes of the well-formed character at the start of `text`; 0 if there is none.
 size_t character_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);
@@ -11,7 +11,7 @@ size_t character_length(std::string_view text) {
   const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
   if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
 
-  // The second byte is where overlong forms, surrogates and too large values show.
+  // The second byte reveals overlong forms, surrogates and too large values.
   const unsigned char low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const unsigned char high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   if (byte(1) < low || byte(1) > high) return 0;

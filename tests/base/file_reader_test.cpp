@@ -25,7 +25,7 @@ std::string refusal(const fs::path& path) {
 TEST(FileReader, RefusesWhatIsNoFileAndNeverWaits) {
   TempFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_EQ(refusal(folder / "pipe"), "expected a file, found a pipe, which can be read once only");
+  EXPECT_EQ(refusal(folder / "pipe"), "expected a file, found a pipe, which can only be read once");
   EXPECT_EQ(refusal(folder.path()), "expected a file, found a folder");
   EXPECT_EQ(refusal("/dev/null"), "expected a file, found a device or socket");
   EXPECT_EQ(refusal(folder / "none"), "cannot open: No such file or directory");
@@ -73,7 +73,7 @@ TEST(FileReader, AFileThatIsCutShortMeanwhileIsAnErrorWithItsPlace) {
   const auto said = [&](const auto& read) {
     EXPECT_EQ(message_of(Fault::file, read),
               (folder / "a").string() +
-                  ": expected 3000000 bytes, found the end at byte 1500000: the file was cut short "
+                  ": expected 3000000 bytes, found the end at byte 1500000: the file was truncated "
                   "while it was read");
   };
   said([&] { file.read(0, all); });

@@ -145,8 +145,8 @@ TEST(RequireFileSize, NamesTheLimitOfTheShell) {
   const FileSizeLimit limit(1000);
   EXPECT_NO_THROW(require_file_size("a", 1000));
   EXPECT_EQ(message_of(Fault::file, [] { require_file_size("out/a", 1001); }),
-            "out/a: cannot write the file: File too large; it needs 1001 B, and a file may have "
-            "1000 B here (ulimit -f); raise the limit");
+            "out/a: cannot write the file: File too large; it needs 1001 B, but files are limited "
+            "to 1000 B (ulimit -f); raise the limit");
 }
 
 TEST(ReadText, RefusesAFileThatIsTooLarge) {
@@ -209,9 +209,9 @@ TEST(NewFolder, LeavesLinksInTheirPlaces) {
   made.commit();
   EXPECT_EQ(read_text(folder / "disk/there" / "config.json"), "newer");
   fs::create_directory_symlink(folder / "loop", folder / "loop");
-  EXPECT_NE(
-      message_of(Fault::file, [&] { NewFolder never(folder / "loop"); }).find("leads to itself"),
-      std::string::npos);
+  EXPECT_NE(message_of(Fault::file, [&] { NewFolder never(folder / "loop"); })
+                .find("is a link to itself"),
+            std::string::npos);
 }
 
 TEST(NewFolder, DoesNotDeleteWhatIsNoCheckpoint) {
@@ -295,7 +295,8 @@ TEST(FolderLock, IsHeldByOneAtATime) {
   EXPECT_TRUE(fs::exists(folder / "a" / "b"));
   const std::string message =
       message_of(Fault::file, [&] { FolderLock second(folder / "a" / "b"); });
-  EXPECT_NE(message.find("a/b: another process writes there"), std::string::npos) << message;
+  EXPECT_NE(message.find("a/b: another process is using this folder"), std::string::npos)
+      << message;
   write_text(folder / "a" / "b" / "c", "");
   first.reset();
   EXPECT_NO_THROW(FolderLock(folder / "a" / "b"));

@@ -37,9 +37,9 @@ TEST(ParseJson, RefusesWhatIsNotUtf8) {
 
 TEST(ParseJson, RefusesADuplicateKeyAndPointsToTheSecond) {
   EXPECT_EQ(refusal("{\"a\": 1,\n  \"b\": {\"a\": 2},\n  \"a\": 3}"),
-            "a.json:3:3: the key \"a\" is here for the second time; keep one of them");
+            "a.json:3:3: the key \"a\" appears twice; keep one of them");
   EXPECT_EQ(refusal(R"([{"x\"y": 1, "x\"y": 2}])"),
-            R"(a.json:1:14: the key "x\"y" is here for the second time; keep one of them)");
+            R"(a.json:1:14: the key "x\"y" appears twice; keep one of them)");
 }
 
 TEST(ParseJson, RefusesDeepNestingHoweverDeep) {

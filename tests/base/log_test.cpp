@@ -91,8 +91,8 @@ TEST(Log, AFullDiskUnderStdoutIsWarnedOfOnce) {
     close(full);
   }
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "warning: standard output: cannot write: No space left on device; lines are lost, the "
-            "run goes on\n");
+            "warning: standard output: cannot write: No space left on device; lines are lost, "
+            "but the run continues\n");
 }
 
 TEST(Log, AReaderThatWentAwayIsNoFault) {

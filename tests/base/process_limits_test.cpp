@@ -48,8 +48,8 @@ TEST(ProcessLimits, RefuseWhatCannotCompute) {
   EXPECT_EQ(process_limits().memory_left, 0);
   const std::string message = message_of(Fault::does_not_fit, require_room_to_compute);
   EXPECT_TRUE(
-      message.starts_with("does not fit: this process may take 0 B (ulimit -v or -d), of "
-                          "which 0 B are left, and "))
+      message.starts_with("does not fit: this process is limited to 0 B (ulimit -v or -d) "
+                          "with 0 B left, but "))
       << message;
   EXPECT_NE(message.find("raise the limit"), std::string::npos) << message;
   EXPECT_THROW(require_room_for_products(), Error);

@@ -105,7 +105,7 @@ TEST_F(Faults, ALimitOfAddressSpaceEndsInSecondsWithAClearWord) {
     for (const char* limit : {"ulimit -v 350000", "ulimit -v 200000", "ulimit -d 200000"})
       expect_one_line(
           3, cores + std::string(limit), tiny(),
-          {"does not fit: this process may take ", "(ulimit -v or -d)", "OMP_NUM_THREADS"});
+          {"does not fit: this process is limited to ", "(ulimit -v or -d)", "OMP_NUM_THREADS"});
   }
 }
 

@@ -398,7 +398,8 @@ TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
   };
   const pid_t first = start(with("1000000"), "/dev/null");
   for (int i = 0; i < 60'000 && steps_logged("out") == 0; ++i) ::usleep(500);
-  expect_refused(4, with("1000000"), {"out: another process writes there", "another folder"});
+  expect_refused(4, with("1000000"),
+                 {"out: another process is using this folder", "another folder"});
   ASSERT_EQ(::kill(first, SIGTERM), 0);
   EXPECT_EQ(finish(first, "/dev/null").code, 128 + SIGTERM);
   EXPECT_EQ(run(with(std::to_string(steps_saved("out") + 1).c_str())).code, 0);

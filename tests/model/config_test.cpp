@@ -267,7 +267,7 @@ TEST(ParseConfig, RefusesBrokenJsonAndDuplicateKeys) {
   EXPECT_TRUE(broken.starts_with("c:2:17: not valid JSON")) << broken;
   const auto twice = message_of(
       Fault::file, [] { parse_config("{\"vocab_size\": 1,\n \"vocab_size\": 2}", "c"); });
-  EXPECT_TRUE(twice.starts_with("c:2:2: the key \"vocab_size\" is here for the second")) << twice;
+  EXPECT_TRUE(twice.starts_with("c:2:2: the key \"vocab_size\" appears twice")) << twice;
 }
 
 TEST(ConfigJson, IsReadBackToAnEqualConfig) {

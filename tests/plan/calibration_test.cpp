@@ -76,7 +76,7 @@ TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
          "seconds_per_call: expected a number from 1e-12 to 1e21, found -1");
   expect(refused("3e-06", "\"fast\""), "found \"fast\"");
   expect(refused("\"head\"", "\"heat\""), "heat: no such key is known here");
-  expect(refused("\"head\"", "\"product\""), "product\" is here for the second time");
+  expect(refused("\"head\"", "\"product\""), "product\" appears twice");
   expect(refused("\"bf16\"", "\"fp4\""), "fp4: no such key");
   expect(refused("\"date\"", "\"data\""), "data: no such key");
   expect(refused("    \"f32\"", "    \"f32\": 3,\n\"x\""), "x: no such key");

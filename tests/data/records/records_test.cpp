@@ -300,7 +300,7 @@ TEST(RecordFile, PointsToBadJson) {
   EXPECT_TRUE(error_in("[" + one + ",]").starts_with(":1:38: expected a record, found \"]\""));
   EXPECT_TRUE(error_in("[" + one + "] x").starts_with(":1:39: expected nothing after"));
   EXPECT_TRUE(error_in("[{\"instruction\": \"a").starts_with(":1:20: not valid JSON"));
-  EXPECT_TRUE(error_in(R"({"output": "1", "output": "2"})").find("second time") !=
+  EXPECT_TRUE(error_in(R"({"output": "1", "output": "2"})").find("appears twice") !=
               std::string::npos);
 }
 
