@@ -10,8 +10,8 @@
 namespace capstan {
 namespace {
 
-constexpr int64_t kUnknown = INT64_MAX;  // a system that does not say: let the allocation decide
-constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its part
+constexpr int64_t kUnknown = INT64_MAX;                // unknown: let the allocation decide
+constexpr int64_t kDriversShare = int64_t{384} << 20;  // tensor/cuda/graphs.h has its share
 
 int64_t machine_memory() {
   std::ifstream meminfo("/proc/meminfo");

@@ -7,22 +7,22 @@
 
 namespace capstan {
 
-// Memory that the GPU, or this machine, or the control group that this process runs in (a
-// container, a batch job), or its own limits (ulimit -v, -d) could give to a run now, in bytes. Of
-// a GPU's free memory some is left to the driver, for kernels when they are first used and for
-// recorded graphs; of a process's own, some to threads and the buffers of products.
+// Bytes that a run can allocate now on the GPU or on this machine, within the limits of the control
+// group (a container, a batch job) and of the process (ulimit -v, -d). Reserves part of a GPU's
+// free memory for the driver (kernels loaded on first use, recorded graphs), and part of a
+// process's for threads and BLAS buffers.
 int64_t available_memory(Device device = Device::cpu);
 
-// About what of all the memory of a GPU that is not here CUDA takes: for its context, and what is
-// left to the driver.
+// About how much memory CUDA takes on a GPU that is not in this machine: its context and the
+// reserve for the driver.
 int64_t left_to_cuda();
 
-// Bytes that a run may take in each memory space. For a CPU there is one, `device`.
+// Bytes that a run may allocate in each memory space. A CPU has one, `device`.
 struct Room {
   int64_t device = 0;
-  int64_t host = INT64_MAX;  // beside a GPU; INT64_MAX: nobody says how much there is
+  int64_t host = INT64_MAX;  // next to a GPU; INT64_MAX: unknown, so unlimited
 };
-// What there is now, here.
+// What is available here and now.
 Room room_for(Device device);
 bool fits(const RunPlan& plan, const Room& room);
 

@@ -10,7 +10,7 @@
 namespace capstan {
 namespace {
 
-// The value of the first line "NAME : value", of /proc/cpuinfo and its like.
+// The value of the first line "NAME : value" in a file such as /proc/cpuinfo.
 std::string line_of(const char* file, std::string_view name) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

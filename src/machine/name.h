@@ -6,11 +6,11 @@
 
 namespace capstan {
 
-// As the system names the processor; "unknown" where it does not.
+// The system's name for the processor; "unknown" if it has none.
 std::string cpu_model();
 
-// What a calibration is for: "NVIDIA H200"; of a CPU the model with the threads that compute,
-// "AMD EPYC 9654, 16 threads".
+// The key of a calibration: "NVIDIA H200"; for a CPU the model and the number of threads, "AMD EPYC
+// 9654, 16 threads".
 std::string machine_name(Device device);
 
 }  // namespace capstan

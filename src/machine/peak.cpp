@@ -18,7 +18,7 @@ double measure(Device device, DType type) {
   const Buffer x = arena.make(Category::workspace, type, {n, n}, "x");
   const Buffer w = arena.make(Category::workspace, type, {n, n}, "w");
   const Buffer y = arena.make(Category::workspace, type, {n, n}, "y");
-  // On zeros a GPU is faster than it ever is.
+  // Zeros would make a GPU unrealistically fast.
   fill_normal(q, x, 1, {.seed = 1});
   fill_normal(q, w, 1, {.seed = 2});
   double best = 1e9;
@@ -34,12 +34,12 @@ double measure(Device device, DType type) {
 }
 
 double measure_on_gpu(DType type) {
-  // The matrices, and as much again as kernels that are first used here may take.
+  // The matrices, and as much again for kernels that are loaded on first use.
   const int64_t needed = 3 * kSideOnGpu * kSideOnGpu * size_of(type) + (int64_t{128} << 20);
   if (free_device_memory() < needed) return 0;
   try {
     return measure(Device::cuda, type);
-  } catch (const Error& e) {  // others take memory, too
+  } catch (const Error& e) {  // other processes use memory, too
     if (e.fault() != Fault::does_not_fit) throw;
     return 0;
   }

@@ -4,9 +4,9 @@
 
 namespace capstan {
 
-// What the device reaches in a product of two matrices of this type, in FLOP/s: measured once per
-// process, in some 50 ms. On the CPU they are f32 and fit in cache. It is what MFU is a part of. 0
-// where a run has left no room for them on the GPU.
+// FLOP/s of the device in a product of two matrices of this type: measured once per process, in
+// some 50 ms. On the CPU the matrices are f32 and fit in cache. MFU is relative to it. 0 if the run
+// left too little GPU memory to measure.
 double gemm_peak(Device device, DType type);
 
 }  // namespace capstan
