@@ -6,7 +6,7 @@
 
 namespace capstan {
 
-// AdamWStep with everything that does not depend on the value worked out in double precision.
+// The factors of an AdamWStep that are equal for all values, computed in double precision.
 struct AdamWFactors {
   float beta1, rest1, beta2, rest2, eps, decay, rate, root;
 

@@ -41,7 +41,7 @@ void check_mask(const char* op, const AttentionMask& mask, const Tensor& q_THD, 
           Fault::bug, "{}: lse must be f32 [{}, {}]", op, q_THD.dim(1), q_THD.dim(0));
 }
 
-// At the most, where the mask does not say: documents of equal length.
+// An upper bound if the mask does not say: documents of equal length.
 double visible_pairs(const AttentionMask& mask, int64_t tokens) {
   if (mask.pairs > 0 || tokens == 0) return mask.pairs;
   return static_cast<double>(tokens) / static_cast<double>(mask.longest) *
@@ -59,7 +59,7 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
   return static_cast<double>(sum);
 }
 
-// A cuda kernel that turns dq and dk back is given the angles.
+// A cuda kernel that also rotates dq and dk back reads the angles.
 void gradients(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
                const Tensor& v, const AttentionMask& mask, float scale, const RopeAngles& turned) {

@@ -2,8 +2,8 @@
 
 #include "tensor/tensor.h"
 
-// What the front ends ask of an operand. Each throws Fault::bug with the op, the operand, what was
-// expected and what was found; the text is made only then, so that a step stays off the heap.
+// Operand checks of the front ends. Each throws Fault::bug with the op, the operand, what was
+// expected and what was found; the text is formatted only then, so a step does not touch the heap.
 namespace capstan::check {
 
 inline void shape(const char* op, const char* name, const Tensor& t, const Shape& expected) {
@@ -29,13 +29,13 @@ inline void type(const char* op, const char* name, const Tensor& t, DType expect
           name_of(expected), name_of(t.dtype()));
 }
 
-// f32 or bf16: what ops compute with.
+// f32 or bf16: the types that ops compute with.
 inline void floating(const char* op, const char* name, const Tensor& t) {
   require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
           "{}: {} must be f32 or bf16, but is {}", op, name, name_of(t.dtype()));
 }
 
-// An operand of known shape that may be f32 or bf16, with strides …
+// An operand of known shape in f32 or bf16, with strides …
 inline void strided(const char* op, const char* name, const Tensor& t, const Shape& expected) {
   shape(op, name, t, expected);
   floating(op, name, t);

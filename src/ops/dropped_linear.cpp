@@ -19,7 +19,7 @@ void check_map(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Ten
   if (key.at) check::exact(op, "the key", key.at, DType::i32, {RandomKey::kWords});
 }
 
-// The product's flops; every operand is read or written once, `again` once more.
+// The product's flops; every operand is read or written once, `again` twice.
 Cost cost(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& again) {
   return {
       .flops = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(w.dim(0)),

@@ -5,12 +5,12 @@
 
 namespace capstan {
 
-// Linear maps of a dropped input, drop(x) = x / (1 - p) where the key keeps it and else 0: what
-// dropout (ops/elementwise.h) and a linear map (ops/linear.h) compute one after the other, with the
-// same masks. 0 <= p < 1.
+// Linear layers of a dropped-out input, drop(x) = x / (1 - p) if the key keeps the value, else 0:
+// the same as dropout (ops/elementwise.h) followed by a linear layer (ops/linear.h), with the same
+// masks. 0 <= p < 1.
 //
-// On cuda bf16 operands of suitable shapes (cuda/dropped_linear.h) are dropped on their way through
-// the chip; otherwise in scratch of x's size, with values that are rounded to its type.
+// On cuda, bf16 operands of suitable shapes (cuda/dropped_linear.h) are dropped on the fly, in
+// shared memory; otherwise in scratch of x's size, rounded to its type.
 
 // y = factor · drop(x) wᵀ.
 void dropped_linear(Queue& q, Tensor y_TO, Tensor x_TI, Tensor w_OI, float factor, float p,

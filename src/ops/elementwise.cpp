@@ -7,7 +7,7 @@
 namespace capstan {
 namespace {
 
-// Besides f32 and bf16: f16, in which checkpoints come.
+// Besides f32 and bf16: f16, for checkpoints.
 void check_storage_type(const char* op, const char* name, const Tensor& t) {
   if (t.dtype() != DType::f16) check::floating(op, name, t);
 }
@@ -74,7 +74,7 @@ void copy(Queue& q, Tensor y, Tensor x) {
     case Device::cpu: return cpu::copy(y, x);
     case Device::cuda:
       if (q.on_host(y) && q.on_host(x)) {
-        q.synchronize();  // the queue's work may still write x
+        q.synchronize();  // queued work may still write x
         cpu::copy(y, x);
       } else if constexpr (kWithCuda) {
         cuda::copy(q, y, x);
@@ -87,7 +87,7 @@ void copy(Queue& q, Tensor y, Tensor x) {
 void fill_normal(Queue& q, Tensor y, float std, const RngKey& key, int64_t first) {
   check_stored("fill_normal", "y", y);
   require(first >= 0, Fault::bug, "fill_normal: first must not be negative, but is {}", first);
-  // Ten rounds of Philox and a share of a logarithm, a root, a sine and a cosine.
+  // Ten rounds of Philox and a share of a logarithm, a square root, a sine and a cosine.
   const auto span = q.account("fill_normal", {.flops = 30 * static_cast<double>(y.numel()),
                                               .bytes = static_cast<double>(y.nbytes())});
   switch (q.device()) {

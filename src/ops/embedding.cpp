@@ -20,7 +20,7 @@ void check_operands(const char* op, const char* y, const Tensor& y_TD, const cha
 
 void embedding(Queue& q, Tensor y_TD, Tensor w_VD, Tensor ids_T) {
   check_operands("embedding", "y", y_TD, "w", w_VD, ids_T);
-  // Of the table only the rows that are looked up move.
+  // Only the rows that are looked up are read.
   const int64_t table_bytes = y_TD.numel() * size_of(w_VD.dtype());
   const auto span = q.account(
       "embedding", {.bytes = static_cast<double>(y_TD.nbytes() + table_bytes + ids_T.nbytes())});

@@ -87,7 +87,7 @@ void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor l
   }
 }
 
-// Of one product of the tokens that count with the head.
+// Cost of one product of the target tokens with the head.
 double product_flops(const Tensor& x, const Tensor& w, int64_t targets) {
   return 2.0 * static_cast<double>(targets < 0 ? x.dim(0) : targets) *
          static_cast<double>(w.numel());

@@ -22,7 +22,8 @@ void check_flag(const char* op, const Tensor& not_finite) {
   if (not_finite) check::exact(op, "not_finite", not_finite, DType::f64, {1});
 }
 
-// The gradient is read; all else is read and written, but for a weight that its master overwrites.
+// The gradient is read; everything else is read and written, except a weight that its master
+// overwrites.
 double bytes_of(const OptimizerOperands& p) {
   const int64_t weight =
       p.master ? p.weight.nbytes() + 2 * p.master.nbytes() : 2 * p.weight.nbytes();
@@ -76,7 +77,7 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, Tensor not_fin
     for (const Tensor& scales : {absmax.m, absmax.v})
       check::exact("adamw8bit", "absmax", scales, DType::f32, {blocks});
     require(s.step >= 1, Fault::bug, "adamw8bit: step must be 1 or more, but is {}", s.step);
-    // Beside adamw's: widening, the largest of each block, a division and a comparison.
+    // Besides adamw's work: dequantization, the maximum of each block, a division and a comparison.
     cost.flops += 22 * static_cast<double>(n);
     cost.bytes += bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()));
   }

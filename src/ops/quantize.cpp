@@ -52,7 +52,7 @@ Cost cost(const Tensor& y, const Tensor& x, const QuantizedMatrix& w) {
           .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())};
 }
 
-// On cuda rows of the matrix are widened, some at a time; on cpu that is a part of the product.
+// On cuda, some rows at a time are dequantized; on cpu the product does this itself.
 Buffer widened_rows(Queue& q, DType type, const QuantizedMatrix& w) {
   const int64_t rows = q.target() == Device::cuda ? cuda::quantized_chunk_rows(w.shape) : 0;
   return q.scratch(type, {rows, w.shape[1]}, "widened rows");

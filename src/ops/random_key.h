@@ -7,8 +7,8 @@
 
 namespace capstan {
 
-// The key of the random numbers that an op takes: known when the op is called, or, but for its
-// site, on the device and read when the op is computed, as a Scalar is.
+// The key of an op's random numbers: known at the call, or (except its site) on the device and read
+// when the op runs, like a Scalar.
 struct RandomKey {
   static constexpr int64_t kWords = 6;
 
@@ -16,10 +16,10 @@ struct RandomKey {
   RandomKey(Tensor words, uint32_t site) : value{.site = site}, at(std::move(words)) {}
 
   RngKey value;
-  Tensor at;  // i32 [kWords]: seed, step and sample, lower halves first. Absent: `value` has them
+  Tensor at;  // i32 [kWords]: seed, step and sample, lower halves first. Absent: use `value`
 };
 
-// The key whose words these are.
+// The key with these words.
 constexpr RngKey key_of(const int32_t* words, uint32_t site) {
   const auto joined = [&](int i) {
     return uint64_t{static_cast<uint32_t>(words[i + 1])} << 32 | static_cast<uint32_t>(words[i]);

@@ -4,14 +4,14 @@
 
 namespace capstan {
 
-// A number that an op takes: known when the op is called, or one f32 on the device, read when the
-// op is computed, which may be another one each time that a graph (Queue::graph) is replayed.
+// A number for an op: known at the call, or one f32 on the device that is read when the op runs, so
+// each replay of a graph (Queue::graph) may use another value.
 struct Scalar {
   Scalar(float x) : value(x) {}
   explicit Scalar(Tensor x) : at(std::move(x)) {}
 
   float value = 0;
-  Tensor at;  // absent: `value` it is
+  Tensor at;  // absent: use `value`
 };
 
 }  // namespace capstan

@@ -4,8 +4,8 @@
 
 namespace capstan {
 
-// y = silu(g) * u, silu(g) = g / (1 + exp(-g)), where gu holds g in its first F columns and u in
-// the rest: the result of one product.
+// y = silu(g) * u, silu(g) = g / (1 + exp(-g)). gu has g in its first F columns and u in the rest,
+// as one product computes them.
 void swiglu(Queue& q, Tensor y_TF, Tensor gu_T2F);
 
 // dgu from dy. dgu may alias gu.

@@ -6,8 +6,8 @@
 
 namespace capstan {
 
-// What an adapter's second product adds to some columns of a linear map's result:
-// y[:, first … first + O) += x wᵀ, of few inner columns R. x may have a row stride.
+// An adapter's low-rank product, added to some columns of a linear layer's result: y[:, first …
+// first + O) += x wᵀ, with few inner columns R. x may have a row stride.
 struct ThinTerm {
   Tensor x_TR, w_OR;
   int64_t first = 0;
@@ -15,7 +15,7 @@ struct ThinTerm {
   int64_t end() const { return first + w_OR.dim(0); }
 };
 
-// At most three, one after the other: no two of them add to the same column.
+// At most three, in order of their columns, without overlaps.
 class ThinTerms {
  public:
   static constexpr int kMost = 3;
@@ -25,10 +25,10 @@ class ThinTerms {
   const ThinTerm* end() const { return begin() + count_; }
   int count() const { return count_; }
 
-  // Those, or parts of them, that add to the columns [first, first + n) of y, for a y of these
-  // columns alone.
+  // Those (or parts of them) that add to the columns [first, first + n) of y, relative to these
+  // columns.
   ThinTerms within(int64_t first, int64_t n) const;
-  // Throws Fault::bug for terms that do not fit y. The cost of the map with them.
+  // Throws Fault::bug for terms that do not fit y. Returns the cost of the layer with them.
   Cost checked_cost(const char* op, const Tensor& y_TO, Cost of_map) const;
 
  private:

@@ -18,10 +18,10 @@ void widen(const DynamicMap& map, const uint8_t* codes, float absmax, float* x, 
   for (int64_t i = 0; i < n; ++i) x[i] = map[codes[i]] * absmax;
 }
 
-// Returns the largest magnitude; NaN where there is one.
+// Returns the largest magnitude; NaN if any value is NaN.
 float narrow(const DynamicMap& map, const float* x, uint8_t* codes, int64_t n) {
   const float most = std::bit_cast<float>(largest_bits(x, n));
-  // The smallest moments are lifted first: their inverse would be infinite.
+  // Scale up the smallest moments first: their inverse would be infinite.
   const float lift = most < 0x1p-100f ? 0x1p100f : 1.0f;
   const float inverse = most > 0 ? 1.0f / (most * lift) : 0.0f;
   float scaled[kBlock];
@@ -44,7 +44,7 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
   uint8_t *const m_codes = p.m.as<uint8_t>(), *const v_codes = p.v.as<uint8_t>();
   float *const m_absmax = absmax.m.as<float>(), *const v_absmax = absmax.v.as<float>();
   parallel_for(adamw8bit_blocks(full.numel()), 16, [&](int64_t begin, int64_t end) {
-    const ExactSubnormals exact;  // moments of small gradients are kept
+    const ExactSubnormals exact;  // keep the moments of small gradients
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = b * kBlock, n = std::min(kBlock, full.numel() - first);
       OptimizerBlock w_block, g_block;

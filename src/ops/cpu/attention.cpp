@@ -9,10 +9,10 @@
 #include "ops/cpu/types.h"
 #include "ops/cpu/vmath.h"
 
-// Queries are taken kRows at a time against all the keys that they see: a strip of scores of
-// kRows x keys per thread, so memory grows with the length, the softmax of a row is exact in one
-// go, and the products are large enough for OpenBLAS. The part of the strip right of the diagonal
-// is at most kRows wide.
+// Processes kRows queries at a time against all their visible keys, with a strip of kRows x keys
+// scores per thread. So memory is linear in the length, the softmax of a row is exact in one pass,
+// and the products are large enough for OpenBLAS. The part of the strip right of the diagonal is at
+// most kRows wide.
 namespace capstan::cpu {
 namespace {
 
@@ -30,7 +30,7 @@ struct Head {
   int64_t dim() const { return tensor.dim(2); }
 };
 
-// The rows as f32: where they are, or widened into `panel`.
+// The rows as f32: in place, or converted into `panel`.
 MatrixF32 load(const Head& h, int64_t row, int64_t rows, float* panel) {
   if (h.tensor.dtype() == DType::f32)
     return {h.tensor.as<float>() + h.offset(row), h.tensor.stride(0)};
@@ -54,8 +54,8 @@ void store_rows(const Head& h, int64_t row, int64_t rows, const float* values) {
   });
 }
 
-// The keys [first, last) that at least one query of a strip sees. Query row r of the strip stands
-// at position `position` + r.
+// The keys [first, last) that at least one query of a strip sees. Query row r of the strip is at
+// position `position` + r.
 struct Strip {
   int64_t position, rows, first, last, window;
 
@@ -64,15 +64,15 @@ struct Strip {
     if (window > 0) first = std::max<int64_t>(0, position - window + 1);
   }
   int64_t keys() const { return last - first; }
-  // Of row r, relative to `first`: it sees [begin(r), end(r)).
+  // For row r, relative to `first`: it sees [begin(r), end(r)).
   int64_t begin(int64_t r) const {
     return window > 0 ? std::max<int64_t>(0, position + r - window + 1 - first) : 0;
   }
   int64_t end(int64_t r) const { return position + r + 1 - first; }
 };
 
-// Turns a row of scaled scores into probabilities; what the mask hides becomes 0. Returns the log
-// of the sum of exponentials.
+// Turns a row of scaled scores into probabilities; masked ones become 0. Returns the log of the sum
+// of exponentials.
 float softmax_row(float* s, int64_t begin, int64_t end, int64_t keys) {
   float top = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : top)
@@ -91,7 +91,7 @@ float softmax_row(float* s, int64_t begin, int64_t end, int64_t keys) {
   return top + std::log(sum);
 }
 
-// Scratch of one thread on the forward pass, cut from one run of floats.
+// Scratch of one thread in the forward pass, cut from one array of floats.
 struct ForwardPanels {
   float *scores, *out, *q, *k, *v;
 
@@ -113,7 +113,7 @@ struct Sequence {
   int64_t window = 0;
 };
 
-// One head of one document; lse, where wanted, has one value per query.
+// One head of one document; lse, if present, has one value per query.
 void attend(const Head& o, float* lse, const Head& q, const Head& k, const Head& v,
             const Sequence& s, float scale, const ForwardPanels& p) {
   const int64_t dim = q.dim(), keys = s.start + s.queries;
@@ -198,7 +198,7 @@ void attend_backward(const Head& dq, const Head& d_o, const Head& o, const float
     sgemm(n, dim, rows, 1, {w.p, n, true}, do_rows, 1, w.dv + strip.first * dim, dim);
     sgemm(n, dim, rows, 1, {w.dp, n, true}, q_rows, 1, w.dk + strip.first * dim, dim);
     sgemm(rows, dim, n, 1, {w.dp, n}, k_seen, 0, w.dq, dim);
-    store_rows(dq, row, rows, w.dq);  // last: dq may be q
+    store_rows(dq, row, rows, w.dq);  // last: dq may alias q
   }
 }
 
@@ -239,7 +239,7 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, T
   const int64_t tokens = q.dim(0);
   const int32_t* starts = mask.starts.as<int32_t>();
   const int64_t floats = BackwardPanels::floats(mask.longest, dim, q.dtype());
-  // A task is a key head: its query heads add to the same dk and dv, one after the other.
+  // One task per key head: its query heads add to the same dk and dv, one after the other.
   parallel_tasks(mask.documents * kv_heads, [&](int64_t task, int thread) {
     const int64_t doc = task / kv_heads, kv = task % kv_heads, first = starts[doc];
     const int64_t length = starts[doc + 1] - first;

@@ -4,7 +4,7 @@
 
 namespace capstan::cpu {
 
-// Bytes of scratch, for all threads. `keys` is the longest document, or what the cache holds.
+// Bytes of scratch, for all threads. `keys` is the longest document, or the keys in the cache.
 int64_t attention_scratch(int64_t keys, int64_t head_dim, DType dtype);
 int64_t attention_backward_scratch(int64_t keys, int64_t head_dim, DType dtype);
 

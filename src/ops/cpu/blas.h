@@ -7,7 +7,7 @@
 
 namespace capstan::cpu {
 
-// A matrix of f32 in rows; `transposed` says how a product sees it.
+// A row-major f32 matrix; `transposed` says how a product uses it.
 struct MatrixF32 {
   const float* data = nullptr;
   int64_t row_stride = 0;
@@ -28,12 +28,12 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
               static_cast<int>(b.row_stride), beta, c, static_cast<int>(c_stride));
 }
 
-// OpenBLAS must not start threads of its own beside ours. Call before the first product; cheap.
-// Throws Fault::does_not_fit where a limit of the process leaves no room for the buffers of
+// Keeps OpenBLAS from starting threads besides ours. Call before the first product; cheap. Throws
+// Fault::does_not_fit if a limit of the process leaves too little memory for the buffers of
 // products.
 void use_one_blas_thread();
 
-std::string blas_kernel();  // what its products are computed by: "OpenBLAS 0.3.21 neoversen1"
-std::string blas_name();    // as it calls itself: "OpenBLAS 0.3.21 … neoversen1 …"
+std::string blas_kernel();  // name and kernel of the library: "OpenBLAS 0.3.21 neoversen1"
+std::string blas_name();    // its own description: "OpenBLAS 0.3.21 … neoversen1 …"
 
 }  // namespace capstan::cpu

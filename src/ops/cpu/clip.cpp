@@ -9,7 +9,7 @@
 namespace capstan::cpu {
 namespace {
 
-// In f64: squares of f32 neither overflow nor vanish, and the sum may be as long as it likes.
+// In f64: squares of f32 neither overflow nor underflow, however long the sum.
 template <class X>
 double sum_of_squares(const X* x, int64_t n) {
   double sum = 0;
@@ -21,7 +21,7 @@ double sum_of_squares(const X* x, int64_t n) {
 }  // namespace
 
 void sum_squares(const Tensor& sum, const Tensor& x_) {
-  // Pieces depend on n alone: of equal length, 64 at the most, added up in their order.
+  // The chunks depend only on n: equal lengths, at most 64 chunks, summed in order.
   constexpr int64_t kMost = 64, kSmallest = 4096;
   const int64_t n = x_.numel();
   const int64_t length = std::max(kSmallest, (n + kMost - 1) / kMost);

@@ -12,14 +12,15 @@
 namespace capstan::cpu {
 namespace {
 
-// Threads meet at multiples of the vector length, so that a value is computed in a vector lane or
-// alone whatever the number of threads. The two can differ in how products are fused into sums.
+// Threads split at multiples of the vector length, so that whether a value is computed in a vector
+// lane or in the scalar remainder does not depend on the number of threads. The two can differ in
+// how products are fused into sums.
 constexpr int64_t kGrain = 16384;
 
 constexpr int64_t kBlock = 1024;  // random words at a time
 
-// Calls body(begin, end, base, words) on ranges that cover [first, first + n), with the random word
-// of value i in words[i - base]; all kBlock words from `base` on are there.
+// Calls body(begin, end, base, words) on ranges that cover [first, first + n); the random word of
+// value i is words[i - base], and all kBlock words from `base` on are valid.
 template <class Body>
 void with_words(const RngKey& key, int64_t first, int64_t n, const Body& body) {
   const Rng rng(key);
@@ -40,7 +41,7 @@ void with_words(const RngKey& key, int64_t first, int64_t n, const Body& body) {
 void normal_block(float* out, const uint32_t* words, float std) {
 #pragma omp simd
   for (int64_t i = 0; i < kBlock; i += 2) {
-    // (0, 1]: its logarithm is finite.
+    // (0, 1]: the logarithm is finite.
     const float u = (static_cast<float>(words[i]) + 1.0f) * 0x1p-32f;
     const float radius = std * std::sqrt(-2.0f * log_f32(u));
     const SinCos turn = sincos_turns_f32(static_cast<float>(words[i + 1] >> 8) * 0x1p-24f);

@@ -27,7 +27,7 @@ void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T) {
 
 namespace {
 
-constexpr int64_t kStripe = 32;  // columns: no two threads write to one cache line, even of bf16
+constexpr int64_t kStripe = 32;  // columns: no two threads write to one cache line, even in bf16
 
 // Adds in f32 where dw is f32: in place, token by token.
 template <class Y>
@@ -41,8 +41,8 @@ void add_in_place(float* dw, const Y* dy, const int32_t* ids, int64_t T, int64_t
   }
 }
 
-// Adds up the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred would stop
-// growing. `order` has the tokens by id.
+// Sums the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred values would
+// stop growing. `order` has the tokens sorted by id.
 template <class W, class Y>
 void add_by_id(W* dw, const Y* dy, const int32_t* ids, const int32_t* order, int64_t T, int64_t D,
                int64_t begin, int64_t end) {
@@ -69,8 +69,8 @@ int64_t embedding_order_size(DType dw, int64_t tokens) {
   return dw == DType::f32 ? 0 : tokens;
 }
 
-// Each thread owns some columns and walks all tokens in order, so that repeated ids meet no other
-// thread and add up in the same order for any number of threads.
+// Each thread owns some columns and visits all tokens in order, so that repeated ids need no
+// synchronization and are summed in the same order for any number of threads.
 void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& ids_T,
                         const Tensor& order_T) {
   const int64_t T = dy_TD.dim(0), D = dy_TD.dim(1);

@@ -13,12 +13,12 @@
 namespace capstan::cpu {
 namespace {
 
-// Blocks of the bf16 path: three f32 panels of 1.25 MiB together stay in a core's share of the
-// cache, and are large enough that widening costs a few percent of the product.
+// Block sizes of the bf16 path: three f32 panels, 1.25 MiB together, stay in a core's share of the
+// cache, and are large enough that conversion costs a few percent of the product.
 constexpr int64_t kBlockM = 256, kBlockN = 256, kBlockK = 512;
 constexpr int64_t kPanelFloats = kBlockM * kBlockK + kBlockK * kBlockN + kBlockM * kBlockN;
 
-// Below this many multiplications a second thread costs more than it brings.
+// Below this many multiplications a second thread costs more than it gains.
 constexpr int64_t kSerialWork = 1 << 16;
 // Up to this many rows the product is bound by reading B, and dot products beat packing it.
 constexpr int64_t kFewRows = 4;
@@ -42,8 +42,8 @@ struct Grid {
   int64_t rows = 1, cols = 1;
 };
 
-// The cut of C into one tile per thread: by rows, which OpenBLAS likes best, as long as each thread
-// gets enough of them; the rest of the threads by columns.
+// Splits C into one tile per thread: first by rows, which is best for OpenBLAS, as long as each
+// thread gets enough of them; then by columns.
 Grid choose_grid(int64_t m, int64_t threads) {
   constexpr int64_t kEnoughRows = 64;
   for (int64_t rows = threads; rows > 1; --rows)
@@ -51,7 +51,7 @@ Grid choose_grid(int64_t m, int64_t threads) {
   return {1, threads};
 }
 
-// Part `i` of `parts` of [0, n), on multiples of 16 so that the kernel's own tiles stay whole.
+// Part `i` of `parts` of [0, n), at multiples of 16 so that the kernel's own tiles stay whole.
 std::pair<int64_t, int64_t> slice(int64_t n, int64_t parts, int64_t i) {
   const int64_t units = (n + 15) / 16;
   return {std::min(n, units * i / parts * 16), std::min(n, units * (i + 1) / parts * 16)};
@@ -62,7 +62,7 @@ const float* f32_at(const Matrix& x, int64_t row, int64_t col) {
          (x.transposed ? col * x.row_stride + row : row * x.row_stride + col);
 }
 
-// Adds the bias to f32 sums of columns n0 … n0 + cols: before they are rounded to another type.
+// Adds the bias to f32 sums of columns n0 … n0 + cols, before they are rounded to another type.
 void add_bias(const Problem& p, float* sums, int64_t stride, int64_t rows, int64_t n0,
               int64_t cols) {
   if (!p.bias) return;
@@ -77,7 +77,7 @@ void add_bias(const Problem& p, float* sums, int64_t stride, int64_t rows, int64
 }
 
 void tile_f32(const Problem& p, const Tile& t) {
-  // Many rows go faster in pieces when B is as stored: measured 1 to 2% on a Neoverse N1.
+  // Many rows are faster in chunks if B is not transposed: by 1 to 2% on a Neoverse N1.
   const int64_t rows = t.m1 - t.m0, piece = !p.b.transposed && rows >= 1024 ? 256 : rows;
   for (int64_t m0 = t.m0; m0 < t.m1; m0 += piece) {
     const int64_t m = std::min(piece, t.m1 - m0);
@@ -89,7 +89,7 @@ void tile_f32(const Problem& p, const Tile& t) {
   }
 }
 
-// A block of an operand as f32: where it is, or widened into `panel`.
+// A block of an operand as f32: in place, or converted into `panel`.
 MatrixF32 widen(const Matrix& x, int64_t row0, int64_t rows, int64_t col0, int64_t cols,
                 float* panel) {
   if (x.dtype == DType::f32) return {f32_at(x, row0, col0), x.row_stride, x.transposed};
@@ -158,7 +158,7 @@ float dot(const A* a, const B* b, int64_t k) {
   return sum;
 }
 
-// C = A Bᵀ for a few rows of A: each row of B is read once. Decoding lives here.
+// C = A Bᵀ for a few rows of A: reads each row of B once. Used for decoding.
 template <class A, class B, class C>
 void few_rows(const Problem& p) {
   parallel_for(p.n, std::max<int64_t>(1, kSerialWork / p.k), [&](int64_t begin, int64_t end) {
@@ -176,7 +176,7 @@ void few_rows(const Problem& p) {
   });
 }
 
-// The same for a quantized B: each of its rows is widened once, in pieces.
+// The same for a quantized B: dequantizes each of its rows once, in chunks.
 template <class A, class C>
 void few_rows_quantized(const Problem& p) {
   constexpr int64_t kPiece = 512;
@@ -213,7 +213,7 @@ void few_rows_any(const Problem& p) {
                                  : with_b.template operator()<bf16>();
 }
 
-// The sum of no products: what a batch without tokens gives.
+// An empty sum: the result for a batch without tokens.
 void product_of_nothing(const Problem& p) {
   if (p.add) return;
   for (int64_t r = 0; r < p.m; ++r)

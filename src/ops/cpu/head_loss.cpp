@@ -13,14 +13,15 @@
 namespace capstan::cpu {
 namespace {
 
-// Logits at a time. Larger chunks mean fewer passes over dw; this is where that stops to matter.
+// Logits per chunk. Larger chunks mean fewer passes over dw; beyond this size that no longer
+// matters.
 constexpr int64_t kChunkBytes = int64_t{48} << 20;
 
-// Exponentials that are summed in f32 before they join a sum in f64. Near-equal terms all round the
-// same way: over a vocabulary of 400,000 that costs up to 3e-4 of a token's gradient.
+// Number of exponentials summed in f32 before they are added to a sum in f64. Near-equal terms all
+// round the same way: over a vocabulary of 400,000 that costs up to 3e-4 of a token's gradient.
 constexpr int64_t kSumBlock = 4096;
 
-// Notes the next tokens that count, `limit` at most; returns how many, and moves `token` on.
+// Collects the next target tokens, at most `limit`; returns how many, and advances `token`.
 int64_t choose(const HeadScratch& s, int64_t limit, const int32_t* labels, int64_t tokens,
                int64_t& token) {
   int64_t rows = 0;
@@ -95,7 +96,7 @@ void zero_ignored(const Tensor& dx, const int32_t* labels) {
                   static_cast<size_t>(row_bytes));
 }
 
-// dx = d_logits w and dw += d_logitsᵀ x for the chunk; x_RD is used up when dx_RD is the same.
+// dx = d_logits w and dw += d_logitsᵀ x for the chunk; overwrites x_RD if dx_RD is the same.
 void backward(const HeadScratch& s, int64_t rows, const Tensor& x_RD, const Tensor& dx_RD,
               const Tensor& w, const Tensor& dx, const Tensor& dw) {
   const int64_t vocab = w.dim(0), dim = w.dim(1);
@@ -124,7 +125,7 @@ void head_loss(Tensor loss, const HeadOperands& o, Tensor labels, float scale,
   for (const Tensor& dx : {o.dx, o.d_term.x_TR})
     if (dx) zero_ignored(dx, label_of);
 
-  // Chunks of about the same size: a short last one would be a slow product.
+  // Chunks of about equal size: a short last one would be a slow product.
   const int64_t targets = tokens - std::count(label_of, label_of + tokens, kIgnore);
   if (targets == 0) return;
   const int64_t chunks = (targets + s.rows - 1) / s.rows;

@@ -7,18 +7,18 @@ namespace capstan::cpu {
 // Scratch: logits, inputs and input gradients of one chunk of tokens, and the product's panels.
 struct HeadScratch {
   int64_t rows = 0;               // tokens in a chunk
-  Tensor logits_RV, x_RD, dx_RD;  // f32; dx has no rows where it is not wanted
+  Tensor logits_RV, x_RD, dx_RD;  // f32; dx has no rows if it is not needed
   Tensor term_RK;                 // f32: the term's inputs, then their gradients
-  Tensor tokens_R;                // i32: which token each row is
+  Tensor tokens_R;                // i32: the token of each row
   Tensor losses_R;                // f64
   Tensor panels;
 };
 
-// Tokens whose logits are held at a time, at most. Fewer tokens never need more: a plan for the
-// largest batch serves the others.
+// Maximum number of tokens whose logits exist at a time. Fewer tokens never need more: a plan for
+// the largest batch covers the others.
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab);
 
-// All gradients are absent for the loss alone.
+// All gradients are absent if only the loss is needed.
 struct HeadOperands {
   Tensor x, w;
   HeadTerm term;

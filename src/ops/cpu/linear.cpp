@@ -8,8 +8,8 @@
 
 namespace capstan::cpu {
 
-// Each thread owns columns and walks the rows in order: the sum does not depend
-// on the number of threads.
+// Each thread owns columns and visits the rows in order: the sum does not depend on the number of
+// threads.
 void add_column_sums(Tensor db, Tensor dy) {
   constexpr int64_t kStripe = 64;
   with_types(db.dtype(), dy.dtype(), [&]<class B, class Y>() {

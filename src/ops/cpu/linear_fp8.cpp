@@ -13,7 +13,7 @@ namespace {
 
 constexpr int64_t kFloat = sizeof(float);
 
-// max |m|, NaN where there is one: of magnitudes the larger has the larger bits.
+// max |m|, or NaN if any value is NaN: larger magnitudes have larger bits.
 template <class T>
 float amax_of_rows(const Tensor& m) {
   constexpr int64_t kPieces = 256;
@@ -56,7 +56,7 @@ float amax_of(const Tensor& m) {
   return amax;
 }
 
-// The factor as it is multiplied, at `room`.
+// The rounded factor, stored at `room`.
 template <Fp8 kFormat>
 Tensor rounded(void* room, const Tensor& m, float amax) {
   const Tensor result(room, DType::f32, m.shape());

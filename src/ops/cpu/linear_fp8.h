@@ -4,7 +4,7 @@
 
 namespace capstan::cpu {
 
-// Factors are rounded to their formats as f32 in the scratch, and multiplied as such.
+// Rounds factors to their formats, stores them as f32 in the scratch, and multiplies those.
 int64_t linear_fp8_scratch(const Tensor& y, const Tensor& x, const Tensor& w);
 int64_t linear_fp8_backward_scratch(const Tensor& dx, const Tensor& dw, const Tensor& dy);
 

@@ -18,10 +18,11 @@ void for_each_block(int64_t n, const Body& body) {
   });
 }
 
-// Both return 0, or NaN if a weight is not finite: as it is where its momentum is not.
+// Both return 0, or NaN if a weight is not finite; a momentum that is not finite makes its weight
+// so.
 //
-// With momentum. The first step starts m as the gradient, undamped; what m held does not count, not
-// even if it is NaN.
+// With momentum. The first step sets m to the gradient, undamped; it ignores the old m, even if
+// that is NaN.
 float sgd_block(float* w, const float* grad, float* m, int64_t n, float scale, const SgdStep& s) {
   if (s.step == 1) std::fill_n(m, n, 0.0f);
   const float take = s.step == 1 ? 1.0f : 1.0f - s.dampening;

@@ -8,11 +8,11 @@
 #include "ops/adamw_factors.h"
 #include "ops/cpu/types.h"
 
-// What the optimizers' loops share.
+// Shared by the optimizers' loops.
 namespace capstan::cpu {
 
-// Parameters are walked in blocks that stay in the first-level cache. A block of bf16 is widened
-// into room on the stack and narrowed afterwards, so that one loop serves every mix of types.
+// Processes parameters in blocks that stay in the L1 cache. A bf16 block is converted to a buffer
+// on the stack and back, so that one loop serves every mix of types.
 inline constexpr int64_t kOptimizerBlock = 512;
 
 class OptimizerBlock {
@@ -29,8 +29,8 @@ class OptimizerBlock {
   alignas(64) float room_[kOptimizerBlock];
 };
 
-// The larger magnitude, as the bits of an f32: in the same order as floats, which vectorises, and
-// NaN is the largest.
+// The larger magnitude, as the bits of an f32: ordered like floats, vectorizable, and NaN is the
+// largest.
 inline uint32_t larger_bits(uint32_t most, float x) {
   const uint32_t size = std::bit_cast<uint32_t>(x) & 0x7fffffffu;
   return size > most ? size : most;
@@ -42,8 +42,8 @@ inline uint32_t largest_bits(const float* x, int64_t n) {
   return most;
 }
 
-// Does nothing for f32 that was loaded from there: it has been changed in place. Returns
-// largest_bits of values that are narrowed, which may make one infinite, and else 0.
+// Does nothing for f32, which was updated in place. Returns largest_bits of values that are
+// converted to bf16, which may become infinite, else 0.
 inline uint32_t store_block(const Tensor& t, int64_t begin, int64_t n, const float* values) {
   if (t.dtype() == DType::f32) {
     float* const to = t.as<float>() + begin;
@@ -60,23 +60,23 @@ inline uint32_t store_block(const Tensor& t, int64_t begin, int64_t n, const flo
   return most;
 }
 
-// Puts the bf16 in the values' place that their draws choose, so that storing is exact. `begin` is
-// a multiple of 8.
+// Replaces the values by the bf16 that their draws choose, so that storing is exact. `begin` is a
+// multiple of 8.
 void round_block(const OptimizerOperands& p, int64_t begin, int64_t n, float* values);
 
 inline float value_or_one(const Tensor& scalar) {
   return scalar ? *scalar.as<float>() : 1.0f;
 }
 
-// Of a block: `traces` is NaN where a value of it is not finite, `narrowed` is store_block's.
-// Threads may tell of it at the same time.
+// For a block: `traces` is NaN if a value is not finite, `narrowed` is the result of store_block.
+// Thread safe.
 inline void tell_not_finite(const Tensor& flag, float traces, uint32_t narrowed) {
   if (flag && (std::isnan(traces) || narrowed >= kNotFiniteBits))
     std::atomic_ref<double>(*flag.as<double>()).store(1, std::memory_order_relaxed);
 }
 
-// Returns 0, or NaN if a weight or moment is not finite: times 0 those are NaN. A first moment that
-// is not makes its weight so. (In the loop, by one instruction each, which costs the least.)
+// Returns 0, or NaN if a weight or moment is not finite: times 0 they give NaN. A non-finite first
+// moment makes its weight so. (In the loop this takes one instruction each, the cheapest way.)
 inline float adamw_block(float* w, const float* grad, float* m, float* v, int64_t n, float scale,
                          const AdamWFactors& f) {
   float w_trace = 0, v_trace = 0;

@@ -13,13 +13,13 @@ namespace capstan::cpu {
 namespace {
 
 constexpr int64_t kBlock = 64, kScaleBlock = 256;
-// The product rounded to f32 before it goes into a sum, whatever the compiler would like to fuse.
+// Rounds the product to f32 before it is added, so that the compiler cannot fuse them.
 float product(float a, float b) {
   const volatile float rounded = a * b;
   return rounded;
 }
 
-constexpr float kTiny = 1e-38f;  // in place of the largest of a block of zeros
+constexpr float kTiny = 1e-38f;  // replaces the maximum of a block of zeros
 
 // Sixteen values, the boundaries between them in ascending order, and the index of each interval.
 struct Code4 {
@@ -34,7 +34,7 @@ struct Code4 {
     for (size_t i = 0; i < 15; ++i) bounds[i] = (values[order[i]] + values[order[i + 1]]) / 2;
   }
 
-  // The nearest to each value of a block; halfway goes to the lower.
+  // The nearest code for each value of a block; ties go to the lower.
   void nearest(const float (&x)[kBlock], uint8_t (&index)[kBlock]) const {
     int32_t below[kBlock] = {};
     for (const float bound : bounds)
@@ -44,7 +44,7 @@ struct Code4 {
   }
 };
 
-// Quantiles of a normal, scaled to [-1, 1] (Dettmers et al., 2023, appendix E).
+// Quantiles of a normal distribution, scaled to [-1, 1] (Dettmers et al., 2023, appendix E).
 const Code4 kNf4({-1.0f, -0.6961928009986877f, -0.5250730514526367f, -0.39491748809814453f,
                   -0.28444138169288635f, -0.18477343022823334f, -0.09105003625154495f, 0.0f,
                   0.07958029955625534f, 0.16093020141124725f, 0.24611230194568634f,
@@ -66,7 +66,7 @@ bool is_nf4(Quantize kind) {
   return kind == Quantize::nf4 || kind == Quantize::nf4_dq;
 }
 
-// The largest magnitude; NaN where there is one, so that it shows in what is read back.
+// The largest magnitude; NaN if any value is NaN, so that dequantization shows it.
 template <class X>
 float largest(const X* x, int64_t n) {
   float most = 0;
@@ -96,7 +96,7 @@ void quantize_int8(const QuantizedPart& p, const X* x, int64_t cols) {
   });
 }
 
-// Blocks of values begin at even indices, so that no two blocks share a byte.
+// Blocks begin at even indices, so that no two blocks share a byte.
 template <class X>
 void pack_4bit(const Code4& code, const QuantizedPart& p, const X* x, int64_t n) {
   const int64_t blocks = p.absmax.numel();
@@ -110,7 +110,7 @@ void pack_4bit(const Code4& code, const QuantizedPart& p, const X* x, int64_t n)
       uint8_t index[kBlock];
       for (int64_t i = 0; i < count; ++i) {
         const auto v = static_cast<float>(x[first + i]);
-        // bitsandbytes divides in a last, shorter block, and multiplies in the others.
+        // bitsandbytes divides in a shorter last block, but multiplies in the others.
         scaled[i] = std::clamp(count < kBlock ? v / most : v * inverse, -1.0f, 1.0f);
       }
       code.nearest(scaled, index);
@@ -120,7 +120,7 @@ void pack_4bit(const Code4& code, const QuantizedPart& p, const X* x, int64_t n)
   });
 }
 
-// The largest of block b; a last, shorter block of zeros has kTiny.
+// The maximum of block b; kTiny for a shorter last block of zeros.
 template <class X>
 float block_absmax(const X* x, int64_t n, int64_t b) {
   const int64_t first = b * kBlock, count = std::min(kBlock, n - first);
@@ -136,7 +136,7 @@ void store_absmax(const QuantizedPart& p, const X* x, int64_t n) {
   });
 }
 
-// Twice over the values rather than keeping the scales in f32.
+// Reads the values twice instead of storing the scales in f32.
 template <class X>
 void store_absmax_dq(const QuantizedPart& p, const X* x, int64_t n) {
   const int64_t blocks = p.absmax.numel(), groups = p.scale.numel() - 1;

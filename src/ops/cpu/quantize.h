@@ -6,7 +6,7 @@
 
 namespace capstan::cpu {
 
-// The 16 values of nf4 or fp4, by their codes.
+// The 16 values of nf4 or fp4, by code.
 const std::array<float, 16>& code_values(Quantize kind);
 
 void quantize(Quantize kind, const QuantizedPart& part, const Tensor& x);

@@ -50,8 +50,8 @@ void rmsnorm(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor&
 void add_rmsnorm(const Tensor& y_TD, const Tensor& sum_TD, const Tensor& rstd_T, const Tensor& x_TD,
                  const Tensor& residual_TD, const Tensor& w_D, float eps) {
   const int64_t T = x_TD.dim(0), D = x_TD.dim(1);
-  // Each row is added and then normed from the cache: each half needs the loops for its
-  // own three types only, where one loop would need them for all five.
+  // Adds each row, then normalizes it from the cache: each half only needs loops for its own three
+  // types; one loop would need all five.
   parallel_for(T, grain_of(4 * D), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       with_types(

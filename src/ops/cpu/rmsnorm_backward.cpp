@@ -22,7 +22,7 @@ template <class DY, class X>
   for (int64_t d = 0; d < D; ++d) dw[d] += float(dy[d]) * (float(x[d]) * rstd);
 }
 
-// dx[d] = rstd dy[d] w[d] - c x[d]; c holds the rest of the formula. dx may be dy.
+// dx[d] = rstd dy[d] w[d] - c x[d]; c is the rest of the formula. dx may alias dy.
 template <bool kAdd, class DX, class DY, class X, class W>
 [[gnu::noinline]] void dx_row(DX* dx, const DY* dy, const X* x, const W* w, float rstd, float c,
                               int64_t D) {

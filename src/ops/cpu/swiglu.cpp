@@ -17,7 +17,7 @@ void swiglu_row(Y* y, const X* g, const X* u, int64_t F) {
 }
 
 // d silu(g) / dg = s + g s (1 - s), s = sigmoid(g). Value i of g and u is read before value i of dg
-// and du is written, so these may be the same rows.
+// and du is written, so these may alias.
 template <class DX, class DY, class X>
 void swiglu_backward_row(DX* dg, DX* du, const DY* dy, const X* g, const X* u, int64_t F) {
 #pragma omp simd

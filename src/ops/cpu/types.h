@@ -2,11 +2,11 @@
 
 #include "tensor/tensor.h"
 
-// How the loops see tensors of any type: read float(x[i]), write store(y[i], value).
+// How loops access tensors of any type: read float(x[i]), write store(y[i], value).
 namespace capstan::cpu {
 
-// to = value, rounded. In a `#pragma omp simd` loop use this rather than `y[i] = T(value)`: the
-// temporary bf16 would be a variable of the loop, and GCC does not vectorise with one of those.
+// to = value, rounded. In a `#pragma omp simd` loop use this instead of `y[i] = T(value)`: GCC does
+// not vectorise a loop with a temporary bf16.
 template <class T>
 inline void store(T& to, float value) {
   to = T(value);
@@ -44,7 +44,7 @@ void with_storage_type(DType dtype, const Body& body) {
   with_type(dtype, body);
 }
 
-// The rows of a [T, D] or [T, H, D] tensor, counted through both leading dimensions.
+// The rows of a [T, D] or [T, H, D] tensor, numbered across both leading dimensions.
 template <class T>
 class Rows {
  public:
@@ -64,8 +64,8 @@ class Rows {
   int64_t heads_, token_stride_, head_stride_;
 };
 
-// How many of n equal pieces of work one thread should have at least, when each touches
-// `values_each`: starting a team costs some microseconds, in which a core moves this much.
+// The minimum number of equal work items per thread, if each touches `values_each`: starting a team
+// costs some microseconds, in which a core moves this much.
 inline int64_t grain_of(int64_t values_each) {
   constexpr int64_t kWorthAThread = 16384;
   return values_each >= kWorthAThread ? 1 : kWorthAThread / (values_each > 0 ? values_each : 1);

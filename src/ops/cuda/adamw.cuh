@@ -3,7 +3,7 @@
 #include "ops/adamw_factors.h"
 #include "ops/cuda/device.cuh"
 
-// What the kernels of the optimizers share.
+// Shared by the optimizers' kernels.
 namespace capstan::cuda {
 
 __device__ inline float value_or_one(const float* scalar) {
@@ -15,13 +15,14 @@ __device__ inline uint32_t larger_bits(uint32_t most, float x) {
   return max(most, __float_as_uint(x) & 0x7fffffffu);
 }
 
-// Every thread that tells of it stores the same.
+// All threads that report it store the same value.
 __device__ inline void tell_not_finite(double* flag, uint32_t largest) {
   if (flag != nullptr && largest >= kNotFiniteBits) *flag = 1;
 }
 
-// rate · m / (√v · root + eps). Where not exact, by instructions that lose the last digits: exact
-// ones are a dozen for each, which cost power that other kernels need. Tiny v keep their roots.
+// rate · m / (√v · root + eps). If not `exact`, uses fast approximate instructions that lose the
+// last bits: the exact ones take a dozen each and cost power that other kernels need. Tiny v keep
+// their roots.
 template <bool kExact>
 __device__ float adamw_move(float m, float v, const AdamWFactors& f) {
   if constexpr (kExact) return f.rate * m / (sqrtf(v) * f.root + f.eps);
@@ -37,7 +38,7 @@ __device__ void adamw_value(float& w, float grad, float& m, float& v, const Adam
   w = w * f.decay - adamw_move<kExact>(m, v, f);
 }
 
-// Values that are read in one access, of 16 bytes or, where types differ, at most that.
+// Values per access: 16 bytes or, if types differ, at most that.
 template <class P>
 inline constexpr int kOptimizerPack = std::is_same_v<P, bf16_t*> ? 8 : 4;
 

@@ -10,10 +10,10 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kThreads = 512, kWarps = kThreads / 32;
-// Blocks of 256 values that a block of threads updates: so many that the maps are seldom fetched.
+// Blocks of 256 values per thread block: enough to amortize loading the maps.
 constexpr int kTile = 256;
-static_assert(kTile <= kThreads);                              // a thread for each block's scales
-constexpr int kEach = static_cast<int>(kAdamW8bitBlock) / 32;  // values of a lane
+static_assert(kTile <= kThreads);                              // one thread for each block's scales
+constexpr int kEach = static_cast<int>(kAdamW8bitBlock) / 32;  // values per lane
 
 struct Maps {
   alignas(16) DynamicCells<true> m;
@@ -21,7 +21,7 @@ struct Maps {
 };
 __device__ constexpr Maps kMaps = {make_dynamic_cells<true>(), make_dynamic_cells<false>()};
 
-// A tensor whose values are moved in packs of N.
+// A tensor accessed in packs of N values.
 template <class P, int N>
 struct AdamW8bitEntry {
   P weight, master, grad;
@@ -36,8 +36,8 @@ struct AdamW8bitEntry {
   bool has_master;
 };
 
-// A warp has a block of 256 values, of which n are there. A lane has packs of N of them, each moved
-// in one access and beside that of the next lane: packs are there or not as a whole.
+// A warp processes one block of 256 values, n of them valid. A lane has packs of N values; each is
+// one access, adjacent to the next lane's. Packs are valid or invalid as a whole.
 template <int N>
 __device__ int place(int k) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -84,7 +84,7 @@ __device__ void round(const std::optional<Rng>& rounding, int64_t begin, float (
   }
 }
 
-// A lane's codes: four in each word, the first in its lowest byte.
+// A lane's codes: four per word, the first in the lowest byte.
 struct Codes {
   uint32_t word[kEach / 4];
 
@@ -139,8 +139,8 @@ __device__ void widen(float (&x)[kEach], const DynamicCells<kSign>& map, const C
   for (int k = 0; k < kEach; ++k) x[k] = map.values[codes[k]] * absmax;
 }
 
-// The codes of a block's values, and their largest magnitude, which all lanes get: as in
-// cpu/adamw8bit.cpp, where NaN is the largest, too. The values are spent.
+// The codes of a block's values, and their largest magnitude, which all lanes receive: as in
+// cpu/adamw8bit.cpp, NaN counts as the largest. Overwrites the values.
 template <bool kSign>
 __device__ Codes narrow(float& most, const DynamicCells<kSign>& map, float (&x)[kEach]) {
   uint32_t largest = 0;
@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     adamw8bit_kernel(const __grid_constant__ TensorTable<AdamW8bitEntry<P, N>> table,
                      double* not_finite) {
   __shared__ Maps maps;
-  // Scales are fetched and stored side by side: one by one each would cross the host's bus alone.
+  // Scales are loaded and stored together: one by one, each would cross the host bus separately.
   __shared__ float m_absmax[kTile], v_absmax[kTile];
   const AdamW8bitEntry<P, N>& e = entry_of_block(table);
   const float scale = value_or_one(e.grad_scale);
@@ -242,7 +242,7 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& 
     adamw8bit_kernel<P, N><<<blocks, kThreads, 0, stream_of(q)>>>(table, data<double>(not_finite));
   };
   using Launch = decltype(launch);
-  // A launch has tensors of one mix of types, or of any types and without alignment.
+  // The tensors of a launch have one mix of types, or any types without alignment.
   TensorBatch<AdamW8bitEntry<bf16_t*, 8>, Launch> narrow(launch);
   TensorBatch<AdamW8bitEntry<float*, 4>, Launch> full(launch);
   TensorBatch<AdamW8bitEntry<AnyPointer, 4>, Launch> mixed(launch);

@@ -13,7 +13,7 @@ struct SumEntry {
   bool wide;
 };
 
-// The sum over a block, in the same order every time.
+// The sum over a block, always in the same order.
 template <int kSize>
 __device__ double block_sum_f64(double mine) {
   __shared__ double room[kSize];

@@ -10,8 +10,8 @@ struct MaxSum {
 };
 __device__ MaxSum joined(MaxSum a, MaxSum b) {
   const float most = fmaxf(a.most, b.most);
-  // Infinite logits and NaN show: exp(inf - inf) is NaN. Two empty halves stay empty; fmaxf takes
-  // -inf where the other is NaN.
+  // Infinite logits and NaN propagate: exp(inf - inf) is NaN. Two empty halves stay empty; fmaxf
+  // returns -inf if the other is NaN.
   if (most == -INFINITY) return {most, isnan(a.most) || isnan(b.most) ? NAN : a.sum + b.sum};
   return {most, a.sum * expf(a.most - most) + b.sum * expf(b.most - most)};
 }
@@ -32,14 +32,14 @@ __device__ MaxSum block_max_sum(MaxSum mine) {
 
 struct Row {
   int64_t index;
-  int32_t label;  // kIgnore where the row is of no token that counts
+  int32_t label;  // kIgnore if the row belongs to no target token
 };
 __device__ Row row_of(const int32_t* labels, const int32_t* order, int64_t first, int64_t T) {
   const int token = token_at(order, first + blockIdx.x, T);
   return {first + blockIdx.x, token < 0 ? kIgnore : labels[token]};
 }
 
-// A block has one token; any length of row, any alignment.
+// One block per token; any row length and alignment.
 template <class X>
 __global__ void cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
                                      const int32_t* order, int64_t first, int64_t T, int64_t V,
@@ -67,8 +67,8 @@ __global__ void cross_entropy_kernel(X* logits, double* losses, const int32_t* l
   }
 }
 
-// The packs of a row, kBatch at a time: all of a batch are asked for before the first is used. The
-// first `room` packs are kept in shared memory when they are read, and taken from there again.
+// The packs of a row, kBatch at a time: all loads of a batch are issued before the first use. The
+// first `room` packs are kept in shared memory and read from there again.
 template <int kThreads, class X>
 struct RowOfPacks {
   static constexpr int kBatch = 4;
@@ -76,7 +76,7 @@ struct RowOfPacks {
   uint4* kept;
   int packs, room;
 
-  // body(pack, its place), in a fixed order.
+  // body(pack, its index), in a fixed order.
   template <bool kFirst, class Body>
   __device__ void for_each(const Body& body) const {
     for (int begin = static_cast<int>(threadIdx.x); begin < packs; begin += kBatch * kThreads) {
@@ -97,7 +97,7 @@ struct RowOfPacks {
   }
 };
 
-// Logits of bf16 have fewer digits than the short way loses.
+// bf16 logits have fewer digits than the fast version loses.
 template <class X>
 __device__ float exp_of(float x) {
   if constexpr (sizeof(X) == 4)
@@ -111,7 +111,7 @@ __device__ void add(MaxSum& to, const float (&x)[kPack<X>]) {
   float most = to.most;
 #pragma unroll
   for (const float value : x) most = fmaxf(most, value);
-  // Of nothing but -inf nothing is subtracted.
+  // If all are -inf, subtract nothing.
   const float shift = most == -INFINITY ? 0.0f : most;
   if (most > to.most) to.sum *= exp_of<X>(to.most - shift);
   to.most = most;
@@ -119,7 +119,8 @@ __device__ void add(MaxSum& to, const float (&x)[kPack<X>]) {
   for (const float value : x) to.sum += exp_of<X>(value - shift);
 }
 
-// The same for rows of whole packs: each is read from memory once, up to what shared memory holds.
+// The same for rows of whole packs: each is read from memory once, as far as shared memory holds
+// it.
 template <int kThreads, class X>
 __global__ void __launch_bounds__(kThreads)
     packed_cross_entropy_kernel(X* logits, double* losses, const int32_t* labels,
@@ -162,8 +163,8 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Three blocks of 512 threads share a multiprocessor where each keeps its row; of longer rows, a
-// block of 1024 keeps what there is room for.
+// Three blocks of 512 threads share an SM if each can keep its row; for longer rows, one block of
+// 1024 keeps as much as fits.
 constexpr int64_t kShortRow = 72 << 10, kMostKept = 216 << 10;
 
 template <int kThreads, class X>

@@ -16,7 +16,7 @@ struct DynamicValues {
   float values[256];
 };
 
-// How the largest of a block is found: as it is, or itself in 8 bits.
+// How a block's absmax is stored: as f32, or itself in 8 bits.
 struct Scales {
   const float* plain;  // null with double quantization
   const uint8_t* codes;
@@ -24,7 +24,7 @@ struct Scales {
   int64_t offset;      // where that is
 };
 
-// Products and sums round as they do on the CPU: not fused.
+// Products and sums round as on the CPU: not fused.
 template <int N, class Y>
 __global__ void dequantize_4bit_kernel(Y* y, const uint8_t* packed, Scales s, int64_t first,
                                        int64_t n, Code code, DynamicValues dynamic) {
@@ -44,7 +44,7 @@ __global__ void dequantize_4bit_kernel(Y* y, const uint8_t* packed, Scales s, in
     if constexpr (N == 8) {
       const uint32_t four = *reinterpret_cast<const uint32_t*>(packed + at / 2);
 #pragma unroll
-      for (int k = 0; k < 8; ++k)  // the first of two values is in the high half of their byte
+      for (int k = 0; k < 8; ++k)  // the first of two values is in the high half of the byte
         out[k] = __fmul_rn(values[four >> (8 * (k / 2) + 4 * (1 - k % 2)) & 15], most);
     } else {
       const uint8_t both = packed[at / 2];
@@ -65,7 +65,7 @@ __global__ void dequantize_int8_kernel(Y* y, const int8_t* packed, const float* 
   }
 }
 
-// `rows` rows of a part from `first` on, to y.
+// Dequantizes `rows` rows of a part, starting at `first`, to y.
 template <class Y>
 void dequantize_part(Queue& q, Y* y, Quantize kind, const QuantizedPart& p, int64_t first,
                      int64_t rows, int64_t cols) {

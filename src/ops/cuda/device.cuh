@@ -12,7 +12,7 @@
 #include "tensor/cuda/check.h"
 #include "tensor/cuda/context.h"
 
-// What the kernels share. On the device bf16 and f16 are CUDA's own types, of the same bits.
+// Shared by all kernels. On the device bf16 and f16 are CUDA's own types, with the same bits.
 namespace capstan::cuda {
 
 using bf16_t = __nv_bfloat16;
@@ -43,7 +43,7 @@ __device__ inline f16_t from_float<f16_t>(float x) {
   return __float2half_rn(x);
 }
 
-// N values that are read and written in one access.
+// N values, read and written in one access.
 template <class T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T value[N];
@@ -56,7 +56,7 @@ __device__ inline void load(float (&to)[N], const T* from) {
   for (int i = 0; i < N; ++i) to[i] = to_float(pack.value[i]);
 }
 
-// Four bytes of values, as they lie in memory.
+// Four bytes of values, in memory order.
 __device__ inline uint32_t word_of(const float*, const float* from) {
   return __float_as_uint(from[0]);
 }
@@ -69,8 +69,8 @@ __device__ inline uint32_t word_of(const f16_t*, const float* from) {
   return *reinterpret_cast<const uint32_t*>(&both);
 }
 
-// By words, and all of them by name: of a Pack of two-byte values, and sometimes of words, the
-// compiler makes as many narrow stores.
+// Word by word, each by name: for a Pack of two-byte values, and sometimes for an array of words,
+// the compiler emits narrow stores instead.
 template <int N, class T>
 __device__ inline void store(T* to, const float (&from)[N]) {
   constexpr int kWords = N * static_cast<int>(sizeof(T)) / 4, kEach = 4 / sizeof(T);
@@ -92,12 +92,12 @@ __device__ inline void store(T* to, const float (&from)[N]) {
   }
 }
 
-// 16 bytes of values, held in registers as they lie in memory: half the registers of their floats.
+// 16 bytes of values, kept in registers in their memory format: half the registers of f32.
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// Values that a thread moves at a time through a pointer: 16 bytes, so that neighbours stand next
-// to each other; eight where the type is known only when the kernel runs.
+// Values per access through a pointer: 16 bytes, so that neighbouring threads access neighbouring
+// packs; eight if the type is only known at run time.
 template <class P>
 inline constexpr int kWide = std::is_same_v<P, float*> ? 4 : 8;
 
@@ -115,7 +115,7 @@ __device__ inline void unpack(float (&to)[8], const uint4& from) {  // bf16: the
     to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
   }
 }
-// Zeros where nothing is there to be read.
+// Zeros if out of range.
 template <class T>
 __device__ inline uint4 pack_at(const T* from, bool there) {
   return there ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
@@ -128,8 +128,8 @@ __device__ inline uint4 packed(const float (&from)[kPack<T>]) {
           word_of(type, from + 3 * kEach)};
 }
 
-// The address of f32 or bf16 values, known when the kernel runs: for mixes of types, which are
-// rare. All threads of a launch take the same branch.
+// A pointer to f32 or bf16 values, decided at run time: for mixes of types, which are rare. All
+// threads of a launch take the same branch.
 struct AnyPointer {
   void* at;
   bool narrow;  // bf16
@@ -153,7 +153,7 @@ __device__ inline void store(AnyPointer to, const float (&from)[N]) {
     store(static_cast<float*>(to.at), from);
 }
 
-// A value as if it had been stored there and read again.
+// A value rounded as if stored and read back.
 __device__ inline float rounded(const float*, float x) {
   return x;
 }
@@ -166,7 +166,7 @@ __device__ inline float rounded(AnyPointer to, float x) {
 
 inline constexpr float kLog2e = 1.4426950408889634f;
 
-// 2^x; zero where that is below 2^-126.
+// 2^x; flushes results below 2^-126 to zero.
 __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -184,8 +184,8 @@ __device__ inline float warp_max(float x) {
   return x;
 }
 
-// The sum over a block of kThreads, the same in every thread. `room` is shared memory of
-// kThreads / 32 values; two calls in a row need no barrier between them if their rooms differ.
+// The sum over a block of kThreads, the same in every thread. `room` is shared memory for kThreads
+// / 32 values; two consecutive calls need no barrier between them if they use different buffers.
 template <int kThreads>
 __device__ inline float block_sum(float x, float* room) {
   x = warp_sum(x);
@@ -198,9 +198,9 @@ __device__ inline float block_sum(float x, float* room) {
   return sum;
 }
 
-// Calls body(row, column) for every item of `rows` rows of `width` items, the threads of the grid
-// side by side. It divides at the start alone: a division for every item takes longer than reading
-// it when power holds the clock down.
+// Calls body(row, column) for every item of `rows` rows of `width` items, with the threads of the
+// grid side by side. Divides only once, at the start: a division per item takes longer than reading
+// it when the clock is power-limited.
 template <class Body>
 __device__ inline void walk_rows(int64_t rows, int64_t width, const Body& body) {
   const auto n = static_cast<uint32_t>(width);
@@ -254,9 +254,9 @@ inline AnyPointer any(const Tensor& t) {
   return {t.raw(), t.dtype() == DType::bf16};
 }
 
-// Calls body(pointers…): T* where all tensors are of one type, f32 or bf16, AnyPointer where not.
-// A kernel is then compiled three times, whatever the number of its operands. Absent tensors give
-// null pointers and go with any type.
+// Calls body(pointers…): T* if all tensors have one type, f32 or bf16, otherwise AnyPointer. So a
+// kernel is compiled three times, for any number of operands. Absent tensors give null pointers and
+// match any type.
 template <class Body, class... Tensors>
 void with_pointers(const Body& body, const Tensors&... tensors) {
   const auto all = [&](DType type) { return ((!tensors || tensors.dtype() == type) && ...); };
@@ -272,25 +272,24 @@ inline int64_t blocks_for(int64_t items, int64_t per_block) {
   return (items + per_block - 1) / per_block;
 }
 
-// A grid whose threads walk over `items` in strides: enough to fill any device, and no more.
+// A grid-stride grid for `items`: large enough to fill any device, and no larger.
 inline unsigned grid_for(int64_t items, int threads) {
   return static_cast<unsigned>(std::clamp<int64_t>(blocks_for(items, threads), 1, 132 * 32));
 }
 
-// Lets a kernel have so much shared memory.
+// Allows a kernel this much dynamic shared memory.
 template <class Kernel>
 void allow(Kernel kernel, int bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "take shared memory");
 }
 
-// What a block may ask for beside what its kernel has declared, of those that look here: at most
-// 2 KiB.
+// Upper bound of the static shared memory of the kernels that use this: 2 KiB.
 inline int64_t shared_room(const Queue& q) {
   return q.cuda().shared_memory() - 2048;
 }
 
-// Whether tensors can be walked in packs of n values: their rows begin, and end, at multiples.
+// Whether tensors can be accessed in packs of n values: their rows begin and end at multiples of n.
 template <class... Tensors>
 bool packs(int n, const Tensors&... tensors) {
   const auto fits = [n](const Tensor& t) {

@@ -7,13 +7,14 @@
 
 namespace capstan::cuda {
 
-// The values of dynamic_values, and a table in which the nearest of them is found in one look.
+// The values of dynamic_values, and a table that finds the nearest of them in one lookup.
 //
-// Floats have places, which ascend as they do: the bits of the magnitude beyond those of kLowest,
-// below which all are nearest to zero, and the complement of that below zero. A cell has the places
-// that differ in their lower 16 bits alone; it is so narrow that at most one boundary between codes
-// lies in it. The upper half of its word is the code of its first place; to the lower half the
-// place's is added, and a sum that goes beyond it is the next code.
+// Floats map to positions in ascending order: the bits of the magnitude minus those of kLowest
+// (smaller magnitudes are nearest to zero), and the complement of that for negative values. A cell
+// contains the positions that differ only in their lower 16 bits; it is so narrow that at most one
+// boundary between codes lies in it. The upper half of its word is the code of its first position;
+// adding the lower half of the position to the lower half of the word carries if it is past the
+// boundary, which gives the next code.
 template <bool kSign>
 struct DynamicCells {
   static constexpr int32_t kLowest = kSign ? 0x34800000 : 0x34000000;  // 2^-22, 2^-23
@@ -24,11 +25,12 @@ struct DynamicCells {
   float values[256];
   uint32_t words[kBelow + kCells];
 
-  // `size` is the bits of |x|, at most those of 1; `sign` is 0, or -1 where x is below zero.
+  // `size` is the bits of |x|, at most those of 1; `sign` is 0, or -1 if x is negative.
   static constexpr int32_t place(int32_t size, int32_t sign) {
     return std::max(size - kLowest, 0) ^ sign;
   }
-  // Bits 16 to 23 are the code of the value nearest to x, halfway the lower; those above are zeros.
+  // Bits 16 to 23 are the code of the value nearest to x, ties to the lower; the bits above are
+  // zero.
   constexpr uint32_t find(int32_t size, int32_t sign) const {
     const int32_t at = place(size, sign);
     return words[kBelow + (at >> 16)] + (static_cast<uint32_t>(at) & 0xffffu);

@@ -39,7 +39,7 @@ __global__ void add_kernel(T* y, const T* a, const T* b, int64_t n) {
     y[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
 }
 
-// Calls body(index of the value, its random word) for the values [first, first + n): one draw has
+// Calls body(index of the value, its random word) for the values [first, first + n): one draw gives
 // the words of four values.
 template <class Body>
 __device__ void for_each_word(const Rng& rng, int64_t first, int64_t n, const Body& body) {
@@ -61,7 +61,7 @@ __device__ float uniform(uint32_t word) {
 template <class Y>
 __global__ void fill_normal_kernel(Y* y, float std, Rng rng, int64_t first, int64_t n) {
   for_each_word(rng, first, n, [&](int64_t i, int k, const std::array<uint32_t, 4>& words) {
-    // (0, 1]: its logarithm is finite.
+    // (0, 1]: the logarithm is finite.
     const float u = (static_cast<float>(words[k & 2]) + 1.0f) * 0x1p-32f;
     const float radius = std * sqrtf(-2.0f * logf(u)), turn = 2.0f * uniform(words[(k & 2) + 1]);
     y[i - first] = from_float<Y>(radius * ((k & 1) == 0 ? cospif(turn) : sinpif(turn)));
@@ -75,7 +75,7 @@ __global__ void fill_uniform_kernel(Y* y, float bound, Rng rng, int64_t first, i
   });
 }
 
-// One draw has the halves of eight values.
+// One draw gives the halves of eight values.
 template <bool kAdd, class Y, class X>
 __global__ void dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
   const Rng rng = key.read();
@@ -91,7 +91,7 @@ __global__ void dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int
   }
 }
 
-// The same where the eight lie together.
+// The same if the eight are contiguous.
 template <bool kAdd, class Y, class X>
 __global__ void wide_dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
   const Rng rng = key.read();
@@ -127,7 +127,7 @@ void cast_rows(Queue& q, const Tensor& y, const Tensor& x, float factor) {
 void fill(Queue& q, const Tensor& y, float value) {
   const int64_t n = y.numel();
   if (n == 0) return;
-  if (value == 0) {  // all types' zeros are zero bytes
+  if (value == 0) {  // zero is all zero bytes in every type
     check(cudaMemsetAsync(y.raw(), 0, static_cast<size_t>(y.nbytes()), stream_of(q)), "fill");
     return;
   }
@@ -206,7 +206,7 @@ void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKe
       const auto kernel =
           wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
                : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
-      // As many blocks as run at once: each makes its state from the key.
+      // As many blocks as run at once: each computes its state from the key.
       const unsigned grid = std::min(grid_for(n / 8 + 1, kThreads), 132u * 8);
       kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), Keep(p), RngArgument(key),
                                                   n);

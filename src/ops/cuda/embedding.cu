@@ -18,8 +18,8 @@ __global__ void embedding_kernel(P y, P w, const int32_t* ids, int64_t T, int64_
   }
 }
 
-// sum += rows `tokens` of x, in their order; kBatch of them are asked for at a time, as some tokens
-// stand everywhere (spaces, padding).
+// sum += rows `tokens` of x, in order; issues kBatch loads at a time, since some tokens are very
+// frequent (spaces, padding).
 template <int N, class P>
 __device__ void add_rows(float (&sum)[N], P x, const int* tokens, int count, int64_t D) {
   constexpr int kBatch = 8;
@@ -37,8 +37,8 @@ __device__ void add_rows(float (&sum)[N], P x, const int* tokens, int count, int
 }
 
 // Block (t, c) owns row ids[t] if t is the first token with that id, and adds the gradients of all
-// its tokens in their order, to the c-th stretch of columns. Looking for the others costs T reads
-// from cache per token: far less than the sums themselves up to tens of thousands of tokens.
+// its tokens in order, for the c-th range of columns. Finding the others costs T cached reads per
+// token: far less than the sums themselves, up to tens of thousands of tokens.
 template <int N, class P>
 __global__ void embedding_backward_kernel(P dw, P dy, const int32_t* ids, int T, int64_t D) {
   const int t = static_cast<int>(blockIdx.x);
@@ -57,7 +57,7 @@ __global__ void embedding_backward_kernel(P dw, P dy, const int32_t* ids, int T,
     const bool is_here = s < T && ids[s] == id;
     const int count = __syncthreads_count(is_here);
     if (count == 0) continue;
-    // The tokens of this stretch, in their order.
+    // The tokens of this range, in order.
     const unsigned bits = __ballot_sync(0xffffffff, is_here);
     if (lane == 0) counts[warp] = __popc(bits);
     __syncthreads();

@@ -6,7 +6,7 @@
 namespace capstan::cuda {
 namespace {
 
-// One operand with a row per token: its rows of a chunk, and those back in their places.
+// One operand with a row per token: gathers the rows of a chunk, and scatters them back.
 class Rows {
  public:
   Rows(const Tensor& whole, const Tensor& chunk, const Tensor& order)

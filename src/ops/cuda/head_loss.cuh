@@ -5,7 +5,7 @@
 
 namespace capstan::cuda {
 
-// The token at place i of those that count, or -1 past the last. T: of all tokens.
+// The i-th target token, or -1 past the last. T: the number of all tokens.
 __device__ inline int token_at(const int32_t* order, int64_t i, int64_t T) {
   if (order == nullptr) return static_cast<int>(i);
   return i < order[T] ? order[i] : -1;

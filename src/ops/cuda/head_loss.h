@@ -10,26 +10,26 @@ namespace capstan::cuda {
 struct HeadOperands {
   Tensor x_TD, w_VD;
   HeadTerm term;
-  Tensor dx_TD, dw_VD;  // absent where no gradient is wanted
+  Tensor dx_TD, dw_VD;  // absent if no gradient is needed
   HeadTerm d_term;
 };
 
-// Tokens whose logits exist at a time: about 64 Mi values, a multiple of what tiles want. Never
-// less for more tokens.
+// Number of tokens whose logits exist at a time: about 64 Mi values, a multiple of the tile size.
+// Never decreases with more tokens.
 inline int64_t head_chunk_rows(int64_t T, int64_t V) {
   constexpr int64_t kValues = int64_t{1} << 26, kMultiple = 128;
   return std::min(T, std::max(kMultiple, kValues / V / kMultiple * kMultiple));
 }
 
-// `order` has the tokens that count, in their order; x, dx and the term's are gathered by it.
-// Where all tokens count none of these is used.
+// `order` lists the target tokens in order; x, dx and the term's tensors are gathered by it. If all
+// tokens are targets, none of these is used.
 struct HeadScratch {
-  // [rows, V], of the type that products of x and w have; gradients take their place
+  // [rows, V], in the type of the products of x and w; overwritten by the gradients
   Tensor logits;
   Tensor losses;                           // f64 [T]
   Tensor gemm;                             // u8
-  Tensor order;                            // i32 [T + 1]: at the end, how many they are
-  Tensor x_RD, dx_RD, term_RR, d_term_RR;  // [rows, …]; empty where the whole one is absent
+  Tensor order;                            // i32 [T + 1]: the last is their count
+  Tensor x_RD, dx_RD, term_RR, d_term_RR;  // [rows, …]; empty if the full tensor is absent
 };
 inline DType logits_type(const Tensor& x, const Tensor& w) {
   return x.dtype() == DType::f32 || w.dtype() == DType::f32 ? DType::f32 : DType::bf16;
@@ -51,18 +51,18 @@ inline int64_t head_gemm_scratch(const HeadOperands& p, int64_t rows) {
   return most;
 }
 
-// Adds the loss; writes the gradients of scale * loss where they are present.
+// Adds the loss; writes the gradients of scale * loss if they are present.
 void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor& labels_T,
                int64_t targets, const Scalar& scale, bool backward, const HeadScratch& scratch);
 
-// For rows [first, first + logits.dim(0)) of the tokens that count: losses, and with `backward` the
-// logits turned into their gradients. Rows past the last token give zeros. Without an order it is
-// all tokens.
+// For rows [first, first + logits.dim(0)) of the target tokens: computes losses, and with
+// `backward` replaces the logits by their gradients. Rows past the last token give zeros. Without
+// an order, all tokens are targets.
 void cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
                    const Tensor& order, int64_t first, const Scalar& scale, bool backward);
 void order_targets(Queue& q, const Tensor& order, const Tensor& labels);
-// to[r] = from[order[first + r]], zeros past the last token; and the way back, which leaves rows of
-// other tokens alone.
+// to[r] = from[order[first + r]], zeros past the last token; and the reverse, which does not touch
+// rows of other tokens.
 void gather_rows(Queue& q, const Tensor& to, const Tensor& from, const Tensor& order,
                  int64_t first);
 void scatter_rows(Queue& q, const Tensor& to, const Tensor& from, const Tensor& order,

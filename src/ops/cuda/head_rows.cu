@@ -1,4 +1,4 @@
-// The tokens that count, their rows, and the sum of their losses.
+// Target tokens: their order, their rows, and the sum of their losses.
 #include "ops/cuda/head_loss.cuh"
 
 namespace capstan::cuda {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kThreads = 512;
 
-// One block: the tokens of each stretch of kThreads are counted, and put behind those before.
+// One block: counts the tokens of each range of kThreads and appends them to the previous ones.
 __global__ void order_kernel(int32_t* order, const int32_t* labels, int64_t T) {
   __shared__ int counts[kThreads / 32];
   int done = 0;

@@ -9,7 +9,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kTile = 8192;  // values of one tensor that a block updates
+constexpr int64_t kTile = 8192;  // values of one tensor per block
 
 template <class P>
 struct AdamWEntry {
@@ -27,7 +27,7 @@ template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end, double* not_finite) {
   const float scale = value_or_one(e.grad_scale);
   if (isnan(scale)) return;
-  constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // where more than bf16 is kept
+  constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // if more than bf16 is stored
   const P full = e.has_master ? e.master : e.weight;
   for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) {
     float w[N], g[N], first[N], second[N];
@@ -77,7 +77,7 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
     const float d = g[0] * scale + s.weight_decay * w[0];
     float move = d;
     if (has_momentum) {
-      // What m held before the first step does not count, not even if it is NaN.
+      // The first step ignores the old m, even if it is NaN.
       load(momentum, m + i);
       momentum[0] = s.step == 1 ? d : s.momentum * momentum[0] + (1.0f - s.dampening) * d;
       store(m + i, momentum);
@@ -98,7 +98,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_fini
     adamw_kernel<P><<<blocks, kThreads, 0, stream_of(q)>>>(table, data<double>(not_finite));
   };
   using Launch = decltype(launch);
-  // A launch has tensors of one mix of types.
+  // The tensors of a launch have one mix of types.
   TensorBatch<AdamWEntry<bf16_t*>, Launch> narrow(launch);
   TensorBatch<AdamWEntry<float*>, Launch> full(launch);
   TensorBatch<AdamWEntry<AnyPointer>, Launch> mixed(launch);

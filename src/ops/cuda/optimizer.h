@@ -8,8 +8,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_fini
 void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& not_finite);
 void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite);
 
-// Values whose squares one block adds up; a tensor has one f64 in `partials` for each of its
-// blocks.
+// Number of values whose squares one block sums; a tensor has one f64 in `partials` per block.
 inline constexpr int64_t kSumTile = 1 << 16;
 constexpr int64_t sum_partials(int64_t n) {
   return (n + kSumTile - 1) / kSumTile;

@@ -9,7 +9,7 @@
 namespace capstan::cuda {
 namespace {
 
-// A tensor's twin in host memory.
+// A copy of a tensor in host memory.
 struct OnHost {
   std::unique_ptr<std::byte[]> bytes;
   Tensor tensor;
@@ -20,7 +20,7 @@ struct OnHost {
   }
 };
 
-// Whether the host reads it where it lies, as it does what comes from a file.
+// Whether the host can read it in place, as with data from a file.
 bool on_host(const Tensor& x) {
   cudaPointerAttributes found{};
   check(cudaPointerGetAttributes(&found, x.raw()), "ask where a tensor lies");
@@ -29,13 +29,13 @@ bool on_host(const Tensor& x) {
 
 }  // namespace
 
-// On the host's cores: the values of a model come from its files, and as few bytes as possible go
-// over the bus.
+// On the host's cores: the values of a model come from its files, and as few bytes as possible
+// cross the bus.
 void quantize(Queue& q, Quantize kind, const QuantizedPart& part, const Tensor& x) {
   const bool there = on_host(x);
   const OnHost values(there ? Tensor() : x);
   if (there)
-    q.synchronize();  // what is still to be written, where it is pinned
+    q.synchronize();  // pending writes, if it is pinned
   else
     q.download(values.bytes.get(), x);
   const OnHost packed(part.packed), absmax(part.absmax), scale(part.scale);

@@ -4,7 +4,7 @@
 namespace capstan::cuda {
 namespace {
 
-// A row is normalised by a warp, which needs no barrier, or by a block where it is long. Backward,
+// A warp normalizes a row, without a barrier; a block does it for long rows. In the backward pass,
 // each row of a block needs shared memory for its part of dw.
 constexpr int kBlock = 256, kWarp = 32, kShort = 2048;
 constexpr int64_t kMostShared = 200 << 10;
@@ -39,7 +39,7 @@ __global__ void rmsnorm_kernel(P y, Rows y_rows, float* rstd, P x, Rows x_rows, 
   const float scale =
       1.0f / sqrtf(block_sum<kThreads>(squares, room) / static_cast<float>(D) + eps);
   if (lane<kThreads>() == 0 && rstd != nullptr) rstd[row] = scale;
-  // Each thread reads again what it has read or written itself.
+  // Each thread reads only what it read or wrote itself.
   for (int64_t d = lane<kThreads>() * N; d < D; d += kThreads * N) {
     float v[N], weight[N];
     load(v, from + d);
@@ -50,14 +50,14 @@ __global__ void rmsnorm_kernel(P y, Rows y_rows, float* rstd, P x, Rows x_rows, 
   }
 }
 
-// Block b walks over rows [rows * b / P, rows * (b + 1) / P) and sums their part of dw in shared
+// Block b processes rows [rows * b / P, rows * (b + 1) / P) and sums their part of dw in shared
 // memory, one sum per group of kThreads threads; a thread has the same columns in every row.
 template <int N, int kThreads, class P>
 __global__ void rmsnorm_backward_kernel(P dx, Rows dx_rows, P dy, Rows dy_rows, P x, Rows x_rows,
                                         P w, const float* rstd, float* partial, int64_t rows,
                                         int64_t D, bool adds) {
   constexpr int kGroups = kBlock / kThreads;
-  extern __shared__ float sums[];  // [kGroups, D], where partial is there
+  extern __shared__ float sums[];  // [kGroups, D], if partial is present
   __shared__ float room[2][kBlock / 32];
   const int group = static_cast<int>(threadIdx.x) / kThreads;
   float* const mine = sums + group * D;
@@ -103,7 +103,7 @@ __global__ void rmsnorm_backward_kernel(P dx, Rows dx_rows, P dy, Rows dy_rows, 
   }
 }
 
-// dw[d] += Σ_b partial[b, d]: 32 sums over every 32nd b, then these in a tree.
+// dw[d] += Σ_b partial[b, d]: 32 sums over every 32nd b, then a tree reduction.
 template <class P>
 __global__ void fold_kernel(P dw, const float* partial, int64_t blocks, int64_t D) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -135,7 +135,7 @@ void launch_rmsnorm(Queue& q, P y, const Tensor& y_, const Tensor& rstd, P x, co
                                           Rows(x_), residual, sum, w, rows, D, eps, adds);
 }
 
-// sum and residual may be absent, both.
+// sum and residual may both be absent.
 void run(Queue& q, const Tensor& y, const Tensor& sum, const Tensor& rstd, const Tensor& x,
          const Tensor& residual, const Tensor& w, float eps) {
   if (x.numel() == 0 || rmsnorm_in_registers(q, y, sum, rstd, x, residual, w, eps)) return;

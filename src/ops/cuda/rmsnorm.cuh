@@ -3,10 +3,10 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/rmsnorm.h"
 
-// What the kernels of rmsnorm share.
+// Shared by the kernels of rmsnorm.
 namespace capstan::cuda {
 
-// Where the rows of a [T, D] or [T, H, D] tensor begin.
+// The starts of the rows of a [T, D] or [T, H, D] tensor.
 struct Rows {
   uint32_t H;
   int64_t stride_t, stride_h;
@@ -22,9 +22,9 @@ struct Rows {
   }
 };
 
-// A row in the registers of 8 to 1024 threads, read once: tensors of one type whose rows begin and
-// end at multiples of 16 bytes, and are not longer than registers hold. False where that is not so,
-// and nothing is done. `sum` and `residual` may be absent, both; so may rstd, and partial.
+// Keeps each row in the registers of 8 to 1024 threads and reads it once: for tensors of one type
+// whose rows begin and end at multiples of 16 bytes and fit in registers. Otherwise returns false
+// and does nothing. `sum` and `residual` may both be absent; so may rstd, and partial.
 bool rmsnorm_in_registers(Queue& q, const Tensor& y, const Tensor& sum, const Tensor& rstd,
                           const Tensor& x, const Tensor& residual, const Tensor& w, float eps);
 bool rmsnorm_backward_in_registers(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& x,

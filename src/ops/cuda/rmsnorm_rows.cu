@@ -1,6 +1,6 @@
-// rmsnorm with each row in registers. kLanes threads have a row; each has kEach packs of 16 bytes,
-// kLanes packs apart, so that neighbours read neighbouring packs, and asks for all of them before
-// it uses the first. A warp has several rows where they are short (norms within heads).
+// rmsnorm with each row in registers. kLanes threads share a row; each has kEach packs of 16 bytes,
+// kLanes packs apart, so that neighbours read neighbouring packs, and issues all loads before the
+// first use. A warp has several rows if they are short (norms within heads).
 #include <utility>
 
 #include "ops/cuda/rmsnorm.cuh"
@@ -12,7 +12,7 @@ constexpr int block_of(int lanes, int least) {
   return lanes > least ? lanes : least;
 }
 
-// Read once: kept out of the first cache, where the weight stays.
+// Read once: bypasses L1, where the weight stays.
 template <class T>
 __device__ uint4 fetch(const T* from) {
   return __ldcg(reinterpret_cast<const uint4*>(from));
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
   constexpr int kBlock = block_of(kLanes, 128), N = kPack<T>;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   const int64_t row = blockIdx.x * int64_t{kBlock / kLanes} + threadIdx.x / kLanes;
-  // Threads past the last row have no packs, but meet the others at barriers.
+  // Threads past the last row have no packs, but take part in barriers.
   const int packs = row < rows ? D / N : 0;
   uint4 pack[kEach] = {}, other[kEach] = {};
   const T* const from = x + x_rows(row);
@@ -67,11 +67,11 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
       unpack(b, other[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) a[k] += b[k];
-      pack[i] = packed<T>(a);  // the norm is of the sum as stored
+      pack[i] = packed<T>(a);  // the norm uses the sum as stored
       if (lane + i * kLanes < packs) put(sum + row * D + (lane + i * kLanes) * N, pack[i]);
     }
   }
-  // Before the first store to y: no load is moved above a store.
+  // Before the first store to y: the compiler moves no load above a store.
   uint4 weight[kEach] = {};
 #pragma unroll
   for (int i = 0; i < kEach; ++i)
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
   }
 }
 
-// What a thread has of one row.
+// A thread's part of one row.
 template <int kEach>
 struct RowPacks {
   uint4 gradient[kEach] = {}, value[kEach] = {}, before[kEach] = {};
@@ -111,8 +111,8 @@ struct RowPacks {
 };
 
 // Block b has rows [rows * b / B, rows * (b + 1) / B). A thread has the same columns in all its
-// rows and sums their part of dw in registers; the block's sums are added in their order. The next
-// row is asked for before this one is summed up: memory never waits.
+// rows and sums their part of dw in registers; the block's sums are added in order. The next row is
+// loaded before this one is reduced: memory never idles.
 template <int kLanes, int kEach, class T>
 __global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 2 : 1)
     rmsnorm_rows_backward_kernel(T* dx, Rows dx_rows, const T* dy, Rows dy_rows, const T* x,
@@ -200,7 +200,8 @@ __global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 2 : 1)
   }
 }
 
-// Calls body<kLanes, kEach>() with the first pair that holds a row, and says whether there is one.
+// Calls body<kLanes, kEach>() with the first pair that can hold a row; returns whether there is
+// one.
 template <int... kLanes, int... kEach, class Body>
 bool with_lanes(int64_t packs, std::integer_sequence<int, kLanes...>,
                 std::integer_sequence<int, kEach...>, const Body& body) {
@@ -214,7 +215,7 @@ bool with_lanes(int64_t packs, std::integer_sequence<int, kLanes...>,
   return done;
 }
 
-// Whether all are of x's type, in rows of whole packs.
+// Whether all have x's type, in rows of whole packs.
 template <class... Tensors>
 bool in_packs(const Tensor& x, const Tensors&... tensors) {
   const auto fits = [&](const Tensor& t) {
@@ -261,7 +262,7 @@ bool rmsnorm_backward_in_registers(Queue& q, const Tensor& dx, const Tensor& dy,
               data<float>(rstd), partial ? data<float>(partial) : nullptr, rows,
               static_cast<int>(D), mode == Write::add);
     };
-    // Two packs each: with their sums of dw, and the next row, they leave room for two blocks.
+    // Two packs each: with their sums of dw and the next row, registers suffice for two blocks.
     done = with_lanes(D / kPack<T>,  //
                       std::integer_sequence<int, 8, 8, 16, 32, 64, 128, 256, 512>(),
                       std::integer_sequence<int, 1, 2, 2, 2, 2, 2, 2, 2>(), run);

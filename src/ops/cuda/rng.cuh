@@ -12,7 +12,7 @@ class RngArgument {
   explicit RngArgument(const RandomKey& key)
       : known_(key.value), at_(data<int32_t>(key.at)), site_(key.value.site) {}
 
-  // Called once, by all threads of a block: one of them makes the state of the others.
+  // All threads of a block call it once: one of them computes the state for all.
   __device__ Rng read() const {
     if (at_ == nullptr) return known_;
     __shared__ uint4 state;
@@ -33,8 +33,8 @@ class RngArgument {
   uint32_t site_;
 };
 
-// Of the eight values whose halves are in these words: whether value k is kept, and the same for a
-// pack of them, in which zeros take the place of others.
+// For the eight values whose halves are in these words: whether value k is kept; and the same for a
+// pack of them, with the dropped ones set to zero.
 __device__ inline bool keeps(const Keep& keep, const std::array<uint32_t, 4>& words, int k) {
   const uint32_t word = words[static_cast<size_t>(k / 2)];
   return (k % 2 == 0 ? word & 0xffff : word >> 16) >= keep.least;

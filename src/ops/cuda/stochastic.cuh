@@ -11,8 +11,8 @@ __device__ inline float stochastic_bf16(float x, uint32_t draw) {
   return __uint_as_float(capstan::stochastic_bf16(__float_as_uint(x), draw));
 }
 
-// Puts the bf16 in the place of the values i … i + N - 1 that their draws choose, so that storing
-// is exact. i is a multiple of N; N is 1, 4 or 8: the values share one draw of four words.
+// Replaces the values i … i + N - 1 by the bf16 that their draws choose, so that storing is exact.
+// i is a multiple of N; N is 1, 4 or 8: the values share one draw of four words.
 template <int N>
 __device__ inline void round_by(const std::optional<Rng>& rounding, int64_t i, float (&w)[N]) {
   static_assert(N == 1 || N == 4 || N == 8);

@@ -6,8 +6,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// What is read and written in bf16 has fewer digits than the short way loses; the exact one is
-// twenty instructions, for which the clock is too low when power holds it down.
+// bf16 inputs and outputs have fewer digits than the fast version loses; the exact one takes twenty
+// instructions, too many when the clock is power-limited.
 template <class P>
 __device__ float sigmoid(float x) {
   if constexpr (std::is_same_v<P, bf16_t*>)
@@ -29,7 +29,7 @@ __global__ void swiglu_kernel(P y, P gu, int64_t T, int64_t F) {
   });
 }
 
-// d silu(g) = s (1 + g (1 - s)), s = sigmoid(g); written so that no infinite g meets a zero.
+// d silu(g) = s (1 + g (1 - s)), s = sigmoid(g); written to avoid infinity times zero.
 template <int N, class P>
 __global__ void swiglu_backward_kernel(P dgu, P dy, P gu, int64_t T, int64_t F) {
   walk_rows(T, F / N, [&](int64_t t, int64_t pack) {

@@ -2,11 +2,11 @@
 
 #include "ops/cuda/device.cuh"
 
-// Many tensors in few launches: a table of them goes with each launch, by value, and every block
-// works on a tile of one of them.
+// Many tensors in few launches: each launch takes a table of them by value, and every block works
+// on a tile of one of them.
 namespace capstan::cuda {
 
-// Entry has `unsigned first_block`, of the launch. What a kernel's arguments may have is 4 KiB.
+// Entry has `unsigned first_block`, of the launch. A kernel's arguments are limited to 4 KiB.
 template <class Entry>
 struct TensorTable {
   static constexpr int kMost = static_cast<int>(3840 / sizeof(Entry));
@@ -32,7 +32,7 @@ __device__ inline int64_t tile_of_block(const Entry& entry) {
   return blockIdx.x - entry.first_block;
 }
 
-// Gathers entries and calls launch(table, blocks) for each table that is full, and for the last on
+// Collects entries and calls launch(table, blocks) for each full table, and for the last one on
 // flush().
 template <class Entry, class Launch>
 class TensorBatch {
@@ -40,7 +40,7 @@ class TensorBatch {
   explicit TensorBatch(const Launch& launch) : launch_(launch) {}
 
   void add(Entry entry, int64_t tiles) {
-    // A grid has less than 2^31 blocks.
+    // A grid has fewer than 2^31 blocks.
     if (table_.count == table_.kMost || blocks_ + tiles > INT32_MAX) flush();
     entry.first_block = static_cast<unsigned>(blocks_);
     table_.entry[table_.count++] = entry;
@@ -58,7 +58,7 @@ class TensorBatch {
   int64_t blocks_ = 0;
 };
 
-// Whether dense tensors can be walked in packs of n values from the first to the last.
+// Whether dense tensors can be accessed in packs of n values from the first to the last.
 template <class... Tensors>
 bool walks_in_packs(int n, const Tensors&... tensors) {
   const auto fits = [n](const Tensor& t) {

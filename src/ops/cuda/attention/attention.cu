@@ -6,7 +6,7 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kMostEach = 8;  // channels of a lane: heads of up to 256
+constexpr int kMostEach = 8;  // channels per lane: heads of up to 256
 
 __device__ int lane() {
   return static_cast<int>(threadIdx.x) % 32;
@@ -51,7 +51,7 @@ __device__ void add(float (&to)[kMostEach], float factor, const T* row, int D) {
   }
 }
 
-// One query over the keys [begin, end), with the running maximum and sum of a softmax in one pass.
+// One query over the keys [begin, end), with an online softmax (running maximum and sum).
 template <class T>
 __device__ void attend(T* o, float* lse, const T* query, Heads<T> k, Heads<T> v, int key_head,
                        int begin, int end, const AttentionShape& s) {
@@ -191,7 +191,7 @@ void key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_
 
 enum class Pass : uint8_t { forward, backward };
 
-// The fastest that the GPU has room for in its shared memory.
+// The fastest that fits in the GPU's shared memory.
 const AttentionKernels& kernels_for(const Queue& q, const Tensor& query, Pass pass) {
   require_channels(query.dim(2), 32 * kMostEach);
   if (query.dim(2) > 128) return kWarpAttention;

@@ -3,7 +3,7 @@
 #include "ops/cuda/attention/attention.h"
 #include "ops/cuda/device.cuh"
 
-// What the kernels of attention share.
+// Shared by the kernels of attention.
 namespace capstan::cuda {
 
 // Heads of a [T, H, D] tensor whose last dimension is dense.
@@ -67,41 +67,41 @@ struct AttentionInputs {
   }
 };
 
-// Turns a gradient back: what kernels do with it that cannot while they have it in registers.
+// Rotates a gradient back, for kernels that cannot do it while it is in registers.
 void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
 
-// delta[h, t] = Σ_d do[t, h, d] o[t, h, d], f32, by a kernel of its own.
+// delta[h, t] = Σ_d do[t, h, d] o[t, h, d], f32, in a separate kernel.
 void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
               const AttentionShape& s);
 
-// What the kernels of a pass ask for in shared memory, in bytes.
+// Shared memory of the kernels of a pass, in bytes.
 struct SharedBytes {
   int64_t forward = 0, backward = 0;
 };
 
-// Attention in one way.
+// One implementation of attention.
 struct AttentionKernels {
   void (*forward)(Queue& q, const Tensor& o, const Tensor& lse, const AttentionInputs& in);
-  // Makes delta as well, as of dot_rows, which key_gradient, called after it, reads.
+  // Also computes delta, like dot_rows; key_gradient, called afterwards, reads it.
   void (*query_gradient)(Queue& q, const Tensor& dq, const Tensor& delta, const Tensor& d_o,
                          const Tensor& o, const Tensor& lse, const AttentionInputs& in);
   void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
-  SharedBytes (*shared)(int64_t D);  // for heads of so many channels
-  bool turns_back = false;           // whether gradients are turned back by in.turned
+  SharedBytes (*shared)(int64_t D);  // for heads of this many channels
+  bool turns_back = false;           // whether gradients are rotated back by in.turned
 };
 extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
 extern const AttentionKernels kF32Attention;    // f32, up to 128
 extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
 extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
 
-// Throws Fault::usage where heads have more channels than a kernel takes.
+// Throws Fault::usage if heads have more channels than a kernel supports.
 inline void require_channels(int64_t D, int64_t most) {
   require(D <= most, Fault::usage,
           "attention on a GPU takes heads of at most {} channels; this model's have {}", most, D);
 }
 
-// Calls body with the first of the widths, which ascend, that holds the heads' channels.
+// Calls body with the first of the ascending widths that holds the heads' channels.
 template <int kWidth, int... kWider, class Body>
 void with_width(int64_t D, const Body& body) {
   if constexpr (sizeof...(kWider) > 0)

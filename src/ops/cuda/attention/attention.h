@@ -4,9 +4,9 @@
 
 namespace capstan::cuda {
 
-// Attention of heads of at most 128 channels in tiles, for bf16 in tensor cores (on Hopper by its
-// own instructions), and of longer ones by a warp per query. In tensor cores a NaN can reach other
-// documents that share a tile of 64 tokens with it, as zero times NaN.
+// Attention for heads of at most 128 channels in tiles (bf16 on tensor cores, on Hopper with
+// wgmma), and for longer heads with a warp per query. On tensor cores a NaN can reach other
+// documents in the same tile of 64 tokens, as zero times NaN.
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);
 
@@ -14,7 +14,7 @@ void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor
 inline int64_t attention_backward_scratch(const Tensor& q_THD) {
   return q_THD.dim(0) * q_THD.dim(1) * size_of(DType::f32);
 }
-// Whether attention_backward turns dq and dk back where it is given angles. If not, it takes none.
+// Whether attention_backward rotates dq and dk back if it is given angles. If not, pass none.
 inline bool turns_back(const Tensor& q_THD) {
   return q_THD.dtype() == DType::bf16 && (q_THD.dim(2) == 64 || q_THD.dim(2) == 128);
 }

@@ -1,7 +1,6 @@
-// Attention of a query over a cache of keys: decoding. One token has as many queries as the model
-// has heads, far fewer than a GPU has warps; so the warps of a block share the keys of one query,
-// and add up what they have at the end. Where there are many queries, as of a prompt, each warp has
-// one for itself.
+// Attention of a query over the KV cache: decoding. One token has as many queries as the model has
+// heads, far fewer than a GPU has warps; so the warps of a block share the keys of one query and
+// combine their results at the end. With many queries, as for a prompt, each warp has its own.
 #include <algorithm>
 #include <iterator>
 
@@ -10,17 +9,17 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kWarps = 16;  // of a block
+constexpr int kWarps = 16;  // per block
 constexpr int kMostChannels = 256;
 
-// A team of kLanes lanes has a key at a time. Lane l of it has channels kWidth l … of each
-// kWidth kLanes, kEach times; those past D are zeros.
+// A team of kLanes lanes processes one key at a time. Lane l has channels kWidth l … of each kWidth
+// kLanes, kEach times; those past D are zeros.
 template <class T, int kWidth, int kLanes, int kEach>
 struct TeamOf {
-  static constexpr int kTeams = 32 / kLanes;         // of a warp
-  static constexpr int kAtOnce = kEach > 2 ? 2 : 4;  // keys that are read together
+  static constexpr int kTeams = 32 / kLanes;         // per warp
+  static constexpr int kAtOnce = kEach > 2 ? 2 : 4;  // keys that are loaded together
   using Row = float[kEach][kWidth];
-  using Packed = Pack<T, kWidth>[kEach];  // as it lies in memory
+  using Packed = Pack<T, kWidth>[kEach];  // in memory format
 
   static __device__ int lane() { return static_cast<int>(threadIdx.x) % kLanes; }
   static __device__ int in_warp() { return static_cast<int>(threadIdx.x) % 32 / kLanes; }
@@ -41,19 +40,18 @@ struct TeamOf {
   }
 };
 
-// exp(x - most), for an x of at most `most`. Where there has been no key yet, both are -inf.
+// exp(x - most), for x <= most. Before the first key both are -inf.
 __device__ float relative(float x, float most) {
   return x == -INFINITY ? 0.0f : __expf(x - most);
 }
 
-// A softmax over some of a query's keys, and the sum of their values, each times its exp(score -
-// most).
+// A softmax over some of a query's keys, and the sum of their values weighted by exp(score - most).
 template <class Team>
 struct Attended {
   float most = -INFINITY, sum = 0;
   typename Team::Row out = {};
 
-  // Makes room for scores of at most `high`.
+  // Rescales for scores of up to `high`.
   __device__ void rise_to(float high) {
     const float shrink = relative(most, high);
     most = high;
@@ -70,7 +68,7 @@ struct Attended {
 #pragma unroll
       for (size_t k = 0; k < std::size(out[i]); ++k) out[i][k] += p * values[i][k];
   }
-  // With what the lanes have that are `step` away, which do the same.
+  // Combines with the lanes `step` away, which do the same.
   __device__ void merge(int step) {
     const auto add_there = [step](float& x) { x += __shfl_xor_sync(0xffffffff, x, step); };
     rise_to(fmaxf(most, __shfl_xor_sync(0xffffffff, most, step)));
@@ -82,8 +80,8 @@ struct Attended {
   }
 };
 
-// What a warp's teams attend to together, of the keys [begin, end): kAtOnce for each team, and then
-// those `stride` further on. The first team has all of it.
+// A warp's teams process the keys [begin, end) together: kAtOnce per team, then the next `stride`
+// further on. The first team gets the combined result.
 template <class T, class Team>
 __device__ Attended<Team> attend(const T* query, const Heads<T>& k, const Heads<T>& v, int key_head,
                                  int begin, int end, int stride, int D, float scale) {
@@ -97,7 +95,7 @@ __device__ Attended<Team> attend(const T* query, const Heads<T>& k, const Heads<
     typename Team::Packed keys[kAtOnce], values[kAtOnce];
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      // Those that are not there are read as the last one.
+      // Keys past the end are read as the last one.
       const int key = min(first + Team::in_warp() * kAtOnce + i, end - 1);
       Team::read(keys[i], k.at(key, key_head), D);
       Team::read(values[i], v.at(key, key_head), D);
@@ -132,14 +130,14 @@ __device__ Attended<Team> attend(const T* query, const Heads<T>& k, const Heads<
   return all;
 }
 
-// kSharing warps have a query: all of a block, or each its own.
+// kSharing warps share a query: all of a block, or each has its own.
 template <class T, int kWidth, int kLanes, int kEach, int kSharing>
 __global__ void __launch_bounds__(32 * kWarps)
     attention_cached_kernel(Heads<T> o, Heads<T> q, Heads<T> k, Heads<T> v, int start, int window,
                             AttentionShape s) {
   using Team = TeamOf<T, kWidth, kLanes, kEach>;
   static_assert(kSharing == 1 || kSharing == kWarps);
-  constexpr int kStep = Team::kTeams * Team::kAtOnce;  // keys of a warp
+  constexpr int kStep = Team::kTeams * Team::kAtOnce;  // keys per warp
   const int warp = static_cast<int>(threadIdx.x) / 32, share = warp % kSharing;
   const int64_t query = (int64_t{blockIdx.x} * kWarps + warp) / kSharing;
   const int t = static_cast<int>(query / s.H), h = static_cast<int>(query % s.H);
@@ -193,7 +191,7 @@ void attention_cached(Queue& q, const Tensor& o, const Tensor& query, const Tens
   const AttentionShape s = AttentionInputs{query, k, v, mask, scale}.shape();
   require_channels(s.D, kMostChannels);
   const int64_t queries = int64_t{s.T} * s.H;
-  // With a block for each there are enough warps for all multiprocessors.
+  // With one block each there are enough warps for all SMs.
   const bool few = queries < 4 * int64_t{q.cuda().multiprocessors()};
   with_type(query.dtype(), [&]<class T>() {
     const auto launch = [&]<int kWidth, int kLanes, int kEach>() {

@@ -3,7 +3,8 @@
 #include "ops/cuda/attention/attention_rows.cuh"
 #include "ops/cuda/product/wgmma.cuh"
 
-// delta[h, t] = Σ_d do[t, h, d] o[t, h, d] of a tile of queries, by the threads that need it.
+// delta[h, t] = Σ_d do[t, h, d] o[t, h, d] for a tile of queries, computed by the threads that need
+// it.
 namespace capstan::cuda {
 
 // sum + Σ a b over packs of bf16, in order.
@@ -19,13 +20,13 @@ __device__ inline float add_products(float sum, uint4 a, uint4 b) {
   return add_products(sum, uint2{a.z, a.w}, uint2{b.z, b.w});
 }
 
-// A thread's part of its two rows of o, asked for before the tile of do is there: each of the four
-// lanes that share a row has every fourth of its packs, of 16 bytes, or of 8 where rows begin at
-// multiples of that alone.
+// A thread's part of its two rows of o, loaded before the tile of do arrives: each of the four
+// lanes that share a row has every fourth pack of 16 bytes, or of 8 if rows are only aligned to
+// that.
 template <bool kWidePacks, int kDim>
 class OutputRows {
  public:
-  // Reads neither rows from rows.end on nor channels from D on: they are zeros.
+  // Rows from rows.end on and channels from D on are not read: they are zeros.
   __device__ OutputRows(const Heads<bf16_t>& o, const QueryRows& rows, int head, int D) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -37,7 +38,7 @@ class OutputRows {
             channel(i) < channels ? *reinterpret_cast<const Values*>(row + channel(i)) : Values{};
     }
   }
-  // Of a tile of o, which has zeros where there is nothing.
+  // For a tile of o, with zeros where there is nothing.
   __device__ explicit OutputRows(Tile<kDim>& o) {
 #pragma unroll
     for (int r = 0; r < 2; ++r)
@@ -67,8 +68,8 @@ class OutputRows {
   static_assert(kPacks % 2 == 0);
   Values packs_[2][kPacks];
 
-  // Two of every eight packs; lanes of odd rows take them the other way around, so that with those
-  // of an even row they are in all banks.
+  // Two of every eight packs; lanes of odd rows take them in reverse order, so that together with
+  // an even row they cover all banks.
   static __device__ int channel(int i) {
     const int lane = static_cast<int>(threadIdx.x % 8);
     return (i / 2 * 8 + (lane ^ (i % 2 * 4))) * kEach;

@@ -1,4 +1,4 @@
-// Forward; attention_f32.cuh says how.
+// The forward pass; attention_f32.cuh describes it.
 #include "ops/cuda/attention/attention_f32.cuh"
 
 namespace capstan::cuda {
@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kDim <= 64 ? 3 : 1)
   float* const values = keys + kColumns * S::kStride;
   float* const room = values + kColumns * S::kStride;
   __shared__ int firsts[S::kRows];
-  // The last tiles see the most keys: they begin first.
+  // The last tiles see the most keys, so they start first.
   const int begin = static_cast<int>(gridDim.y - 1 - blockIdx.y) * S::kRows;
   const int h = static_cast<int>(blockIdx.x), head = h / s.group;
   const int end = min(begin + S::kRows, s.T);
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kDim <= 64 ? 3 : 1)
 #pragma unroll
       for (int j = 0; j < kEach; ++j) high = fmaxf(high, p[i][j]);
       high = row_max(high);
-      // A row may have seen no key yet: nothing is subtracted from nothing. Scores are subtracted
-      // before they are scaled: large ones keep their digits.
+      // A row may have seen no key yet: avoid -inf minus -inf. Scores are subtracted before
+      // scaling, so large ones keep their digits.
       const float shift = high == -INFINITY ? 0.0f : high;
       const float shrink = power_of_two((most[i] - shift) * factor);
       most[i] = high;
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kDim <= 64 ? 3 : 1)
     }
     finish_fills<0>();
     fill_next(keys, k, key + kColumns);
-    // Whether rows and keys are of several documents.
+    // Whether rows and keys belong to several documents.
     const bool mixed = latest_first > min(key, begin);
     multiply_columns<S>(out, p, room, values, mixed);
     __syncthreads();

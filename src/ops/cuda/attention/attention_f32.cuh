@@ -7,19 +7,19 @@
 
 // Attention in f32, in tiles of shared memory: heads of at most 128 channels.
 //
-// As in tensor cores (attention_tiles.cu): forward with the running maximum and sum of a softmax;
-// backward the scores are made again, once per tile of queries for dq and once per tile of keys for
-// dk and dv, so that every sum has one owner and a fixed order.
+// As on tensor cores (attention_tiles.cu): the forward pass uses an online softmax; the backward
+// pass recomputes the scores, once per tile of queries for dq and once per tile of keys for dk and
+// dv, so that every sum has one owner and a fixed order.
 //
-// A tile's kRows rows meet 64 columns at a time. Threads stand in kDown rows of 16: thread (y, x)
-// has the scores of rows y + kDown i and columns x + 16 j, and of each product with a row of kDim
-// channels kDim / 16 of them. Scores pass from one form to the other through shared memory, within
-// a half warp. While one tile is used, the next is on its way.
+// A tile's kRows rows are combined with 64 columns at a time. Threads form kDown rows of 16: thread
+// (y, x) has the scores of rows y + kDown i and columns x + 16 j, and for each product with a row
+// of kDim channels kDim / 16 of them. Scores change layout through shared memory, within a half
+// warp. While one tile is used, the next is loaded.
 namespace capstan::cuda::f32 {
 
 constexpr int kColumns = 64, kAcross = 16, kEach = kColumns / kAcross;
 
-// Rows are 16 bytes longer than they need: rows side by side begin in different banks.
+// Rows are padded by 16 bytes: adjacent rows begin in different banks.
 constexpr int stride_of(int values) {
   return values + 4;
 }
@@ -28,11 +28,11 @@ constexpr int kFactorStride = stride_of(kColumns);
 template <int kDim_, int kThreads_, int kHigh_>
 struct Tiling {
   static constexpr int kDim = kDim_, kThreads = kThreads_;
-  static constexpr int kHigh = kHigh_;  // rows of a thread
+  static constexpr int kHigh = kHigh_;  // rows per thread
   static constexpr int kDown = kThreads / kAcross, kRows = kDown * kHigh;
   static constexpr int kStride = stride_of(kDim);
-  static constexpr int kChannels = kDim / kAcross;      // of a thread
-  static constexpr int kPack = kDim % 64 == 0 ? 4 : 2;  // of them, side by side
+  static constexpr int kChannels = kDim / kAcross;      // per thread
+  static constexpr int kPack = kDim % 64 == 0 ? 4 : 2;  // of them, contiguous
 
   // Bytes of tiles of kRows rows and of kColumns rows, and of a tile of factors.
   static constexpr int bytes(int row_tiles, int column_tiles) {
@@ -47,18 +47,18 @@ struct Tiling {
   }
 };
 
-// Two or three blocks of 64 queries share a multiprocessor, or one of 128 has it.
+// Two or three blocks of 64 queries share an SM, or one of 128 has it.
 template <int kDim>
 using ForwardTiling = std::conditional_t<kDim <= 96, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 8>>;
 template <int kDim>
 inline constexpr int kForwardBytes = ForwardTiling<kDim>::bytes(1, 2);
-// 64 rows: shared memory has room for two blocks of short heads, or for one of long ones.
+// 64 rows: shared memory holds two blocks of short heads, or one of long ones.
 template <int kDim>
 using BackwardTiling = std::conditional_t<kDim <= 64, Tiling<kDim, 128, 8>, Tiling<kDim, 256, 4>>;
 template <int kDim>
 inline constexpr int kBackwardBytes = BackwardTiling<kDim>::bytes(2, 2);
 
-// Rows begin … begin + kRows - 1 of a head; those from `end` on, and channels from D on, are zeros.
+// Rows begin … begin + kRows - 1 of a head; rows from `end` on and channels from D on are zeros.
 template <class S, int kRows>
 __device__ void fill(float* tile, const Heads<float>& from, int begin, int end, int head, int D,
                      bool wide) {
@@ -78,7 +78,7 @@ __device__ void fill(float* tile, const Heads<float>& from, int begin, int end, 
     }
   }
 }
-// Waits until all but the last kLater groups of fills are there, for all threads.
+// Waits until all but the last kLater groups of fills have arrived, for all threads.
 template <int kLater>
 __device__ void finish_fills() {
   finish_copies<kLater>();
@@ -121,8 +121,8 @@ __device__ void load_shared(float (&to)[N], const float* from) {
   for (int i = 0; i < N; ++i) to[i] = pack.value[i];
 }
 
-// sums += factors · tile, [kRows, kColumns] by [kColumns, kDim]. With kGuard a factor of zero takes
-// nothing, whatever it would meet: NaN of another document stays there.
+// sums += factors · tile, [kRows, kColumns] by [kColumns, kDim]. With kGuard a factor of zero skips
+// the term, so that NaN of another document does not spread.
 template <bool kGuard, class S>
 __device__ void multiply_columns(float (&sums)[S::kHigh][S::kChannels], const float* factors,
                                  const float* tile) {
@@ -150,12 +150,12 @@ __device__ void multiply_columns(float (&sums)[S::kHigh][S::kChannels], const fl
   }
 }
 
-// The same with the factors of all threads, which pass through `room`.
+// The same with the factors of all threads, exchanged through `room`.
 template <class S>
 __device__ void multiply_columns(float (&sums)[S::kHigh][S::kChannels],
                                  const float (&factors)[S::kHigh][kEach], float* room,
                                  const float* tile, bool guard) {
-  __syncwarp();  // the room was read
+  __syncwarp();  // the buffer has been read
 #pragma unroll
   for (int i = 0; i < S::kHigh; ++i)
 #pragma unroll

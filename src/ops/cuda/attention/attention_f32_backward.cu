@@ -1,4 +1,4 @@
-// Backward; attention_f32.cuh says how.
+// The backward pass; attention_f32.cuh describes it.
 #include "ops/cuda/attention/attention_f32.cuh"
 
 namespace capstan::cuda {
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(S::kThreads)
   float* const room = gradients + kColumns * S::kStride;
   __shared__ int lasts[S::kRows];
   __shared__ float log_sums[kColumns], shifts[kColumns];
-  // The first keys of a document have the most queries. Half of the heads begin with them and half
-  // end with them, so that the blocks which share a multiprocessor have as much to do as others.
+  // The first keys of a document have the most queries. Half of the heads start with them and half
+  // end with them, to balance the blocks that share an SM.
   const int tile =
       static_cast<int>(blockIdx.y * 2 < gridDim.y ? blockIdx.x : gridDim.x - 1 - blockIdx.x);
   const int begin = tile * S::kRows, head = static_cast<int>(blockIdx.y);

@@ -4,15 +4,16 @@
 #include "ops/cuda/attention/attention_softmax.cuh"
 #include "ops/cuda/product/wgmma.cuh"
 
-// What a tile of queries adds to the gradients of a tile of keys and values.
+// Accumulates a tile of queries into the gradients of a tile of keys and values.
 namespace capstan::cuda {
 
-// A thread's two keys, and the queries that see them: those from a key itself up to its `last`.
+// A thread's two keys, and the queries that see them: from the key itself up to its `last`.
 struct KeyRows {
-  int begin, earliest;  // of the tile: its first key, and that one's last
+  int begin, earliest;  // of the tile: its first key, and that key's last query
   int rows[2], last[2];
 
-  // Zeros where a query does not see a key. Only tiles at either end of what is seen have any.
+  // Zeros for queries that do not see a key. Only tiles at either end of the visible range have
+  // any.
   __device__ void hide(float (&p)[kColumns][4], int query) const {
     if (query >= begin + kTile && query + kTile <= earliest) return;
 #pragma unroll
@@ -25,9 +26,9 @@ struct KeyRows {
   }
 };
 
-// Scores are made transposed, so that rows are keys. log_sums and shifts are lse and delta of the
-// queries, which begin at `query`. `meanwhile` is called while the first products are made. The
-// last may still be made at the end: finish_products comes before queries and gradients may change.
+// Scores are computed transposed, so that rows are keys. log_sums and shifts are lse and delta of
+// the queries, which begin at `query`. `meanwhile` runs during the first products. The last
+// products may still run at the end: call finish_products before queries and gradients change.
 template <int kDim, class Meanwhile>
 __device__ __forceinline__ void add_key_gradients(
     float (&key_sums)[kDim / 8][4], float (&value_sums)[kDim / 8][4], const Tile<kDim>& keys,
@@ -58,7 +59,7 @@ __device__ __forceinline__ void add_key_gradients(
   end_products();
   finish_products<1>();
   settled(d);
-  // Probabilities are read back from their factors: there are no registers to keep both.
+  // Probabilities are converted back from their factors: there are too few registers to keep both.
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const auto shift = *reinterpret_cast<const float2*>(&shifts[column_of(j, 0)]);

@@ -1,10 +1,10 @@
-// Attention in tiles of 64 queries by 64 keys, in the tensor cores of any GPU (mma.m16n8k16, bf16
+// Attention in tiles of 64 queries by 64 keys, on the tensor cores of any GPU (mma.m16n8k16, bf16
 // with f32 sums).
 //
-// Forward: a block has one tile of queries of one head and walks over the tiles of keys, with the
-// running maximum and sum of a softmax (Dao et al., 2022). Backward: scores are made again from
-// lse, once per tile of queries for dq and once per tile of keys for dk and dv, so that every sum
-// has one owner and a fixed order, and no atomics are needed.
+// Forward: a block has one tile of queries of one head and loops over the tiles of keys, with an
+// online softmax (Dao et al., 2022). Backward: scores are recomputed from lse, once per tile of
+// queries for dq and once per tile of keys for dk and dv, so that every sum has one owner and a
+// fixed order, and no atomics are needed.
 //
 // A warp has 16 rows of the tile.
 #include "ops/cuda/attention/attention_rows.cuh"
@@ -20,8 +20,8 @@ __device__ int first_row() {  // of the warp, in the tile
   return static_cast<int>(threadIdx.x) / 32 * 16;
 }
 
-// 64 rows of kDim channels in shared memory. Rows are 16 bytes longer than their channels, so that
-// eight rows read at one column lie in different banks.
+// 64 rows of kDim channels in shared memory. Rows are padded by 16 bytes, so that eight rows read
+// at one column are in different banks.
 template <int kDim>
 struct Tile {
   static constexpr int kStride = kDim + 8;
@@ -29,11 +29,11 @@ struct Tile {
 
   __device__ const bf16_t* at(int row, int column) const { return values + row * kStride + column; }
 
-  // Rows begin … begin + 63 of a head; those from `end` on, and channels from D on, are zeros. Some
-  // of it arrives with finish_fills.
+  // Rows begin … begin + 63 of a head; rows from `end` on and channels from D on are zeros. Part of
+  // it arrives only at finish_fills.
   __device__ void fill(Heads<bf16_t> from, int begin, int end, int head, int D, bool wide) {
     if (wide) {
-      // Behind the thread's back, 16 bytes at a time; of zeros nothing is read.
+      // Asynchronously, 16 bytes at a time; nothing is read for zeros.
       constexpr int kPacks = kDim / 8;
 #pragma unroll
       for (int i = static_cast<int>(threadIdx.x); i < kTile * kPacks; i += kThreads) {
@@ -53,7 +53,7 @@ struct Tile {
   }
 };
 
-// Waits until all but the last kLater groups of fills are there, for all threads.
+// Waits until all but the last kLater groups of fills have arrived, for all threads.
 template <int kLater>
 __device__ void finish_fills() {
   finish_copies<kLater>();
@@ -133,7 +133,7 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
     }
 }
 
-// The last tiles see the most keys: they begin first.
+// The last tiles see the most keys, so they start first.
 __device__ int last_tile_first() {
   return static_cast<int>(gridDim.x - 1 - blockIdx.x);
 }
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
                      Visible visible, AttentionShape s, bool wide) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
-  Tile<kDim>& queries = tiles[0];  // then keys and values, twice: one pair is used, one filled
+  Tile<kDim>& queries = tiles[0];  // then keys and values, double-buffered
   __shared__ int firsts[kTile];
   const QueryRows rows(last_tile_first(), visible, s.T, firsts);
   const int h = static_cast<int>(blockIdx.y);
@@ -171,9 +171,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int j = 0; j < kColumns; ++j)
         high = fmaxf(high, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
       high = row_max(high);
-      // A row may have seen no key yet: nothing is subtracted from nothing.
+      // A row may have seen no key yet: avoid -inf minus -inf.
       shift[r] = high == -INFINITY ? 0.0f : high * s.scale * kLog2e;
-      // Rounded as in `shift`: it is 1 where the maximum is the same.
+      // Rounded like `shift`: exactly 1 if the maximum is unchanged.
       const float shrink = exp2f(__fmul_rn(most[r] * s.scale, kLog2e) - shift[r]);
       most[r] = high;
       sum[r] *= shrink;
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
                           AttentionShape s, bool wide) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
-  Tile<kDim>&queries = tiles[0], &gradients = tiles[1];  // then keys and values, twice
+  Tile<kDim>&queries = tiles[0], &gradients = tiles[1];  // then keys and values, double-buffered
   __shared__ int firsts[kTile];
   const QueryRows rows(last_tile_first(), visible, s.T, firsts);
   const int h = static_cast<int>(blockIdx.y);
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads)
   store_rows<kDim>(dq, rows.begin, rows.end, h, s.D, sums, 1.0f, 1.0f);
 }
 
-// Scores are made transposed, so that the warp's rows are keys.
+// Scores are computed transposed, so that the warp's rows are keys.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv, Heads<bf16_t> d_o, const float* lse,
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(kThreads)
                         Visible visible, AttentionShape s, bool wide) {
   extern __shared__ __align__(16) unsigned char memory[];
   auto* const tiles = reinterpret_cast<Tile<kDim>*>(memory);
-  Tile<kDim>&keys = tiles[0], &values = tiles[1];  // then queries and gradients, twice
+  Tile<kDim>&keys = tiles[0], &values = tiles[1];  // then queries and gradients, double-buffered
   __shared__ int lasts[kTile];
   __shared__ float log_sums[2][kTile], shifts[2][kTile];
   const int begin = static_cast<int>(blockIdx.x) * kTile, head = static_cast<int>(blockIdx.y);

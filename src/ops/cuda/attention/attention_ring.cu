@@ -1,15 +1,15 @@
-// Attention in a ring: forward.
+// Attention with a ring buffer: the forward pass.
 #include "ops/cuda/attention/attention_ring.cuh"
 #include "ops/cuda/attention/attention_softmax.cuh"
 
 namespace capstan::cuda {
 namespace {
 
-// A group's own tile is of queries; keys and values are walked over.
+// A group's own tile is queries; it loops over keys and values.
 using ForwardBlock = RingBlock<1, 1, 5>;
 
-// While scores of one tile of keys become probabilities, those of the tile before are multiplied by
-// their values.
+// While the scores of one tile of keys become probabilities, those of the previous tile are
+// multiplied by their values.
 __global__ void __launch_bounds__(kRingThreads, 1)
     ring_attention_kernel(Heads<bf16_t> o, float* lse, const __grid_constant__ RingOperand q,
                           const __grid_constant__ RingOperand k,
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(kRingThreads, 1)
         rows.hide(scores, key, -INFINITY);
         const float shrink[2] = {softmax[0].take(0, scores, scale),
                                  softmax[1].take(1, scores, scale)};
-        // Most tiles of a long walk have no new maximum for any row of the warp. ptxas would move a
-        // wait that is not behind a branch before all of the above.
+        // Most tiles of a long loop have no new maximum for any row of the warp. Without the
+        // branch, ptxas would move the wait before all of the above.
         if (__any_sync(0xffffffff, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
           finish_products<0>();
           settled(out);

@@ -5,38 +5,39 @@
 #include "ops/cuda/attention/attention_wgmma.cuh"
 #include "ops/cuda/product/mma.cuh"
 
-// How attention's blocks work for heads of 65 to 128 channels. A multiprocessor has one block,
-// which stays. One of its groups of warps brings tiles, the two others multiply them.
+// Warp-specialized attention for heads of 65 to 128 channels. Each SM has one persistent block. One
+// of its warp groups is the producer, which loads tiles; the other two are consumers, which
+// multiply them.
 //
-// The work is cut into items. For each, both groups have tiles of 64 tokens of their own, and walk
-// over the same tiles of other tokens, which come into a ring of stages once for both: what the
-// cache can give would be the limit otherwise. Who brings is ahead, and has the next item's tiles
-// on their way before the last one's are read.
+// The work is divided into work items. For each, both consumers have their own tiles of 64 tokens
+// and loop over the same tiles of other tokens, which are loaded once for both into a ring buffer
+// of stages: otherwise the cache bandwidth would be the limit. The producer runs ahead, and starts
+// loading the next item's tiles before the last ones are consumed.
 namespace capstan::cuda {
 
 inline constexpr int kRingDim = 128;   // channels of a tile
-inline constexpr int kRingGroups = 2;  // that multiply
+inline constexpr int kRingGroups = 2;  // consumers
 inline constexpr int kRingThreads = (kRingGroups + 1) * kGroup;
 using RingTile = Tile<kRingDim>;
 
-// What is the same in all threads of a warp, as the compiler does not know of itself: it keeps such
-// numbers, and what follows from them, in registers that the warp shares.
+// Marks a value as uniform across the warp, which the compiler cannot know: it then keeps such
+// numbers, and what it derives from them, in uniform registers.
 __device__ inline int same_in_warp(int x) {
   return __reduce_max_sync(0xffffffff, x);
 }
-// The last group is the one that brings.
+// The last group is the producer.
 __device__ inline int group_of_warp() {
   return same_in_warp(static_cast<int>(threadIdx.x) / kGroup);
 }
 
-// ---- items -------------------------------------------------------------------------------------
+// ---- work items --------------------------------------------------------------------------------
 
-// How tiles are cut into items: both groups have the same tokens of two heads that share keys, or
-// tokens side by side of one head.
+// How tiles form work items: both consumers have the same tokens of two heads that share keys, or
+// adjacent tokens of one head.
 struct Items {
   int places, units;    // along the tokens; heads, or pairs of them
-  int pairs;            // of heads that share keys; 0 where groups have tokens side by side
-  bool units_together;  // those of a place, one after the other; else the places of a unit
+  int pairs;            // of heads that share keys; 0 if groups have adjacent tokens
+  bool units_together;  // items of a place are consecutive; else items of a unit are
 
   static Items of(const Queue& q, const AttentionShape& s) {
     const int64_t tiles = blocks_for(s.T, kTile);
@@ -50,7 +51,7 @@ struct Items {
   unsigned blocks(const Queue& q) const {
     return static_cast<unsigned>(std::min(count(), q.cuda().multiprocessors()));
   }
-  // The tokens of a place, of both groups.
+  // The tokens of a position, for both groups.
   __device__ int begin(int place) const { return place * width(); }
   __device__ int end(int place, int T) const { return min((place + 1) * width(), T); }
 
@@ -58,14 +59,15 @@ struct Items {
   __device__ int width() const { return pairs > 0 ? kTile : kRingGroups * kTile; }
 };
 
-// The starts of documents, and the order of places, in shared memory: those with the most work come
-// first, so that the last to end are short.
+// The starts of documents, and the order of positions, in shared memory: those with the most work
+// come first, so that the last to finish are short.
 struct Places {
   static constexpr int kMost = 512, kMostStarts = 256;
   int starts[kMostStarts];
   int work[kMost], by_rank[kMost];
 
-  // By all threads, which meet. From then on `visible` reads the starts here, if there is room.
+  // Called by all threads; includes a barrier. Afterwards `visible` reads the starts from here, if
+  // they fit.
   template <class Work>
   __device__ void sort(Visible& visible, int count, const Work& work_of) {
     const int thread = static_cast<int>(threadIdx.x);
@@ -86,14 +88,14 @@ struct Places {
     }
     __syncthreads();
   }
-  // The last first where they are too many to sort.
+  // In reverse order if there are too many to sort.
   __device__ int at(int rank, int count) const {
     return count > kMost ? count - 1 - rank : by_rank[rank];
   }
 };
 
-// The numbers of a block's items. In every round each block has one; in the next round they go the
-// other way around, so that none has the most work in all.
+// The work items of a block. In every round each block has one; the order alternates between
+// rounds, so that no block always has the most work.
 class Turns {
  public:
   __device__ explicit Turns(const Items& items)
@@ -112,9 +114,9 @@ class Turns {
   bool back_ = false;
 };
 
-// What a group knows of an item: its tokens, of which some or all may not be there, its head, or -1
-// for none, and the first and the last of what its tokens' first and last ones see: keys from there
-// on, or queries up to there.
+// A group's view of a work item: its tokens (some or all may be out of range), its head (-1 for
+// none), and the visible range of its first and last tokens: keys from there on, or queries up to
+// there.
 struct Share {
   int begin, head, earliest, latest;
 
@@ -122,11 +124,11 @@ struct Share {
 };
 struct alignas(16) Item {
   Share shares[kRingGroups];
-  int first, end;                 // the tokens that both walk over, from the first of a tile
-  int walked_head, walked_heads;  // those of them, one after the other
+  int first, end;                 // the tokens that both loop over, from the first of a tile
+  int walked_head, walked_heads;  // number of those, one after the other
 
   Item() = default;
-  // With the tokens and heads of its shares alone.
+  // Only the tokens and heads of its parts.
   __device__ Item(const Items& items, const Places& places, int number, int heads_that_share) {
     const bool together = items.units_together, paired = items.pairs > 0;
     const int rank = together ? number / items.units : number % items.places;
@@ -144,7 +146,7 @@ struct alignas(16) Item {
   }
 };
 
-// Queries, which walk over the keys that some of them see.
+// Queries, which loop over the keys that some of them see.
 __device__ inline Item item_of_queries(const Items& items, const Places& places, int number,
                                        const Visible& visible, const AttentionShape& s) {
   Item item(items, places, number, s.group);
@@ -158,7 +160,7 @@ __device__ inline Item item_of_queries(const Items& items, const Places& places,
   item.walked_heads = 1;
   return item;
 }
-// Keys, which the queries walk over that see some of them, of all heads that share them.
+// Keys, which loop over the queries that see some of them, of all heads that share them.
 __device__ inline Item item_of_keys(const Items& items, const Places& places, int number,
                                     const Visible& visible, int T, int heads_that_share) {
   Item item(items, places, number, 1);
@@ -173,20 +175,20 @@ __device__ inline Item item_of_keys(const Items& items, const Places& places, in
   return item;
 }
 
-// ---- rings -------------------------------------------------------------------------------------
+// ---- ring buffers ------------------------------------------------------------------------------
 
-// Who says that a stage has been read: a thread of each warp, where the tensor cores read it or one
-// thread did; or every thread that multiplies, where all read it themselves. One could speak for
-// its warp there as well, after the warp has met; but racecheck does not know that.
+// Who signals that a stage has been read: one thread of each warp, if the tensor cores or one
+// thread read it; or every consumer thread, if all read it themselves. One per warp would suffice
+// there, too, after __syncwarp; but racecheck does not know that.
 enum class Leave : uint8_t { by_warp, by_thread };
 
-// The barriers of a ring of stages, in shared memory: each has phases, that end when its stage is
+// The barriers of a ring of stages, in shared memory: the phases of each end when its stage is
 // full, and when it has been read.
 template <int kStages, Leave kLeave>
 struct RingBarriers {
   uint64_t full[kStages], empty[kStages];
 
-  // By one thread, before all meet. So many arrive when a stage is full.
+  // Called by one thread, before a barrier. `bringing` arrivals fill a stage.
   __device__ void make(int bringing) {
     for (int i = 0; i < kStages; ++i) {
       make_barrier(shared_address(&full[i]), bringing);
@@ -196,7 +198,7 @@ struct RingBarriers {
   }
 };
 
-// An end of a ring: of a thread that fills it, or of one that reads it.
+// One end of a ring: of a producer thread, or of a consumer thread.
 template <int kStages, Leave kLeave>
 class RingEnd {
  public:
@@ -209,7 +211,7 @@ class RingEnd {
     wait_for_phase(empty_ + static_cast<uint32_t>(8 * at_.stage), at_.parity ^ 1);
   }
   __device__ void wait_until_full() const { wait_for_phase(full(), at_.parity); }
-  // By a warp, when it has read the stage.
+  // Called by a warp when it has read the stage.
   __device__ void leave(int stage) const {
     if (kLeave == Leave::by_warp) __syncwarp();
     if (kLeave == Leave::by_thread || lane() == 0)
@@ -226,8 +228,8 @@ class RingEnd {
   RingPlace<kStages> at_;
 };
 
-// What a block shares beside its tiles: kOwn of each group, in kOwnStages, and two of the tokens
-// that both walk over, in kStages.
+// Shared memory of a block besides its tiles: kOwn tiles of each group, in kOwnStages, and two of
+// the tokens that both loop over, in kStages.
 template <int kOwn, int kOwnStages, int kStages, Leave kLeave = Leave::by_warp>
 struct RingBlock {
   static constexpr int kOwnTiles = kOwn * kRingGroups, kWalkedStages = kStages;
@@ -254,14 +256,14 @@ struct RingBlock {
   }
 };
 
-// ---- the group that brings ---------------------------------------------------------------------
+// ---- the producer ------------------------------------------------------------------------------
 
 using RingOperand = Operand<true>;
 
 __device__ inline bool leads() {
   return threadIdx.x % kGroup == 0;
 }
-// Rows row … row + 63 of a head; those that are not there are zeros.
+// Rows row … row + 63 of a head; rows out of range are zeros.
 __device__ inline void bring(RingTile& to, const RingOperand& from, int row, int head,
                              uint32_t full) {
 #pragma unroll
@@ -270,8 +272,8 @@ __device__ inline void bring(RingTile& to, const RingOperand& from, int row, int
              head, row, full);
 }
 
-// The tiles of all items of a block, of `own` and of `walked`. One thread does it; all may call
-// also(stage, token, head, full), for what else is to be in a stage.
+// Loads the tiles of all work items of a block, of `own` and of `walked`. One thread does it; all
+// may call also(stage, token, head, full) to put more into a stage.
 template <int kOwn, int kOwnStages, int kStages, Leave kLeave, class ItemOf, class Also>
 __device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block, RingTile* tiles,
                             Turns turns, const ItemOf& item_of,
@@ -311,8 +313,8 @@ __device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block,
   }
 }
 
-// All threads begin with 168 registers; these go from the group that brings, which keeps so many,
-// to the others.
+// All threads start with 168 registers; the producer keeps this many and gives the rest to the
+// consumers.
 template <int kKept>
 __device__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kKept));
@@ -322,13 +324,13 @@ __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(168 + (168 - kKept) / kRingGroups));
 }
 
-// ---- what the others do with tiles and sums ----------------------------------------------------
+// ---- the consumers -----------------------------------------------------------------------------
 
-// A group's share of an item, and what it walks over.
+// A group's part of a work item, and what it loops over.
 struct Walk : Share {
   int first, end;
 
-  // By a warp, of which one thread reads: the one that says when it has been read, RingEnd::leave.
+  // Called by a warp; the thread that reads is the one that signals RingEnd::leave.
   __device__ Walk(const Item& item, int group) {
     const auto read = [](const volatile int& x) {
       int number = INT_MIN;
@@ -350,7 +352,7 @@ using RowFactors = uint32_t[kRingDim / 16][4];
 __device__ inline void load_factors(RowFactors& to, RingTile& tile) {
   const int row = static_cast<int>(threadIdx.x) % kGroup / 32 * 16 + lane() % 16;
   uint32_t at = shared_address(tile.at(row, lane() / 16 * 8));
-  // Now: the compiler would keep the addresses of all factors, and run out of registers.
+  // Now: otherwise the compiler would keep the addresses of all factors and run out of registers.
   asm volatile("" : "+r"(at));
 #pragma unroll
   for (uint32_t c = 0; c < kRingDim / 16; ++c)
@@ -365,7 +367,7 @@ __device__ inline void multiply_rows(float (&scores)[kColumns][4], const RowFact
     multiply(scores, left[c / 16], b + (c / 64 * kPanelBytes + c % 64 * 2), c > 0);
 }
 
-// Of four words in each of the four lanes that share rows, lane l gets word l of all, in order.
+// Transposes four words across the four lanes that share rows: lane l gets word l of all, in order.
 __device__ inline void transpose(uint32_t (&words)[4]) {
 #pragma unroll
   for (int bit = 1; bit < 4; bit *= 2) {
@@ -379,7 +381,7 @@ __device__ inline void transpose(uint32_t (&words)[4]) {
     }
   }
 }
-// A thread's two rows of results, times a factor each, as far as there are rows and channels.
+// Stores a thread's two rows of results, times a factor each, within the valid rows and channels.
 __device__ inline void store_rows(const Heads<bf16_t>& to, const int (&rows)[2], int end, int head,
                                   int D, const float (&sums)[kRingDim / 8][4], float low_factor,
                                   float high_factor) {
@@ -403,8 +405,8 @@ __device__ inline void store_rows(const Heads<bf16_t>& to, const int (&rows)[2],
 
 // ---- on the host -------------------------------------------------------------------------------
 
-// Maps of the tensors whose tiles are read. False where these kernels take other heads, or the
-// tensors, or the `others`, whose rows are written, begin at odd places.
+// Tensor maps of the tensors whose tiles are loaded. False if these kernels do not support the
+// heads, or if the tensors or the `others`, whose rows are written, are not aligned.
 template <size_t kCount>
 bool make_ring_operands(RingOperand (&operands)[kCount], const Tensor (&tiles)[kCount], int D,
                         std::initializer_list<Tensor> others) {

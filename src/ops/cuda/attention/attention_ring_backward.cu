@@ -1,6 +1,6 @@
-// Attention in a ring: the gradients. Scores are made again from lse, once per tile of queries for
-// dq and once per tile of keys for dk and dv, so that every sum has one owner and a fixed order,
-// and no atomics are needed.
+// Attention with a ring buffer: the gradients. Scores are recomputed from lse, once per tile of
+// queries for dq and once per tile of keys for dk and dv, so that every sum has one owner and a
+// fixed order, and no atomics are needed.
 #include "ops/cuda/attention/attention_delta.cuh"
 #include "ops/cuda/attention/attention_keys.cuh"
 #include "ops/cuda/attention/attention_ring.cuh"
@@ -10,10 +10,10 @@ namespace {
 
 // ---- dq ------------------------------------------------------------------------------------
 
-// A group's own tiles are of queries, gradients and outputs; keys and values are walked over.
+// A group's own tiles are queries, gradients and outputs; it loops over keys and values.
 using QueryBlock = RingBlock<3, 1, 3>;
 
-// Makes delta as well.
+// Also computes delta.
 __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
     Heads<bf16_t> dq, float* delta, const __grid_constant__ RingOperand d_o,
     const __grid_constant__ RingOperand o, const float* lse, const __grid_constant__ RingOperand q,
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
         begin_products();
         multiply_columns<kRingDim>(sums, factors, keys);
         end_products();
-        finish_products<0>();  // ptxas would serialize products whose sums go around the loop
+        finish_products<0>();  // ptxas would serialize products with loop-carried sums
         settled(sums);
         ring.leave(ring.stage());
         ring.next();
@@ -111,11 +111,11 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
 
 // ---- dk and dv -----------------------------------------------------------------------------
 
-// A group's own tiles are of keys and values; queries and gradients are walked over, those of all
-// heads that share the keys, with numbers that all threads read.
+// A group's own tiles are keys and values; it loops over queries and gradients of all heads that
+// share the keys, with numbers that all threads read.
 using KeyBlock = RingBlock<2, 2, 2, Leave::by_thread>;
 
-// The shape of keys: each head of them is alone.
+// The shape for keys: each key head is separate.
 AttentionShape of_keys(AttentionShape s) {
   s.H /= s.group;
   s.group = 1;
@@ -178,9 +178,9 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     const RingTile& values = Block::own(tiles, own_ring.stage(), 1, group);
 
     float key_sums[kRingDim / 8][4] = {}, value_sums[kRingDim / 8][4] = {};
-    settled(key_sums);  // zeros, here: ptxas would serialize products whose sums begin between them
+    settled(key_sums);  // zero here: ptxas would serialize products whose sums start between them
     settled(value_sums);
-    // The tiles that both groups walk over; this one passes by some, or by all.
+    // The tiles that both groups loop over; this group skips some or all of them.
     int left = heads_that_share * ((walk.end - walk.first + kTile - 1) / kTile);
     int query = walk.first;
     const auto next = [&] {
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     };
     const auto find = [&] {
       while (left > 0 && (query < begin || query >= latest)) {
-        leave();  // who brings may wait for it
+        leave();  // the producer may wait for it
         ring.pass();
         next();
       }
@@ -247,7 +247,7 @@ bool ring_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tenso
   const AttentionShape s = in.shape();
   const Items items = Items::of(q, of_keys(s));
   RingOperand tiles[4];
-  // Few items leave multiprocessors without work: there are others who deal out the queries.
+  // With few work items some SMs would idle: other kernels split the queries instead.
   if (items.count() < q.cuda().multiprocessors() ||
       !make_ring_operands(tiles, {d_o, in.q, in.k, in.v}, s.D, {dk, dv}))
     return false;

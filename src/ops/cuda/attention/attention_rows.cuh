@@ -3,13 +3,13 @@
 #include "ops/cuda/attention/attention.cuh"
 #include "ops/cuda/product/tile.cuh"
 
-// What attention in tiles of 64 queries by 64 keys shares, whichever tensor cores make the
-// products.
+// Shared by attention in tiles of 64 queries by 64 keys, for all kinds of tensor cores.
 namespace capstan::cuda {
 
-// What the threads of a tile of queries know of it.
+// What the threads of a tile of queries know about it.
 struct QueryRows {
-  int begin, end, rows[2], first[2], earliest, latest;  // first: key of each of the two rows
+  int begin, end, rows[2], first[2], earliest,
+      latest;  // first: first visible key of each of the two rows
 
   __device__ QueryRows(int tile, const Visible& visible, int T, int (&firsts)[kTile])
       : begin(tile * kTile), end(min(begin + kTile, T)) {
@@ -23,7 +23,7 @@ struct QueryRows {
       first[r] = firsts[row_of(2 * r)];
     }
   }
-  // The same where it is known what the first row and the last see. None is there if the first is
+  // The same if the ranges of the first and last row are known. No row is valid if the first is
   // not.
   __device__ QueryRows(int token, int earliest, int latest, const Visible& visible, int T)
       : begin(token), end(min(token + kTile, T)), earliest(earliest), latest(latest) {
@@ -32,7 +32,7 @@ struct QueryRows {
       first[r] = earliest == latest ? latest : visible.first(min(rows[r], T - 1));
     }
   }
-  // Of the tile of keys that begins at `key`, scores of those that a row does not see become
+  // For the tile of keys that begins at `key`, sets the scores of keys that a row does not see to
   // `hidden`.
   __device__ void hide(float (&scores)[kColumns][4], int key, float hidden) const {
     if (!cuts(key)) return;

@@ -2,7 +2,7 @@
 
 #include "ops/cuda/product/tile.cuh"
 
-// The running softmax of attention's forward kernels, over tiles of scores in fragments.
+// The online softmax of attention's forward kernels, over tiles of scores in fragments.
 namespace capstan::cuda {
 
 // Over the four lanes that share a row.
@@ -15,21 +15,21 @@ __device__ inline float row_sum(float x) {
   return x + __shfl_xor_sync(0xffffffff, x, 2);
 }
 
-// A row's running softmax, in base 2.
+// A row's online softmax, in base 2.
 struct Softmax {
   float most = -INFINITY, sum = 0;
 
-  // Row r of the thread's scores becomes probabilities. What earlier ones made is to be multiplied
-  // by the result.
+  // Turns row r of the thread's scores into probabilities. Earlier results must be multiplied by
+  // the return value.
   __device__ float take(int r, float (&scores)[kColumns][4], float scale) {
     float high = most;
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
       high = fmaxf(high, fmaxf(scores[j][2 * r], scores[j][2 * r + 1]));
     high = row_max(high);
-    // A row may have seen no key yet: nothing is subtracted from nothing.
+    // A row may have seen no key yet: avoid -inf minus -inf.
     const float shift = high == -INFINITY ? 0.0f : high * scale;
-    // Two roundings, as in `shift`: it is 1 where the maximum is the same.
+    // Two roundings, like `shift`: exactly 1 if the maximum is unchanged.
     const float shrink = power_of_two(__fmul_rn(most, scale) - shift);
     most = high;
     sum *= shrink;
@@ -42,7 +42,7 @@ struct Softmax {
       }
     return shrink;
   }
-  // When `sum` is that of the row.
+  // Call when `sum` is complete for the row.
   __device__ float lse(float scale) const {
     return most * scale + logf(sum);
   }

@@ -3,25 +3,24 @@
 #include "ops/cuda/attention/attention.cuh"
 #include "ops/cuda/product/tma.cuh"
 
-// How tiles of 64 rows of heads come into shared memory, for attention by wgmma: as boxes that the
-// copy engine brings, or, where rows do not begin at multiples of 16 bytes, copied by threads, 8
-// bytes at a time.
+// Loads tiles of 64 rows of heads into shared memory, for attention by wgmma: as boxes through the
+// copy engine (TMA), or, if rows are not aligned to 16 bytes, copied by threads, 8 bytes at a time.
 namespace capstan::cuda {
 
-// A tensor [T, H, D] whose tiles are read.
+// A tensor [T, H, D] whose tiles are loaded.
 template <bool kBoxes>
 struct Operand;
 template <>
 struct Operand<true> {
-  CUtensorMap map;  // of map_heads
+  CUtensorMap map;  // from map_heads
 };
 template <>
 struct Operand<false> {
   Heads<bf16_t> heads;
 };
 
-// Rows begin … begin + 63 of a head, by a group of which this is thread `index`; rows from T on and
-// channels from D on are zeros.
+// Rows begin … begin + 63 of a head, copied by a group in which this is thread `index`; rows from T
+// on and channels from D on are zeros.
 template <int kDim>
 __device__ void copy_rows(Tile<kDim>& to, const Heads<bf16_t>& from, int begin, int T, int head,
                           int D, int index) {
@@ -33,25 +32,25 @@ __device__ void copy_rows(Tile<kDim>& to, const Heads<bf16_t>& from, int begin, 
 #pragma unroll
   for (int step = 0; step < kTile; step += kRows, source += kRows * from.stride_t) {
     const bool there = begin + first + step < T && channel < D;
-    // Rows that are four apart are permuted by packs that are four, or 64 bytes, apart.
+    // Rows four apart are swizzled by packs that are four, or 64 bytes, apart.
     const uint32_t place =
         (address ^ static_cast<uint32_t>(step % 8 * 16)) + static_cast<uint32_t>(step * 128);
     copy_ahead<8>(place, there ? source : from.data, there);
   }
 }
 
-// Tiles on their way. They come in arrivals, of any number of tiles, which are numbered from 0 and
-// take turns at two barriers: one may be asked for when the last but one has been waited for, and
-// all threads have met since.
+// Tiles in flight. They come in batches of any number of tiles, numbered from 0, which alternate
+// between two barriers: one may be requested after the last but one has been waited for, and after
+// a barrier of all threads.
 template <bool kBoxes, int kDim>
 struct Arrivals {
   static constexpr int kBarriers = 2;
   uint32_t barriers;  // in shared memory
   int T, D;
   int index;   // of the thread in its group
-  bool leads;  // of all threads that share the barriers, the one that asks for boxes
+  bool leads;  // the one thread, of all that share the barriers, that requests boxes
 
-  // By the leader, before all threads meet.
+  // Called by the leader, before a barrier of all threads.
   __device__ void make() const {
     if constexpr (kBoxes)
       if (leads) {
@@ -59,12 +58,12 @@ struct Arrivals {
         publish_barriers();
       }
   }
-  // An arrival of so many tiles begins, which ask() asks for, one after the other, until end().
+  // Starts a batch of this many tiles; ask() requests them one after the other, until end().
   __device__ void begin(int arrival, int tiles) const {
     if constexpr (kBoxes)
       if (leads) arrive_expecting(barrier(arrival), tiles * static_cast<int>(sizeof(Tile<kDim>)));
   }
-  // Rows row … row + 63 of a head. Threads copy where `mine`.
+  // Rows row … row + 63 of a head. Threads copy if `mine`.
   __device__ void ask(int arrival, Tile<kDim>& to, const Operand<kBoxes>& from, int row, int head,
                       bool mine = true) const {
     if constexpr (kBoxes) {
@@ -81,8 +80,8 @@ struct Arrivals {
   __device__ void end() const {
     if constexpr (!kBoxes) end_group();
   }
-  // Waits for an arrival; for all copies that the thread has asked for, which are there when all
-  // have met.
+  // Waits for a batch, and for all copies that this thread requested; all are there after a
+  // barrier.
   __device__ void wait(int arrival) const {
     if constexpr (kBoxes) {
       wait_for_phase(barrier(arrival), static_cast<uint32_t>(arrival / kBarriers % 2));

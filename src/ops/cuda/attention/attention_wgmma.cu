@@ -1,5 +1,5 @@
-// Attention by wgmma. Forward: a group of four warps has a tile of queries of one head and walks
-// over the tiles of keys, with the running maximum and sum of a softmax (Dao et al., 2022).
+// Attention by wgmma. Forward: a group of four warps has a tile of queries of one head and loops
+// over the tiles of keys, with an online softmax (Dao et al., 2022).
 #include "ops/cuda/attention/attention_wgmma.cuh"
 
 #include "ops/cuda/attention/attention_softmax.cuh"
@@ -10,8 +10,8 @@ namespace {
 // Tiles of queries, keys and values in shared memory.
 constexpr int kForwardTiles = 1 + 2 * kSteps;
 
-// While scores of one tile of keys become probabilities, those of the tile before are multiplied by
-// their values.
+// While the scores of one tile of keys become probabilities, those of the previous tile are
+// multiplied by their values.
 template <bool kBoxes, int kDim>
 __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     attention_kernel(Heads<bf16_t> o, float* lse, const __grid_constant__ Operand<kBoxes> q,
@@ -74,12 +74,12 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   int step = 0;
   for (; walk.has(step + 1); ++step) {
     key_arrivals.wait(step + 1);
-    __syncthreads();  // the products of the step before are done, in all warps
+    __syncthreads();  // the products of the previous step are done, in all warps
     ask_for_values(step + 1);
     begin_products();
     multiply_rows(scores, queries, keys(step + 1));
     end_products();
-    if constexpr (kBoxes) value_arrivals.wait(step);  // copies have come before the keys
+    if constexpr (kBoxes) value_arrivals.wait(step);  // copies have arrived before the keys
     begin_products();
     multiply_columns<kDim>(out, factors, values(step));
     end_products();
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     const float shrink[2] = {softmax[0].take(0, scores, scale), softmax[1].take(1, scores, scale)};
     finish_products<0>();
     settled(out);
-    // Most tiles of a long walk have no new maximum for any row of the warp.
+    // Most tiles of a long loop have no new maximum for any row of the warp.
     if (__any_sync(0xffffffff, shrink[0] != 1.0f || shrink[1] != 1.0f)) {
 #pragma unroll
       for (int j = 0; j < kDim / 8; ++j)
@@ -136,7 +136,7 @@ void wgmma_attention(Queue& q, const Tensor& o, const Tensor& lse, const Attenti
   launched("attention");
 }
 
-// Whatever has wgmma has room for all of them.
+// Every GPU with wgmma has enough shared memory for all of them.
 const AttentionKernels kWgmmaAttention = {wgmma_attention, wgmma_query_gradient, wgmma_key_gradient,
                                           [](int64_t) { return SharedBytes{}; }, true};
 

@@ -4,8 +4,9 @@
 #include "ops/cuda/attention/attention_tiles.cuh"
 #include "ops/cuda/product/tensor_map.h"
 
-// What the kernels of attention by wgmma share: tiles of 64 queries by 64 keys, made by groups of
-// four warps. Tiles are asked for before the products that read them, most of them by a step.
+// Shared by the kernels of attention by wgmma: tiles of 64 queries by 64 keys, computed by groups
+// of four warps. Tiles are requested before the products that read them, most of them one step
+// ahead.
 namespace capstan::cuda {
 
 inline constexpr int kSteps = 2;  // whose tiles are in shared memory
@@ -21,7 +22,7 @@ __device__ Tile<kDim>* tiles_of(unsigned char* memory) {
   return reinterpret_cast<Tile<kDim>*>(memory + ((address + 1023) / 1024 * 1024 - address));
 }
 
-// What gradients are turned back by: nothing where there are no positions.
+// The angles to rotate gradients back by: none if there are no positions.
 struct TurnedBy {
   const float *cosines, *sines;
   const int32_t* positions;
@@ -31,8 +32,8 @@ struct TurnedBy {
         sines(data<float>(a.sin_PD)),
         positions(data<int32_t>(a.positions_T)) {}
 };
-// The gradients of a thread's two rows, of heads as wide as the tile: it has both channels of every
-// pair that rope turns.
+// The gradients of a thread's two rows, for heads as wide as the tile: it has both channels of
+// every pair that rope rotates.
 template <int kDim>
 __device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const int (&rows)[2],
                           int end) {
@@ -57,7 +58,8 @@ __device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const 
   }
 }
 
-// A group's 64 rows of results, through a tile that is no longer read. Barrier 1 is the group's.
+// Stores a group's 64 rows of results through a tile that is no longer read. Barrier 1 is the
+// group's.
 template <bool kBoxes, int kDim>
 __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D,
                            const float (&sums)[kDim / 8][4], float low_factor, float high_factor,
@@ -82,9 +84,9 @@ __device__ void store_rows(Heads<bf16_t> to, int begin, int end, int head, int D
           *reinterpret_cast<const Values*>(through.at(row, channel));
 }
 
-// Which tile of which head a block has. Blocks begin in the order of their numbers: tiles with the
-// most work come first, so that the last to end are short. Of few blocks, those of all heads go
-// together; of many, a head's, whose keys are then still in the cache.
+// The tile and head of a block. Blocks start in the order of their numbers: tiles with the most
+// work come first, so that the last to finish are short. With few blocks, those of all heads are
+// adjacent; with many, those of one head, whose keys are then still in the cache.
 struct Order {
   int tiles, heads;
   bool heads_together;
@@ -104,14 +106,14 @@ inline Order order_of(const Queue& q, int64_t tokens, int64_t heads) {
           tiles * heads <= 4 * q.cuda().multiprocessors()};
 }
 
-// Room to find a block's tile.
+// Scratch to find a block's tile.
 struct Finder {
   static constexpr int kMost = 256;
   int starts[kMost];
   int work[3 * kGroup];
   int chosen;
 
-  // Lets `visible` search the documents' starts here, where they are read faster.
+  // Lets `visible` search the documents' starts here, where reads are faster.
   __device__ void fetch(Visible& visible) {
     if (visible.documents >= kMost) return;
     for (int i = static_cast<int>(threadIdx.x); i <= visible.documents;
@@ -120,8 +122,8 @@ struct Finder {
     visible.starts = starts;
     __syncthreads();
   }
-  // The tile that has more work than all but `rank` others; the last tile first if there are more
-  // tiles than threads.
+  // The tile with the `rank`-th most work, from 0; tiles in reverse order if there are more tiles
+  // than threads.
   template <class Work>
   __device__ int tile(const Order& order, const Work& work_of) {
     const int index = static_cast<int>(threadIdx.x), rank = order.rank();
@@ -139,7 +141,7 @@ struct Finder {
   }
 };
 
-// A walk over the keys that a tile of queries sees, in steps of a tile.
+// A loop over the keys that a tile of queries sees, in steps of a tile.
 struct KeyWalk {
   int first, end;
 
@@ -162,9 +164,9 @@ inline bool make_operand(Operand<false>& operand, const Tensor& t) {
 }
 
 // Calls body.operator()<kBoxes, kDim>(operands) with tiles that hold D channels, of the tensors
-// whose `tiles` are read; with boxes of more than 64 channels only where kWideBoxes. Rows of the
-// others are read or written in packs. False where one's rows begin at odd places, or are of odd
-// lengths: then nothing was called.
+// whose `tiles` are loaded; with boxes of more than 64 channels only if kWideBoxes. Rows of the
+// others are accessed in packs. Returns false without a call if a tensor's rows are misaligned or
+// of odd lengths.
 template <bool kWideBoxes, size_t kCount, class Body>
 bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&tiles)[kCount],
                    const Body& body) {
@@ -188,9 +190,9 @@ bool with_operands(int D, std::initializer_list<Tensor> others, const Tensor (&t
          (in_packs(4) && call.template operator()<false>());
 }
 
-// The entries of AttentionKernels for heads of 65 to 128 channels, by blocks that stay
-// (attention_ring.cuh). False where they do not take the operands, or there are too few keys for
-// their gradients to occupy the GPU: then nothing was called.
+// The entries of AttentionKernels for heads of 65 to 128 channels, with persistent blocks
+// (attention_ring.cuh). Returns false without a launch if they do not support the operands, or if
+// there are too few keys for their gradients to occupy the GPU.
 [[nodiscard]] bool ring_attention(Queue& q, const Tensor& o, const Tensor& lse,
                                   const AttentionInputs& in);
 [[nodiscard]] bool ring_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta,

@@ -1,9 +1,9 @@
-// The gradients of attention by wgmma. Scores are made again from lse, once per tile of queries for
+// The gradients of attention by wgmma. Scores are recomputed from lse, once per tile of queries for
 // dq and once per tile of keys for dk and dv, so that every sum has one owner and a fixed order,
 // and no atomics are needed.
 //
-// A block that has a tile of dq has all that delta of its rows takes but o, which it reads while
-// the copy engine brings its tiles. The kernel of dk and dv comes after it and reads delta.
+// A block with a tile of dq has everything for the delta of its rows except o, which it reads while
+// the copy engine loads its tiles. The kernel for dk and dv runs afterwards and reads delta.
 #include "ops/cuda/attention/attention_delta.cuh"
 #include "ops/cuda/attention/attention_keys.cuh"
 #include "ops/cuda/attention/attention_wgmma.cuh"
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   for (int r = 0; r < 2; ++r)
     log_sum[r] = lse[int64_t{h} * s.T + min(rows.rows[r], s.T - 1)] * kLog2e;
   arrivals.wait(0);
-  if constexpr (!kBoxes) __syncthreads();  // gradients, which others have copied
+  if constexpr (!kBoxes) __syncthreads();  // gradients, copied by other threads
   outputs.dot(shift, gradients);
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     begin_products();
     multiply_columns<kDim>(sums, factors, keys(step));
     end_products();
-    finish_products<0>();  // ptxas would serialize products whose sums go around the loop
+    finish_products<0>();  // ptxas would serialize products with loop-carried sums
     settled(sums);
   }
   turn_back<kDim>(sums, turned, rows.rows, rows.end);
@@ -108,14 +108,14 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
     meet<3, kGroup>();
 }
 
-// Channels of 64 leave registers for three groups in a multiprocessor, 128 for two.
+// 64 channels leave registers for three groups per SM, 128 for two.
 template <int kDim>
 constexpr int kMostGroups = kDim == 64 ? 3 : 2;
 
 // A tile's worth of lse or delta for each step whose tiles are in shared memory.
 using Numbers = float[kSteps][kTile];
 
-// A group's walk over tiles of queries that see a tile of keys: every kGroups-th of those of all
+// A group's loop over the tiles of queries that see a tile of keys: every kGroups-th tile of all
 // heads that share it.
 template <int kGroups>
 struct QueryWalk {
@@ -131,7 +131,7 @@ struct QueryWalk {
   __device__ bool has(const Item& item) const { return item.head <= last_head; }
 
  private:
-  // What lies beyond a head's queries is the next one's.
+  // Rows beyond a head's queries belong to the next head.
   __device__ Item settle(Item item) const {
     while (item.query >= end && item.head <= last_head) {
       item.query -= end - begin;
@@ -141,7 +141,7 @@ struct QueryWalk {
   }
 };
 
-// The groups of a block share a tile of keys and deal out the tiles of queries; group 0 adds up.
+// The groups of a block share a tile of keys and divide the tiles of queries; group 0 adds up.
 template <bool kBoxes, int kDim, int kGroups>
 __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
     key_gradient_kernel(Heads<bf16_t> dk, Heads<bf16_t> dv,
@@ -155,10 +155,10 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   __shared__ Finder finder;
   __shared__ int lasts[kTile];
   __shared__ alignas(8) Numbers log_sums[kGroups], shifts[kGroups];
-  __shared__ uint64_t barriers[kGroups + 1][2];  // the last are those of keys and values
+  __shared__ uint64_t barriers[kGroups + 1][2];  // the last stages are for keys and values
   Tile<kDim>* const tiles = tiles_of<kDim>(memory);
   Tile<kDim>&keys = tiles[0], &values = tiles[1];
-  // The same in all lanes of a warp, as the compiler should know.
+  // Uniform across a warp, which the compiler should know.
   const int group =
       kGroups == 1 ? 0 : __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
   const int index = static_cast<int>(threadIdx.x) % kGroup, head = order.head();
@@ -204,10 +204,10 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   auto item = walk.first(head * s.group, group);
   ask_for(item, 0);
   shared.wait(0);
-  __syncthreads();  // keys and values, which others have filled
+  __syncthreads();  // keys and values, loaded by other threads
 
   float key_sums[kDim / 8][4] = {}, value_sums[kDim / 8][4] = {};
-  settled(key_sums);  // zeros, here: ptxas would serialize products whose sums begin between them
+  settled(key_sums);  // zero here: ptxas would serialize products whose sums start between them
   settled(value_sums);
   for (int arrival = 0; walk.has(item); ++arrival) {
     finish_products<0>();
@@ -227,13 +227,14 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
   settled(key_sums);
   settled(value_sums);
   finish_copies<0>();
-  // All groups meet equally often: checkers that count barriers can tell what lies between them.
+  // All groups reach this barrier equally often, so that checkers that count barriers understand
+  // it.
   const int odd = per_head * s.group % kGroups;
   if (odd > 0 && group >= odd) meet_group(group);
   meet_group(group);  // the last tiles have been read
 
   // A group's sums, thread by thread, in its own stages.
-  constexpr int kValues = kDim / 2;  // of one thread, in each of the two sums
+  constexpr int kValues = kDim / 2;  // per thread, in each of the two sums
   static_assert(sizeof(Tile<kDim>) * 2 * kSteps >= 2 * kValues * kGroup * sizeof(float));
   if (group > 0) {
     auto* const room = reinterpret_cast<float*>(stages) + index;
@@ -288,9 +289,8 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
     return launched("attention's gradient of keys");
   const AttentionShape s = in.shape();
   const Order order = order_of(q, s.T, in.k.dim(1));
-  // Groups that need not add up their sums are faster, if they are many and none is long: heads
-  // that share keys make long walks, and a group alone finds the longest of kGroup tiles at the
-  // most.
+  // Groups that need not combine their sums are faster, if there are many and none is long: heads
+  // that share keys make long loops, and a single group has at most the longest of kGroup tiles.
   const bool many = s.group == 1 && order.tiles <= kGroup &&
                     order.tiles * order.heads >= 6 * q.cuda().multiprocessors();
   const auto launch = [&]<bool kBoxes, int kDim>(const Operand<kBoxes>(&tiles)[4]) {
@@ -303,7 +303,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
                                data<float>(delta), tiles[1], tiles[2], tiles[3], Visible(in.mask),
                                s, order, TurnedBy(in.turned));
     };
-    if constexpr (!kBoxes || kDim == 64)  // many others are taken above
+    if constexpr (!kBoxes || kDim == 64)  // most other cases are handled above
       if (many) return run.template operator()<1>();
     run.template operator()<kMostGroups<kDim>>();
   };

@@ -2,19 +2,19 @@
 
 #include <cstdint>
 
-// Copies into shared memory that go on behind the thread's back (cp.async), in groups.
+// Asynchronous copies into shared memory (cp.async), in groups.
 namespace capstan::cuda {
 
 __device__ inline uint32_t shared_address(const void* at) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(at));
 }
 
-// kBytes, 4, 8 or 16, between multiples of as many. Zeros where they are not `there`: then `from`
-// is not read, but must be an address of global memory.
+// Copies kBytes (4, 8 or 16) between addresses aligned to as many. Writes zeros if not `there`:
+// then `from` is not read, but must be an address of global memory.
 template <int kBytes>
 __device__ inline void copy_ahead(uint32_t to, const void* from, bool there = true) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16);
-  if constexpr (kBytes == 16)  // past the first cache
+  if constexpr (kBytes == 16)  // bypasses L1
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                  "r"(there ? 16 : 0)
                  : "memory");

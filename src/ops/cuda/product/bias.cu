@@ -90,7 +90,7 @@ void bias_backward(Queue& q, const Tensor& db, const Tensor& dy, std::byte* work
   with_pointers(
       [&]<class P>(P to, P from) {
         const int64_t across = blocks_for(O, 32 * (wide ? kWide<P> : 1));
-        // Enough rows for each warp, and enough blocks for the GPU; the parts fit the workspace.
+        // Enough rows for each warp, and enough blocks for the GPU; the parts fit in the workspace.
         const int64_t most = std::min<int64_t>(blocks_for(T, 8 * kWarps),
                                                kGemmWorkspace / (O * int64_t{sizeof(float)}));
         const int64_t wanted = 264 / blocks_for(O, 256);

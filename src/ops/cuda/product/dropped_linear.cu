@@ -1,4 +1,5 @@
-// y = factor · drop(x) wᵀ. Sums over many inputs are made in parts, which are then added in order.
+// y = factor · drop(x) wᵀ. Sums over many inputs are computed in parts (split-K), which are then
+// added in order.
 #include "ops/cuda/product/dropped_linear.cuh"
 
 namespace capstan::cuda {
@@ -8,14 +9,13 @@ constexpr int kThreads = kDroppedThreads;
 constexpr int kTokens = static_cast<int>(kDroppedTokens),
               kInputs = static_cast<int>(kDroppedInputs);
 constexpr int kStages = 2;
-// Rows in shared memory are 64 bytes longer than their values: four packs of two rows each lie in
-// all banks.
+// Rows in shared memory are padded by 64 bytes: four packs of two rows each cover all banks.
 constexpr int kStride = kInputs + 32;
 
-// A warp has 32 tokens of a block's 64, and 32 inputs of each 128.
+// A warp has 32 of a block's 64 tokens, and 32 of each 128 inputs.
 //
-// A sum does not mind the order of its terms: a lane takes eight inputs that lie together for the
-// four pairs that the tensor cores expect of it, in both factors.
+// The order of the terms of a sum does not matter: in both factors, a lane uses eight contiguous
+// inputs for the four pairs that the tensor cores expect from it.
 template <int kOutputs>
 __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
     linear_kernel(float* partial, const bf16_t* x, const bf16_t* w, Mask mask, int64_t T, int64_t I,
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
     }
   }
 
-  // The upper quarters hand their sums over to the lower ones.
+  // The upper quarters pass their sums to the lower ones.
   auto* const room = reinterpret_cast<float*>(memory);
   __syncthreads();
 #pragma unroll

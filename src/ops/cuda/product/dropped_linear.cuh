@@ -4,8 +4,8 @@
 #include "ops/cuda/product/mma.cuh"
 #include "ops/cuda/rng.cuh"
 
-// What the kernels of dropped_linear share. They are bound by reading x, or by dx: masks are drawn
-// where values pass.
+// Shared by the kernels of dropped_linear. They are bound by reading x, or by dx: masks are drawn
+// as values are loaded or stored.
 namespace capstan::cuda {
 
 inline constexpr int kDroppedThreads = 256;
@@ -18,18 +18,18 @@ struct Mask {
   Mask(float p, const RandomKey& k) : key(k), keep(p) {}
 };
 
-// The pack that begins at value `first` of the tensor, with zeros for what is dropped of it;
-// what is kept is not scaled yet.
+// The pack that begins at value `first` of the tensor, with dropped values set to zero; kept values
+// are not scaled yet.
 __device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint64_t first) {
   return kept(keep, rng.draws(first / 8), pack);
 }
 
-// 16 bytes from memory to shared memory behind the thread's back, or zeros.
+// An asynchronous copy of 16 bytes to shared memory, or zeros.
 __device__ inline void copy_pack(bf16_t* to, const bf16_t* from, bool there) {
   copy_ahead<16>(shared_address(to), from, there);
 }
 
-// Calls body.operator()<O>(), for an O that drops_on_the_way takes.
+// Calls body.operator()<O>(), for an O that drops_on_the_way accepts.
 template <class Body>
 void with_outputs(int64_t O, const Body& body) {
   switch (O) {

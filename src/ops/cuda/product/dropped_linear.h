@@ -10,9 +10,9 @@ namespace capstan::cuda {
 // The kernels' tiles.
 inline constexpr int64_t kDroppedTokens = 64, kDroppedInputs = 128;
 
-// Whether the kernels below take a map with this weight, or gradient of it, and operands that they
-// read: few outputs, and inputs in whole tiles. Tensors must begin at multiples of 16 bytes, as all
-// that come from an arena do.
+// Whether the kernels below support a layer with this weight, or its gradient, and the operands
+// that they read: few outputs, and inputs in whole tiles. Tensors must be aligned to 16 bytes, as
+// all from an arena are.
 inline bool drops_on_the_way(const Tensor& w_OI, std::initializer_list<Tensor> read) {
   bool narrow = true;
   for (const Tensor& t : read) narrow = narrow && t.dtype() == DType::bf16;
@@ -21,8 +21,8 @@ inline bool drops_on_the_way(const Tensor& w_OI, std::initializer_list<Tensor> r
   return narrow && takes && w_OI.dim(1) > 0 && w_OI.dim(1) % kDroppedInputs == 0;
 }
 
-// How sums of many terms are cut into parts that different blocks make, each of `length` terms but
-// for the last: so many that all blocks run at once.
+// Splits long sums into parts for different blocks, each of `length` terms except the last: as many
+// parts as blocks can run at once.
 struct Parts {
   int64_t count, length;
 
@@ -33,9 +33,9 @@ struct Parts {
     length = each * unit;
   }
 };
-inline constexpr int64_t kDroppedBlocks = 264;  // two in each of a Hopper's multiprocessors
+inline constexpr int64_t kDroppedBlocks = 264;  // two per SM of a Hopper GPU
 
-// Parts of a sum at most, for results that `blocks` blocks make; wide ones fill a multiprocessor.
+// Maximum number of parts of a sum, for results computed by `blocks` blocks; wide ones fill an SM.
 inline int64_t dropped_parts(int64_t blocks, bool wide) {
   return std::max<int64_t>(1, kDroppedBlocks / (wide ? 2 : 1) / blocks);
 }
@@ -47,7 +47,7 @@ inline Parts dropped_weight_parts(int64_t T, int64_t I) {
   return {T, kDroppedTokens, dropped_parts(I / kDroppedInputs, false)};
 }
 
-// f32 values of scratch for the parts of y and of dw. Never less for more tokens.
+// f32 values of scratch for the parts of y and of dw. Never decreases with more tokens.
 inline int64_t dropped_linear_scratch(int64_t T, int64_t O) {
   const int64_t blocks = (T + kDroppedTokens - 1) / kDroppedTokens;
   return std::max(blocks, kDroppedBlocks) * kDroppedTokens * O;

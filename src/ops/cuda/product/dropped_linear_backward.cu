@@ -8,7 +8,7 @@ constexpr int kThreads = kDroppedThreads;
 constexpr int kTokens = static_cast<int>(kDroppedTokens),
               kInputs = static_cast<int>(kDroppedInputs);
 constexpr int kInputPacks = kInputs / 8;
-// Rows in shared memory are 16 bytes longer than their values: eight of them lie in all banks.
+// Rows in shared memory are padded by 16 bytes: eight of them cover all banks.
 constexpr int kInputStride = kInputs + 8;
 
 // A tile of dy, [64, kOutputs].
@@ -92,8 +92,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
 }
 
-// A block has 128 inputs and walks over `tiles` tiles of tokens; a warp has 32 by 32 of a tile.
-// Columns of the weights are permuted, so that a lane's sums are of eight inputs side by side.
+// A block has 128 inputs and loops over `tiles` tiles of tokens; a warp has 32 by 32 of a tile.
+// Columns of the weights are permuted, so that a lane's sums are for eight contiguous inputs.
 template <int kOutputs>
 __global__ void __launch_bounds__(kThreads, 2)
     data_kernel(bf16_t* dx, const bf16_t* dy, const bf16_t* w, Mask mask, int64_t T, int64_t I,
@@ -201,7 +201,7 @@ void dropped_linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, 
                                   float p, const RandomKey& key) {
   const int64_t T = dx.dim(0), I = dx.dim(1);
   if (T == 0) return;
-  // As many blocks as run at once, two in a multiprocessor.
+  // As many blocks as run at once, two per SM.
   const int64_t across = I / kInputs, down = blocks_for(T, kTokens);
   const int64_t tiles = blocks_for(across * down, 2 * q.cuda().multiprocessors());
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(blocks_for(down, tiles)));

@@ -11,7 +11,7 @@ namespace capstan::cuda {
 struct Factor {
   Tensor matrix;
   bool transposed = false;
-  // Of codes (u8) in a format, each of which stands for code * *inverse_scale: on the device.
+  // For codes (u8) in a format, each representing code * *inverse_scale, which is on the device.
   std::optional<Fp8> format = std::nullopt;
   const float* inverse_scale = nullptr;
 

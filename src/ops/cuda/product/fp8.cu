@@ -11,8 +11,8 @@ constexpr int kThreads = 256;
 
 // ---- the largest magnitude -----------------------------------------------------------------
 
-// Rows of `width` values, N at a time; all in one row where they are dense. A magnitude's bits grow
-// with it, and NaN's are the largest.
+// Rows of `width` values, N at a time; as one row if they are dense. The bits of magnitudes are
+// ordered like the magnitudes, and NaN's are the largest.
 template <int N, bool kDense, class T>
 __global__ void __launch_bounds__(kThreads)
     amax_kernel(uint32_t* amax, const T* m, int64_t stride, int64_t rows, int64_t width) {
@@ -49,7 +49,7 @@ void amax_of(Queue& q, float* amax, const Tensor& m) {
   const int64_t rows = dense ? 1 : m.dim(0), width = dense ? m.numel() : m.dim(1);
   const auto kernel = dense ? (wide ? amax_kernel<8, true, T> : amax_kernel<1, true, T>)
                             : (wide ? amax_kernel<8, false, T> : amax_kernel<1, false, T>);
-  // As many blocks as run at once: each of them ends with an atomic on the same word.
+  // As many blocks as run at once: each ends with an atomic on the same word.
   const auto most = static_cast<unsigned>(q.cuda().multiprocessors() * (2048 / kThreads));
   const unsigned blocks = std::min(grid_for(m.numel() / (wide ? 8 : 1), kThreads), most);
   kernel<<<blocks, kThreads, 0, stream_of(q)>>>(reinterpret_cast<uint32_t*>(amax), data<T>(m),
@@ -58,7 +58,7 @@ void amax_of(Queue& q, float* amax, const Tensor& m) {
 
 // ---- conversion ----------------------------------------------------------------------------
 
-// A block converts a tile; each of its threads four rows of eight values.
+// A block converts a tile; each of its threads converts four rows of eight values.
 constexpr int kTileRows = 128, kTileColumns = 64;
 constexpr int kGroups = kTileColumns / 8, kQuads = kTileRows / 4;
 static_assert(kGroups * kQuads == kThreads);
@@ -104,7 +104,7 @@ __device__ void turn(uint32_t (&to)[4], uint32_t a, uint32_t b, uint32_t c, uint
 
 template <Fp8 kFormat, bool kWide, class T>
 __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
-  // Four rows to a word, and one word more so that neither side meets itself in a bank.
+  // Four rows per word, padded by one word to avoid bank conflicts on both sides.
   __shared__ uint32_t tile[kTileColumns][kQuads + 1];
   const auto across = static_cast<unsigned>((c.columns + kTileColumns - 1) / kTileColumns);
   const int64_t row0 = int64_t{blockIdx.x / across} * kTileRows,
@@ -114,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
   const int quad = static_cast<int>(threadIdx.x) / kGroups;
   const int64_t row = row0 + 4 * quad, column = column0 + 8 * group;
   const auto inside = [&](int r) { return column < c.columns && row + r < c.rows; };
-  // All loads before the first store, which they could not pass.
+  // All loads before the first store, since the compiler moves no load above a store.
   float v[4][8] = {};
 #pragma unroll
   for (int r = 0; r < 4; ++r)

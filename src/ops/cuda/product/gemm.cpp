@@ -7,7 +7,7 @@
 namespace capstan::cuda {
 namespace {
 
-// A factor in f32, in scratch, if it is not already.
+// A factor in f32: itself, or converted in scratch.
 Factor widened(Queue& q, const Factor& f, std::byte*& scratch) {
   if (f.matrix.dtype() == DType::f32) return f;
   const Tensor wide(scratch, DType::f32, f.matrix.shape());

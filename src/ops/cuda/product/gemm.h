@@ -6,8 +6,9 @@
 
 namespace capstan::cuda {
 
-// Bytes of scratch for a product: cuBLASLt's workspace, an operand widened to f32 where the two
-// differ in type, a result in f32 where bf16 is to come from f32. Never less for larger matrices.
+// Bytes of scratch for a product: cuBLASLt's workspace, an operand converted to f32 if the two
+// types differ, and an f32 result if bf16 is computed from f32. Never decreases for larger
+// matrices.
 inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
   int64_t bytes = kGemmWorkspace;
   const DType a_type = a.matrix.dtype(), b_type = b.matrix.dtype();
@@ -18,20 +19,19 @@ inline int64_t gemm_scratch(const Factor& a, const Factor& b, const Tensor& c) {
   return bytes;
 }
 
-// c = factor · a b, or c += factor · a b; plus bias [columns of c] on every row where it is
-// present. c may have a row stride. Factors are f32 or bf16; those in FP8 are for Product
-// (product.h) alone. Sums are f32: bf16 factors are multiplied in tensor cores, f32
-// ones outside of them, or rounded to TF32 where the queue allows it.
+// c = factor · a b, or c += factor · a b; plus bias [columns of c] on every row if present. c may
+// have a row stride. Factors are f32 or bf16; only Product (product.h) supports FP8. Sums are f32:
+// bf16 factors use tensor cores, f32 ones do not, unless the queue allows TF32.
 void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
           const Tensor& scratch, float factor = 1);
-// c = a b + bias, and what the terms add: in one kernel where it can (wgmma_product.h), with
-// scratch for the product and for each of them.
+// c = a b + bias + the terms: in one kernel if possible (wgmma_product.h), otherwise with scratch
+// for the product and for each term.
 void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias,
           const ThinTerms& terms, const Tensor& scratch);
 
 // y[t,:] += b.
 void add_bias(Queue& q, const Tensor& y_TO, const Tensor& b_O);
-// db += Σ_t dy[t,:], in an order that follows from the shape. The workspace has kGemmWorkspace
+// db += Σ_t dy[t,:], in an order that depends only on the shape. The workspace has kGemmWorkspace
 // bytes.
 void bias_backward(Queue& q, const Tensor& db_O, const Tensor& dy_TO, std::byte* workspace);
 

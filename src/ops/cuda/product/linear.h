@@ -5,7 +5,7 @@
 
 namespace capstan::cuda {
 
-// The products behind the three ops, for their scratch and for themselves.
+// The products of the three ops, to size their scratch and to compute them.
 inline Factor plain(const Tensor& t) {
   return {t, false};
 }

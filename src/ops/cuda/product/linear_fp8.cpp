@@ -7,7 +7,7 @@
 namespace capstan::cuda {
 namespace {
 
-// The scratch of one op, handed out from its beginning to its end.
+// The scratch of one op, allocated from front to back.
 class Room {
  public:
   Room(Queue& q, const Tensor& scratch)
@@ -27,7 +27,7 @@ class Room {
     rest_ += aligned_to_buffers(t.nbytes());
     return t;
   }
-  // For a matrix of so many rows and columns, turned.
+  // For the transpose of a matrix of this many rows and columns.
   Tensor turned_codes(int64_t rows, int64_t cols) {
     return codes(cols, turned_stride(rows)).cols(0, turned_rows(rows));
   }
@@ -90,7 +90,7 @@ void linear_fp8_backward(Queue& q, const Tensor& dx, const Tensor& dw, const Ten
   if (db) bias_backward(q, db, dy, room.workspace());
   if (!dx) return;
 
-  room.go_back(place);  // x has been used up
+  room.go_back(place);  // x is no longer needed
   const Tensor w8 = room.codes(I, O);
   convert(q, Fp8::e4m3, amax.as<float>() + 1, w_scale, w, {}, w8);
   multiply(q, dx, {dy8, false, Fp8::e5m2, dy_scale}, {w8, true, Fp8::e4m3, w_scale}, {}, false,

@@ -8,24 +8,23 @@
 
 namespace capstan::cuda {
 
-// Tensor cores take factors whose sums run along their rows. dw sums over tokens, so that dy and x
-// are turned for it, with zeros up to a multiple of 16 tokens.
+// Tensor cores need FP8 factors whose rows run along the summed dimension. dw sums over tokens, so
+// dy and x are transposed for it, with zeros up to a multiple of 16 tokens.
 inline int64_t turned_rows(int64_t rows) {
   return (rows + 15) / 16 * 16;
 }
-// Between rows of a turned factor: rounded up to four binary digits, because the algorithm of a
-// product is measured anew for every stride.
+// Stride between rows of a transposed factor: rounded up to four significant bits, because the
+// algorithm of a product is measured separately for every stride.
 inline int64_t turned_stride(int64_t rows) {
   const auto n = static_cast<uint64_t>(turned_rows(rows));
   const uint64_t step = std::max<uint64_t>(16, std::bit_floor(n) >> 3);
   return static_cast<int64_t>((n + step - 1) / step * step);
 }
 
-// Bytes: the scales of an op, each in a place that is aligned for any way to read it.
+// Bytes: the scales of an op, each aligned for any access.
 inline constexpr int64_t kFp8Scale = 64, kFp8Scales = 4 * kFp8Scale;
 
-// cuBLASLt's workspace, the scales, and the factors in 8 bits, each once in every form that is
-// needed.
+// cuBLASLt's workspace, the scales, and the 8-bit factors, each once in every layout needed.
 inline int64_t linear_fp8_scratch(const Tensor& x, const Tensor& w) {
   return kGemmWorkspace + kFp8Scales + aligned_to_buffers(x.numel()) +
          aligned_to_buffers(w.numel());

@@ -3,7 +3,7 @@
 #include "ops/cuda/device.cuh"
 #include "ops/cuda/product/async_copy.cuh"
 
-// Tensor cores through mma.m16n8k16, bf16 with f32 sums: what any GPU has that has bf16.
+// Tensor cores through mma.m16n8k16, bf16 with f32 sums: on any GPU with bf16.
 //
 // Fragments of a result: lane l has rows l / 4 and l / 4 + 8, and columns 2 (l % 4), + 1 of each 8.
 namespace capstan::cuda {
@@ -12,8 +12,8 @@ __device__ inline int lane() {
   return static_cast<int>(threadIdx.x) % 32;
 }
 
-// Four 8 by 8 matrices from shared memory: lane l says where row l % 8 of matrix l / 8 is. Lane l
-// gets columns 2 (l % 4), + 1 of row l / 4 of each…
+// Loads four 8 by 8 matrices from shared memory: lane l gives the address of row l % 8 of matrix l
+// / 8. Lane l gets columns 2 (l % 4), + 1 of row l / 4 of each…
 __device__ inline void load_matrices(uint32_t (&to)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])

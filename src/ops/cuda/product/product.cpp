@@ -23,7 +23,7 @@ uint32_t alignment_of(const Tensor& t) {
   return uint32_t{1} << std::min(zeros, 8);
 }
 
-// A row-major matrix is the transpose of a column-major one, which is all that cuBLAS knows.
+// A row-major matrix is the transpose of a column-major one, the only layout of cuBLAS.
 void describe(cublasLtMatrixLayoutOpaque_t& layout, const Tensor& t, cudaDataType_t type) {
   check(cublasLtMatrixLayoutInit(&layout, type, static_cast<uint64_t>(t.dim(1)),
                                  static_cast<uint64_t>(t.dim(0)), t.stride(0)),
@@ -44,7 +44,7 @@ void set(cublasLtMatmulPreferenceOpaque_t& preference,
         "choose a product");
 }
 
-constexpr int64_t kAdds = 1 << 4;  // among the flags of a key
+constexpr int64_t kAdds = 1 << 4;  // in the flags of a key
 
 ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tensor& bias, bool add,
                   bool tf32) {
@@ -126,7 +126,7 @@ std::vector<ProductMethod> Product::proposals(Context& context, int most) const 
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(a_.matrix));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(c_));
-  // Sums of split products in a fixed order: two runs are bitwise equal.
+  // Split sums are reduced in a fixed order: two runs are bitwise equal.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));

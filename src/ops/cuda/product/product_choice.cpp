@@ -1,4 +1,4 @@
-// What a product is computed with: measured once, and kept.
+// Chooses the method of a product: measured once, and stored.
 #include <algorithm>
 #include <bit>
 #include <chrono>
@@ -16,15 +16,15 @@ namespace capstan::cuda {
 namespace {
 
 constexpr int kProposals = 8;
-// Another than the first proposal must be faster by more than the noise.
+// Another method must beat the first heuristic by more than the noise.
 constexpr double kGain = 0.99;
-// Smaller products are over in a few microseconds.
+// Smaller products finish in a few microseconds.
 constexpr double kFewestFlops = 4e9, kFewestBytes = 16 << 20;
-// What is added to goes to the host's memory while it is written.
+// If c is added to, it is saved in host memory while measurements overwrite it.
 constexpr int64_t kMostSaved = int64_t{512} << 20;
 
-// Dimensions rounded up to four binary digits. A matrix's width is in its stride, too, and counts
-// there as it is: what the key loses is the exact length of a batch.
+// Dimensions rounded up to four significant bits. A matrix's width is also in its stride, which
+// stays exact: only the exact length of a batch is lost.
 ProductKey family_of(ProductKey key) {
   for (size_t i = 0; i < 3; ++i) {
     const auto n = static_cast<uint64_t>(key.fields[i]);
@@ -51,7 +51,7 @@ class Stopwatch {
     cudaEventDestroy(end_);
   }
 
-  // Milliseconds that the device needs for what `work` puts on the stream.
+  // Milliseconds of device time for what `work` enqueues on the stream.
   template <class Work>
   double time(const Work& work) const {
     check(cudaEventRecord(begin_, stream_), "measure");
@@ -68,10 +68,10 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// A matrix's values in the host's memory, for as long as others take their place.
+// Saves a matrix's values in host memory while others replace them.
 class SavedMatrix {
  public:
-  // Check ok() before the matrix is written.
+  // Check ok() before writing to the matrix.
   SavedMatrix(Context& context, const Tensor& t)
       : context_(context),
         matrix_(t),
@@ -107,7 +107,7 @@ double median(std::vector<double> times) {
   return *middle;
 }
 
-// The fastest. All take turns, so that a clock that changes slows each of them.
+// The fastest. Candidates alternate, so that a changing clock affects all of them.
 size_t fastest(Context& context, const Product& product,
                const std::vector<ProductMethod>& candidates, std::byte* workspace) {
   constexpr double kLongest = std::numeric_limits<double>::infinity();  // ms
@@ -120,10 +120,10 @@ size_t fastest(Context& context, const Product& product,
         if (!product.try_multiply(context, candidates[i], workspace)) works[i] = false;
     });
     if (works[i]) return ms / calls;
-    cudaGetLastError();  // it is told here, and not again by the next call
+    cudaGetLastError();  // reported here, so clear it for the next call
     return kLongest;
   };
-  // The first call of each may have to load it. Those that are far behind are not measured further.
+  // The first call of each may have to load it. Candidates that are far behind are dropped.
   std::vector<double> warm(candidates.size(), kLongest);
   for (int warm_up = 0; warm_up < 2; ++warm_up)
     for (size_t i = 0; i < candidates.size(); ++i)
@@ -175,8 +175,7 @@ bool recording(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// What the cache has for products like this one, after measuring where it has nothing; nothing
-// where there is no cache.
+// The cached method for products like this one, measured if missing; nothing without a cache.
 std::optional<ProductMethod> cached(Context& context, const Product& product,
                                     std::byte* workspace) {
   ProductCache* const cache = context.product_cache();
@@ -184,18 +183,19 @@ std::optional<ProductMethod> cached(Context& context, const Product& product,
   const ProductKey family = family_of(product.key());
   if (const ProductAlgorithm* found = cache->find(family)) return method_of(*found);
   if (!cache->writable()) return std::nullopt;
-  // What is chosen here would not be what the next run reads.
+  // A choice made here might differ from what the next run reads.
   require(!recording(context.stream()), Fault::bug,
           "a product of {} is met for the first time while a graph is recorded",
           product.result().shape());
   const auto begin = std::chrono::steady_clock::now();
-  // What adds is computed like what replaces, where that is known: only the ends of their tiles
-  // differ, and a gradient is replaced by a step's first micro-batch before any other adds to it.
+  // A product that adds uses the method of the one that replaces, if known: only their epilogues
+  // differ, and a step's first micro-batch replaces a gradient before any other adds to it.
   const ProductAlgorithm* const like =
       product.adds() ? cache->find(family_of(product.replacing_key())) : nullptr;
   const bool known = like != nullptr && product.takes(context, method_of(*like));
   const ProductAlgorithm winner = known ? *like : kept(measured(context, product, workspace));
-  // Computed with only once it is on disk: the next run finds it there, or this one does without.
+  // Used only once it is on disk: so the next run finds it there, or this run does not use it
+  // either.
   std::optional<ProductMethod> decided;
   try {
     decided = method_of(cache->keep(family, winner));

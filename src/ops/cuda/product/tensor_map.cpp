@@ -9,8 +9,8 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-// The driver's function; null where it has none. By way of the runtime: the program is not linked
-// with the driver's library, so that it starts where there is none.
+// The driver's function; null if missing. Through the runtime: the program is not linked with the
+// driver library, so it starts without one.
 Encode find_encode() {
   void* found = nullptr;
   cudaDriverEntryPointQueryResult how{};
@@ -21,7 +21,7 @@ Encode find_encode() {
   const cudaError_t status =
       cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &how);
 #endif
-  if (status != cudaSuccess) cudaGetLastError();  // it is told here, and not by the next call
+  if (status != cudaSuccess) cudaGetLastError();  // reported here, so clear it for the next call
   const bool ok = status == cudaSuccess && how == cudaDriverEntryPointSuccess;
   return ok ? reinterpret_cast<Encode>(found) : nullptr;
 }
@@ -30,7 +30,7 @@ bool fits(int64_t n) {
   return n > 0 && n <= int64_t{1} << 30;
 }
 
-// kRank sides of a tensor and of a box, the innermost first, and one stride less.
+// kRank extents of a tensor and of a box, innermost first, and one stride fewer.
 template <size_t kRank>
 bool encode(CUtensorMap& map, const Tensor& t, const std::array<int64_t, kRank>& sides,
             const std::array<int64_t, kRank - 1>& strides,

@@ -6,18 +6,18 @@
 
 namespace capstan::cuda {
 
-// A bf16 matrix as Hopper's copy engine takes it (tma.cuh): boxes of 64 columns, which are rows of
-// 128 bytes in shared memory, permuted as in wgmma.cuh, and of so many rows, 256 at the most.
+// A bf16 matrix for Hopper's copy engine (tma.cuh): boxes of 64 columns, stored in shared memory as
+// rows of 128 bytes, swizzled as in wgmma.cuh, with up to 256 rows.
 
-// Whether there can be one: neither side is 0 or above 2^30, the width is a multiple of 8, and rows
-// begin at multiples of 16 bytes.
+// Whether a map is possible: neither extent is 0 or above 2^30, the width is a multiple of 8, and
+// rows are aligned to 16 bytes.
 bool can_map(const Tensor& matrix);
 
-// Refers to the matrix's memory. False where the driver does not make it, or has none.
+// Refers to the matrix's memory. False if the driver cannot create it.
 [[nodiscard]] bool map_matrix(CUtensorMap& map, const Tensor& matrix, int rows);
 
-// Heads of tokens, [T, H, D]: boxes of 64 channels of one head of 64 tokens. False also where sides
-// or strides are none that the copy engine takes, as above.
+// Heads of tokens, [T, H, D]: boxes of 64 channels of one head of 64 tokens. False also if the copy
+// engine does not support the extents or strides, as above.
 [[nodiscard]] bool map_heads(CUtensorMap& map, const Tensor& heads_THD);
 
 }  // namespace capstan::cuda

@@ -2,8 +2,8 @@
 
 #include "ops/cuda/device.cuh"
 
-// Where the results of products are that four warps make in tensor cores: a tile of 64 rows, of
-// which each warp has 16, in fragments of 8 columns.
+// The layout of results that four warps compute on tensor cores: a tile of 64 rows, 16 per warp, in
+// fragments of 8 columns.
 namespace capstan::cuda {
 
 inline constexpr int kTile = 64;            // rows of a tile

@@ -3,14 +3,14 @@
 #include "ops/cuda/product/async_copy.cuh"
 #include "ops/cuda/product/tile.cuh"
 
-// Tiles of 64 rows in shared memory, and products of them in Hopper's tensor cores (wgmma): the
-// left factor has 64 rows, which four warps share, 16 each. bf16 factors, f32 sums.
+// Tiles of 64 rows in shared memory, and their products on Hopper's tensor cores (wgmma): the left
+// factor has 64 rows, shared by four warps, 16 each. bf16 factors, f32 sums.
 //
-// Fragments of results and of left factors in registers: lane l of a warp has rows l / 4 and
-// l / 4 + 8 of the warp's 16, and columns 2 (l % 4), + 1 of each 8 columns.
+// Fragments of results and of left factors in registers: lane l of a warp has rows l / 4 and l / 4
+// + 8 of the warp's 16, and columns 2 (l % 4), + 1 of each 8 columns.
 //
-// A program for several kinds of GPUs is compiled once for each: kernels have their code
-// #ifdef CAPSTAN_WGMMA_CODE, and Context::wgmma() says whether they may be launched.
+// A program for several kinds of GPUs is compiled once for each: kernels have their code #ifdef
+// CAPSTAN_WGMMA_CODE, and Context::wgmma() says whether they may be launched.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CAPSTAN_WGMMA_CODE
 #endif
@@ -22,7 +22,7 @@ inline constexpr int kPanel = kTile * 64;  // values in a panel: 64 channels of 
 inline constexpr int kPanelBytes = kPanel * 2;
 
 // 64 rows of kDim channels, in panels of 64 channels: a row of a panel is 128 bytes, whose eight
-// packs of 16 bytes are permuted by the row ("128-byte swizzle"), so that a column of packs lies in
+// packs of 16 bytes are permuted by the row ("128-byte swizzle"), so that a column of packs covers
 // all banks.
 template <int kDim>
 struct alignas(1024) Tile {
@@ -38,12 +38,12 @@ struct alignas(1024) Tile {
   }
 };
 
-// Makes what the thread has stored or copied visible to the tensor cores and the copy engine. A
-// barrier must follow.
+// Makes the thread's stores and copies visible to the tensor cores and the copy engine. A barrier
+// must follow.
 __device__ inline void publish() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
-// Waits for all threads that meet at this barrier, kCount of them; barrier 0 is __syncthreads'.
+// A named barrier of kCount threads; barrier 0 is __syncthreads'.
 template <int kBarrier, int kCount>
 __device__ void meet() {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kCount) : "memory");
@@ -51,8 +51,8 @@ __device__ void meet() {
 
 // ---- products ------------------------------------------------------------------------------
 
-// A factor in shared memory, as the tensor cores take it. Those of one tile differ by what `+` adds
-// to the lower word: one addition, which the address, of 18 bits, cannot carry out of its place.
+// A factor in shared memory, as a descriptor for the tensor cores. `+` moves within a tile by one
+// addition to the lower word; the 18-bit address cannot overflow its field.
 struct SharedFactor {
   uint32_t low;
 
@@ -61,7 +61,7 @@ struct SharedFactor {
   }
   __device__ uint64_t bits() const { return uint64_t{1024 >> 4 | 1u << 30} << 32 | low; }
 };
-// Rows of 16 channels: a left factor, or a right one that is taken transposed.
+// Rows of 16 channels: a left factor, or a right one that is used transposed.
 __device__ inline SharedFactor rows_factor(uint32_t address) {
   return {(address & 0x3ffff) >> 4 | 1u << 16};
 }
@@ -82,8 +82,8 @@ __device__ void finish_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kLater) : "memory");
 }
 
-// After the wait for the products that made d, and before it is used: the compiler does not know
-// that the wait is for these registers.
+// After the wait for the products that computed d, and before it is used: the compiler does not
+// know that the wait is for these registers.
 template <int kFragments>
 __device__ void settled(float (&d)[kFragments][4]) {
 #pragma unroll
@@ -150,8 +150,8 @@ __device__ inline void multiply_columns(float (&d)[16][4], const uint32_t (&a)[4
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b.bits()));
 }
 
-// d = a b, or d += a b, in the first kWidth columns, 128 or 256: 64 rows of sums over 16. b is
-// given by rows_factor where kTransposed, and else by columns_factor.
+// d = a b, or d += a b, in the first kWidth columns, 128 or 256: 64 rows of sums over 16. b comes
+// from rows_factor if kTransposed, otherwise from columns_factor.
 template <int kWidth, bool kTransposed>
 __device__ void multiply_wide(float (&d)[32][4], SharedFactor a, SharedFactor b, bool add) {
   static_assert(kWidth == 128 || kWidth == 256);

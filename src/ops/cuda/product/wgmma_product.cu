@@ -1,4 +1,4 @@
-// c = factor · a b by wgmma, in as many clusters of two blocks as the device holds at once.
+// c = factor · a b by wgmma, with as many clusters of two blocks as the device holds at once.
 #include "ops/cuda/product/wgmma_product.cuh"
 
 #include <algorithm>
@@ -23,15 +23,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (uint32_t stage = 0; stage < kStages; ++stage) {
       make_barrier(room.full() + 8 * stage, 1);
-      make_barrier(room.empty() + 8 * stage, 2 * 2 * 4);  // warps that multiply, of both blocks
+      make_barrier(room.empty() + 8 * stage, 2 * 2 * 4);  // consumer warps, of both blocks
     }
     publish_barriers();
   }
   __syncthreads();
   meet_cluster();
-  // The same for a whole warp, which the compiler does not know.
+  // The same for a whole warp; tells the compiler that it is uniform.
   const int group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / kGroup, 0);
-  // Registers go to those who need them.
+  // Moves registers from the producer to the consumers.
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
     if (threadIdx.x == 0) load_tiles<kTransposed>(room, &a, &b, extents, added, rank);
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     multiply_tiles<kTransposed>(room, &c, extents, added, factor, rank, group - 1);
   }
   __syncwarp();
-  meet_cluster();  // a block must be there while the other sends to it
+  meet_cluster();  // a block must exist while the other sends to it
 #endif
 }
 
@@ -57,7 +57,7 @@ class Launch {
     config_.attrs = &pairs_;
     config_.numAttrs = 1;
   }
-  Launch(const Launch&) = delete;  // the one refers to the other
+  Launch(const Launch&) = delete;  // one refers to the other
   Launch& operator=(const Launch&) = delete;
   const cudaLaunchConfig_t* config() const { return &config_; }
 
@@ -66,7 +66,7 @@ class Launch {
   cudaLaunchConfig_t config_{};
 };
 
-// Lets the kernel have its shared memory, and says how many clusters the device holds at once.
+// Allows the kernel its shared memory, and returns how many clusters the device holds at once.
 template <class Kernel>
 int prepare(Kernel kernel, int multiprocessors) {
   allow(kernel, kSharedBytes);
@@ -77,7 +77,7 @@ int prepare(Kernel kernel, int multiprocessors) {
   return std::clamp(clusters, 1, most);
 }
 
-// Of a product, on its way to the copy engine. Refers to the operands' memory.
+// The tensor maps of a product. Refers to the operands' memory.
 struct Maps {
   CUtensorMap c, a, b;
   Extents extents;
@@ -108,7 +108,8 @@ int64_t tiles_of(const Tensor& c) {
 
 bool wgmma_product_takes(const Context& context, const Tensor& c, const Factor& a,
                          const Factor& b) {
-  constexpr int64_t kMostTiles = int64_t{1} << 29;  // twice as many, and clusters, are an int
+  constexpr int64_t kMostTiles = int64_t{1}
+                                 << 29;  // twice as many, and clusters, must fit in an int
   return context.wgmma() && !a.transposed && can_map(c) && can_map(a.matrix) && can_map(b.matrix) &&
          tiles_of(c) <= kMostTiles;
 }

@@ -2,21 +2,21 @@
 
 #include "ops/cuda/product/tma.cuh"
 
-// The parts of the kernel in wgmma_product.cu: how clusters of two blocks walk over a result, and
+// The parts of the kernel in wgmma_product.cu: how clusters of two blocks traverse a result, and
 // what the threads of a block do. A block has a tile of 128 rows and 256 columns, its neighbour the
-// 128 rows below. One thread asks the copy engine for what comes next, up to kStages steps ahead:
-// 64 columns of a, and half of the same of b for both blocks. Two groups of four warps multiply, 64
-// rows each.
+// 128 rows below. One producer thread requests tiles from the copy engine, up to kStages steps
+// ahead: 64 columns of a, and half of the same of b for both blocks. Two consumer groups of four
+// warps multiply, 64 rows each.
 namespace capstan::cuda::product_tiles {
 
 inline constexpr int kRows = 128, kWidth = 256;  // of a tile
 inline constexpr int kStep = 64;                 // sums in a step
 inline constexpr int kBand = 8;                  // pairs of tiles, one below the other
-inline constexpr int kThreads = 3 * kGroup;      // one group, of which a single thread works, loads
+inline constexpr int kThreads = 3 * kGroup;  // the producer group, in which a single thread works
 // Of 64 rows or columns, and 64 sums.
 inline constexpr int kPanelsOfA = kRows / 64, kPanelsOfB = kWidth / 64;
 inline constexpr int kStages = 4, kStageBytes = (kPanelsOfA + kPanelsOfB) * kPanelBytes;
-inline constexpr int kResultBytes = 2 * kPanelBytes;  // of a group, on its way out
+inline constexpr int kResultBytes = 2 * kPanelBytes;  // per group, for the output
 inline constexpr int kBarriersAt = kStages * kStageBytes + 2 * kResultBytes;
 inline constexpr int kSharedBytes = 1024 + kBarriersAt + 2 * 8 * kStages;
 
@@ -25,12 +25,12 @@ struct Extents {
   int steps;
 };
 
-// What is multiplied and added for the tiles of some columns after all steps: thin products, whose
-// right factor is transposed.
+// Terms that are added to the tiles of some columns after all steps: low-rank products with a
+// transposed right factor.
 struct Terms {
   struct Term {
-    CUtensorMap x, w;  // boxes as those of a and b
-    int first, end;    // columns; none where they are the same
+    CUtensorMap x, w;  // boxes like those of a and b
+    int first, end;    // columns; empty if they are the same
     int steps;
   };
   static constexpr bool kAny = true;
@@ -65,12 +65,12 @@ struct Room {
   __device__ uint32_t empty() const { return full() + 8 * kStages; }
 };
 
-// Calls body(row, column, whole) for the first value of each tile of this block, or, where not
-// whole, of the left or right half of one.
+// Calls body(row, column, whole) for the first value of each tile of this block, or, if not whole,
+// of the left or right half of one.
 //
-// Tiles go down a band of kBand pairs before they go right: those that are computed at the same
-// time read the same rows and columns, from L2. If the last round has tiles for half of the
-// clusters or fewer, they are cut in two, and it takes half as long.
+// Tiles go down a band of kBand pairs before they go right: concurrent tiles read the same rows and
+// columns, from L2. If the last round has tiles for at most half of the clusters, they are cut in
+// two, and it takes half as long.
 template <class Body>
 __device__ __forceinline__ void for_tiles(const Extents& e, int rank, const Body& body) {
   const int clusters = static_cast<int>(gridDim.x) / 2, all = e.pairs * e.tiles;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void for_tiles(const Extents& e, int rank, const Body
   }
 }
 
-// The thread that loads. Of b each block loads half of the columns, for both.
+// The producer thread. Each block loads half of the columns of b, for both.
 template <bool kTransposed, class Added>
 __device__ __forceinline__ void load_tiles(const Room& room, const CUtensorMap* a,
                                            const CUtensorMap* b, const Extents& e,
@@ -129,8 +129,8 @@ __device__ __forceinline__ void load_tiles(const Room& room, const CUtensorMap* 
   });
 }
 
-// A group's sums, as c: 64 columns at a time go to shared memory, and on from there while the next
-// follow.
+// Stores a group's sums as c: 64 columns at a time go to shared memory, and from there to memory
+// while the next follow.
 __device__ __forceinline__ void store_sums(const float (&sums)[kWidth / 8][4], const CUtensorMap* c,
                                            int row, int column, bool whole, float factor,
                                            uint32_t result, int group) {
@@ -153,11 +153,12 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kWidth / 8][4], c
       for (int r = 0; r < 2; ++r) {
         const auto& fragment = sums[block * 8 + j];
         words[j][r] = both(factor * fragment[2 * r], factor * fragment[2 * r + 1]);
-        // Now: the compiler would take up the next block as well, and run out of registers.
+        // Now: otherwise the compiler would start on the next block as well, and run out of
+        // registers.
         asm volatile("" : "+r"(words[j][r]));
       }
     const auto buffer = static_cast<uint32_t>(block % 2 * kPanelBytes);
-    finish_reading<1>();  // of what this half of the room had; one thread has any
+    finish_reading<1>();  // stores of this half of the buffer; only one thread has any
     meet_group();
 #pragma unroll
     for (int i = 0; i < 4; ++i)
@@ -169,7 +170,7 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kWidth / 8][4], c
   }
 }
 
-// A group that multiplies: 64 rows of every tile.
+// A consumer group: 64 rows of every tile.
 template <bool kTransposed, class Added>
 __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorMap* c,
                                                const Extents& e, const Added& added, float factor,
@@ -179,7 +180,8 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   const SharedFactor a = rows_factor(room.stages + static_cast<uint32_t>(group * kPanelBytes));
   const uint32_t panels_of_b = room.stages + kPanelsOfA * kPanelBytes;
   const SharedFactor b = kTransposed ? rows_factor(panels_of_b) : columns_factor(panels_of_b);
-  // Both blocks load into this one's stage: two lanes of each warp tell one each that it is empty.
+  // Both blocks load into this one's stage: two lanes of each warp signal one block each that it is
+  // empty.
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t empty = address_in(lane & 1, room.empty());
   const auto leave = [&](int stage) {
@@ -188,7 +190,7 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
   RingPlace<kStages> at;
   for_tiles(e, rank, [&](int row, int column, bool whole) {
     row += group * 64;
-    // Both take divisions: here, and not once more while the sums hold all registers.
+    // Both take divisions: do them here, not while the sums hold all registers.
     asm volatile("" : "+r"(row), "+r"(column));
     const int steps = e.steps + added.steps_at(column);
     float sums[kWidth / 8][4];
@@ -205,7 +207,7 @@ __device__ __forceinline__ void multiply_tiles(const Room& room, const CUtensorM
           multiply_wide<kColumnsOfB, kTransposed>(sums, left + k * kNextA, right + k * kNextB,
                                                   (step | k) != 0);
         end_products();
-        finish_products<1>();  // of the step before
+        finish_products<1>();  // of the previous step
         if (step > 0) leave(before);
         before = at.stage;
         at.next();
