@@ -21,9 +21,9 @@ std::byte* map_host(int64_t bytes) {
   require(memory != MAP_FAILED, Fault::does_not_fit,
           "does not fit: the system gave no {} of memory ({})",
           format_bytes(static_cast<double>(bytes)), std::strerror(errno));
-  // Pages come as zeros when they are first touched, and a place of the setup has one buffer only:
-  // so the setup starts as zeros, at no cost before it is used.
-  // Large pages where the system has them: fewer TLB misses in the products. A hint: may fail.
+  // The system provides pages as zeros on first touch, and each setup offset has only one buffer:
+  // so the setup starts as zeros, at no cost before it is used. Requests huge pages: fewer TLB
+  // misses in the products. A hint: may fail.
   madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -111,7 +111,7 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
       [[fallthrough]];
     case Mode::replay:
       buffer.index_ = next_planned(category, bytes, name);
-      // A smaller request has its whole place all the same.
+      // A smaller request still takes its whole planned range.
       bytes = plan_.phases[phase_].buffers[buffer.index_].bytes;
       if (memory_ != nullptr)
         address = memory_ + plan_.phases[phase_].buffers[buffer.index_].offset;
@@ -138,7 +138,7 @@ size_t Arena::next_planned(Category category, int64_t bytes, const char* name) {
       "arena: phase '{}' asks for {} bytes of '{}' ({}) where {} bytes of '{}' ({}) are planned",
       phase.name, bytes, name, name_of(category), planned.bytes, planned.name,
       name_of(planned.category));
-  // Without this, a buffer that is kept too long would be overwritten in silence.
+  // Without this, a buffer that is kept too long would be overwritten silently.
   require(in_phase_ <= planned.beside, Fault::bug,
           "arena: {} buffers of phase '{}' are live at request '{}', {} are planned", in_phase_,
           phase.name, name, planned.beside);
@@ -153,8 +153,8 @@ void Arena::give_back(Buffer& buffer) {
     at(live_, buffer.category_) -= buffer.bytes_;
     return;
   }
-  // The place of a setup buffer is not used again: it counts as live as long as the arena does, so
-  // that a model may be destroyed before or after the plan is taken.
+  // The memory of a setup buffer is never reused: it counts as live as long as the arena, so a
+  // model may be destroyed before or after the plan is taken.
   if (buffer.phase_ == 0) return;
   at(live_, buffer.category_) -= buffer.bytes_;
   --in_phase_;

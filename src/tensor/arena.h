@@ -11,7 +11,7 @@ namespace capstan {
 
 class Arena;
 
-// Owns a tensor's memory for as long as it lives. Moves, never copies.
+// Owns a tensor's memory. Movable, not copyable.
 class Buffer {
  public:
   Buffer() = default;
@@ -24,7 +24,7 @@ class Buffer {
   operator const Tensor&() const { return tensor_; }
   explicit operator bool() const { return arena_ != nullptr; }
 
-  void release();  // ends the life now
+  void release();  // releases it now
 
  private:
   friend class Arena;
@@ -32,46 +32,47 @@ class Buffer {
   Tensor tensor_;
   Category category_{};
   int64_t bytes_ = 0;
-  size_t index_ = 0;  // of the request in its phase
+  size_t index_ = 0;  // index of the request in its phase
   size_t phase_ = 0;
 };
 
-// Where every buffer of a run comes from. The same program runs twice:
+// The source of all buffers of a run. The same program runs twice:
 //
-//   1. On a recording arena each request is noted with its category and lifetime, and the tensor
-//      has no memory. plan() packs the notes.
-//   2. On an arena made from that plan the n-th request of a phase gets the n-th planned offset in
+//   1. On a recording arena, each request is recorded with its category and lifetime, and the
+//      tensor has no memory. plan() packs the requests.
+//   2. On an arena made from that plan, the n-th request of a phase gets the n-th planned offset in
 //      one allocation. A request may be smaller than planned (a smaller batch is a view of the same
 //      buffers); a larger one, another category, one too many, or more live buffers than planned
 //      is a bug and throws.
 //
 // Requests outside a phase belong to the setup: they are made once and stay. A phase may be entered
-// any number of times and makes the same requests each time. No request touches the heap once the
-// arena has been made from a plan. An arena belongs to one thread.
+// any number of times and makes the same requests each time. An arena made from a plan never
+// touches the heap for a request. Not thread safe.
 class Arena {
  public:
   struct Heap {};
   struct Pinned {};
-  Arena();  // records
-  // Replays, in one allocation on the device; throws Fault::does_not_fit without memory.
+  Arena();  // recording
+  // Replaying, in one allocation on the device; throws Fault::does_not_fit if there is too little
+  // memory.
   explicit Arena(const MemoryPlan& plan, Device device = Device::cpu)
       : Arena(plan, device, false) {}
-  // Replays, in host memory that is pinned: the GPU, too, reads and writes it at its address, over
-  // the bus, and copies to it need no help of a thread. An empty plan pins nothing; any other needs
-  // a GPU. Throws Fault::does_not_fit where the system pins no more.
+  // Replaying, in pinned host memory: the GPU reads and writes it at the same address, over the
+  // bus, and copies to it need no host thread. An empty plan pins nothing; any other needs a GPU.
+  // Throws Fault::does_not_fit if the system cannot pin as much.
   Arena(const MemoryPlan& plan, Pinned) : Arena(plan, Device::cuda, true) {}
-  // Gives each request memory of its own: for tests and small tools.
+  // Allocates each request separately: for tests and small tools.
   explicit Arena(Heap, Device device = Device::cpu);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Memory aligned to kBufferAlignment: zeros in the setup, whatever was there in a phase. `name`
-  // must outlive the arena (a literal).
+  // Memory aligned to kBufferAlignment: zeros in the setup, uninitialized in a phase. `name` must
+  // outlive the arena (a literal).
   Buffer make(Category category, DType dtype, const Shape& shape, const char* name);
 
   // While the guard lives, requests belong to the phase of that name. Phases do not nest, and all
-  // buffers made in a phase must be released before it ends: if not, the next phase() or plan()
+  // buffers of a phase must be released before it ends; otherwise the next phase() or plan()
   // throws.
   class Phase {
    public:
@@ -88,17 +89,17 @@ class Arena {
   Phase phase(const char* name);
 
   bool recording() const { return mode_ == Mode::record; }
-  Device device() const { return device_; }  // that reaches the memory
+  Device device() const { return device_; }  // the device that accesses the memory
   bool pinned() const { return pinned_; }
-  // Whether the tensor lies in the one allocation of a replaying arena.
+  // Whether the tensor lies in the single allocation of a replaying arena.
   bool holds(const Tensor& tensor) const;
   // The packed recording; recording arenas only.
   MemoryPlan plan() const;
 
-  // What has been handed out so far, in the same measure as MemoryPlan::highest: a setup buffer
-  // counts from its request on, even when it has been released.
+  // What has been handed out so far, measured like MemoryPlan::highest: a setup buffer counts from
+  // its request on, even after its release.
   const ByCategory& highest() const { return highest_; }
-  // The one allocation of a replaying arena.
+  // The single allocation of a replaying arena.
   int64_t allocated_bytes() const { return allocated_; }
 
  private:
@@ -119,7 +120,7 @@ class Arena {
   size_t setup_cursor_ = 0;
   bool known_ = false;  // recording a phase again: its requests are matched, not added
   int64_t event_ = 0;
-  int64_t in_phase_ = 0;  // live buffers that were made in a phase
+  int64_t in_phase_ = 0;  // live buffers made in a phase
   ByCategory live_{};
   ByCategory highest_{};
   std::byte* memory_ = nullptr;

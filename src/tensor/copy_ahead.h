@@ -7,38 +7,39 @@
 namespace capstan {
 
 namespace cuda {
-class CopyLane;  // a stream beside the queue's: tensor/cuda/copy_lane.cpp
+class CopyLane;  // a stream besides the queue's: tensor/cuda/copy_lane.cpp
 }
 
-// Brings contents for one tensor from the host to the device while the device works with those
-// before. The host writes them into pinned memory; they go from there to a second place on the
-// device, beside the queue's work; and when the queue comes to them, they are moved into the
-// tensor. So the work finds them at one address, and waits neither for the host nor for the bus.
+// Double-buffered upload of one tensor: copies its next contents from the host while the device
+// works with the current ones. The host writes them to a pinned buffer; a separate stream copies
+// them to a staging buffer on the device; when the queue reaches receive(), it copies them into the
+// tensor. So the tensor keeps its address, and the work waits neither for the host nor for the bus.
 //
 //   write to ahead.room();
 //   ahead.send(n);
-//   …                        whatever is put on the queue meanwhile has the contents before
+//   …                        work put on the queue meanwhile sees the previous contents
 //   ahead.receive();
 //
-// Belongs to the queue's thread.
+// Only for the queue's thread.
 class CopyAhead {
  public:
-  // For a contiguous tensor of q.arena(). Where the queue has pinned host memory, or records it,
-  // takes as much as the tensor has from q.arena() and twice that from q.host(), outside of a
-  // phase. Elsewhere takes nothing. The queue must outlive this, and the arenas too.
+  // For a contiguous tensor of q.arena(). If the queue has pinned host memory, or records it,
+  // allocates a staging buffer of the tensor's size from q.arena() and two from q.host(), outside
+  // of a phase. Otherwise allocates nothing. The queue and the arenas must outlive this.
   CopyAhead(Queue& q, const Tensor& to, Category category, const char* name);
 
-  // Whether there is anything to copy ahead with: on cuda, with pinned memory. The rest is for this
-  // case alone.
+  // Whether it can copy ahead: on cuda, with pinned memory. The other methods are only for this
+  // case.
   bool active() const { return lane_ != nullptr; }
 
-  // Host memory of the tensor's type and shape, to be written. It is one of two, by turns: waits
-  // until what was sent from it last has been copied, which begins when the queue has moved what
-  // was sent before that. So the host is at most two contents ahead of the device.
+  // A host buffer of the tensor's type and shape, to be written. Alternates between two buffers:
+  // waits until the last copy from this one is complete. That copy starts when the queue has
+  // received the contents before it. So the host is at most two contents ahead of the device.
   Tensor room();
-  // Begins to copy the first `rows` of that room. What was sent before and not received is lost.
+  // Starts to copy the first `rows` of that buffer. Contents that were sent before but not received
+  // are lost.
   void send(int64_t rows);
-  // Puts on the queue: what was sent last becomes the first rows of the tensor.
+  // Enqueues: the contents sent last become the first rows of the tensor.
   void receive();
 
  private:

@@ -5,7 +5,7 @@
 namespace capstan {
 namespace {
 
-// Places the buffers of one phase above `floor`; returns the height reached.
+// Packs the buffers of one phase above `floor`; returns the height reached.
 int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
   std::vector<PlannedBuffer*> order;
   order.reserve(buffers.size());
@@ -34,11 +34,11 @@ int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
 
 struct Change {
   int64_t event;
-  int64_t bytes;  // negative at the end of a life
+  int64_t bytes;  // negative at the end of a lifetime
   const PlannedBuffer* buffer;
 };
 
-// Walks one phase through time, on top of what the setup holds.
+// Replays one phase over time, on top of the setup buffers.
 void find_peak(MemoryPlan& plan, const PlannedPhase& phase, const ByCategory& persistent) {
   std::vector<Change> changes;
   for (const auto& b : phase.buffers) {

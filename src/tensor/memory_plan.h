@@ -13,11 +13,11 @@ enum class Category : uint8_t {
   weights,      // parameters, with their compute copies
   gradients,    // one per trainable parameter
   optimizer,    // moments
-  activations,  // kept by the forward pass for the backward pass, and what flows between ops
+  activations,  // kept by the forward pass for the backward pass, and values passed between ops
   workspace,    // scratch inside one op
   data,         // token ids, labels, positions, tables
-  cache,        // keys and values while decoding
-  staging,      // a copy of the state, written to disk while the training goes on
+  cache,        // the KV cache
+  staging,      // a copy of the state, written to disk while training continues
 };
 inline constexpr int kCategories = 8;
 std::string_view name_of(Category category);
@@ -30,7 +30,7 @@ inline int64_t at(const ByCategory& bytes, Category c) {
   return bytes[static_cast<size_t>(c)];
 }
 
-// One request of a recording: live from event `begin` until before event `end`.
+// One recorded request: live from event `begin` until before event `end`.
 struct PlannedBuffer {
   std::string name;
   Category category{};
@@ -38,19 +38,19 @@ struct PlannedBuffer {
   int64_t begin = 0;
   int64_t end = kForever;
   int64_t offset = 0;
-  int64_t beside = 0;  // buffers of the same phase that are live when this one is made
+  int64_t beside = 0;  // live buffers of the same phase when this one is made
 
   static constexpr int64_t kForever = INT64_MAX;
 };
 
-// Offsets are multiples of this: a cache line, and what CUDA's widest accesses and tensor maps
-// need.
+// Offsets are multiples of this: a cache line, and enough for CUDA's widest accesses and tensor
+// maps.
 inline constexpr int64_t kBufferAlignment = 256;
 inline int64_t aligned_to_buffers(int64_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-// A named stretch of the program that is repeated: the requests that it makes, in their order.
+// A named, repeatable part of the program: its requests in order.
 struct PlannedPhase {
   std::string name;
   std::vector<PlannedBuffer> buffers;
@@ -61,22 +61,23 @@ struct PlannedPhase {
 struct MemoryPlan {
   std::vector<PlannedPhase> phases;
 
-  int64_t total_bytes = 0;  // what is allocated: the packed height
-  int64_t peak_bytes = 0;   // live at the worst moment; total_bytes - peak_bytes is lost in packing
-  std::string peak_phase;   // where that moment is…
+  int64_t total_bytes = 0;  // the allocation: the packed height
+  int64_t peak_bytes =
+      0;  // live bytes at the peak; total_bytes - peak_bytes is lost to fragmentation
+  std::string peak_phase;   // the phase of the peak…
   std::string peak_buffer;  // …and the request that reaches it
-  ByCategory at_peak{};     // live at that moment; adds up to peak_bytes
-  ByCategory highest{};     // the most that each category ever has, each at its own moment
+  ByCategory at_peak{};     // live bytes at the peak; adds up to peak_bytes
+  ByCategory highest{};     // the peak of each category, each at its own time
 };
 
-// The plans of a run's memory spaces: the device's own, and host memory that a GPU reaches. For a
-// CPU that is the same memory, and `host` is empty.
+// The plans of a run's memory spaces: device memory, and pinned host memory that a GPU accesses.
+// For a CPU `host` is empty, since both are the same memory.
 struct RunPlan {
   MemoryPlan device, host;
 };
 
-// Chooses offsets so that buffers that are live together do not overlap, and fills in the totals.
-// Greedy by size, lowest offset first; deterministic.
+// Chooses offsets so that buffers with overlapping lifetimes do not overlap in memory, and computes
+// the totals. Greedy by size, lowest offset first; deterministic.
 void pack(MemoryPlan& plan);
 
 }  // namespace capstan

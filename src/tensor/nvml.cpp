@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-// The library's interface, which never changes under a function's name: a new form gets a new one.
+// The library's ABI. A function never changes under its name; new versions get new names.
 using Handle = struct nvmlDevice_st*;
 constexpr int kSuccess = 0, kInsufficientSize = 7;
 constexpr unsigned long long kNoValue = ~0ULL;
@@ -55,13 +55,13 @@ struct Nvml::Library {
   Call<Args...> find(const char* name) const {
     return reinterpret_cast<Call<Args...>>(dlsym(handle, name));
   }
-  // Whether the function is there and succeeds.
+  // Whether the function exists and succeeds.
   template <class... Args>
   bool call(const char* name, Args... args) const {
     const auto function = find<Args...>(name);
     return function != nullptr && function(args...) == kSuccess;
   }
-  // What a function writes to its last argument.
+  // The value that a function writes to its last argument.
   template <class Value, class... Args>
   std::optional<Value> get(const char* name, Args... args) const {
     Value value{};
@@ -94,7 +94,7 @@ struct Nvml::Library {
     auto count = static_cast<unsigned>(found.size());
     int status = list(card, &count, found.data());
     if (status == kInsufficientSize) {
-      found.resize(count + 16);  // some may start meanwhile
+      found.resize(count + 16);  // more processes may start meanwhile
       count = static_cast<unsigned>(found.size());
       status = list(card, &count, found.data());
     }
@@ -111,7 +111,7 @@ struct Nvml::Library {
     if (!milliwatts) return std::nullopt;
     return *milliwatts / 1000.0;
   }
-  // Of a function that has several numbers to tell: one for each `which`.
+  // For a function with several values: one for each `which`.
   std::optional<int> number(const char* name, Handle card, int which) const {
     const auto found = get<unsigned>(name, card, which);
     if (!found) return std::nullopt;
@@ -224,7 +224,7 @@ GpuReading Nvml::read(int index, bool with_processes) const {
   const Handle card = library_ ? library_->card(index) : nullptr;
   if (card == nullptr) return r;
   const Library& l = *library_;
-  // These first, at one moment: they follow the load.
+  // These first and close together: they follow the load.
   r.mhz = l.number("nvmlDeviceGetClockInfo", card, kMultiprocessors);
   r.throttling = l.throttling(card);
   r.watts = l.watts("nvmlDeviceGetPowerUsage", card);

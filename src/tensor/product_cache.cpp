@@ -29,7 +29,7 @@ struct Header {
   uint32_t byte_order;
   char machine[64];
   int64_t products, zero;
-  char sum[64];  // of the fields before and all records
+  char sum[64];  // of the preceding fields and all records
 };
 struct Record {
   ProductKey key;
@@ -64,8 +64,8 @@ std::string_view fault_of(std::span<const std::byte> bytes, const std::string& m
 
 }  // namespace
 
-// Held while the file is read and replaced. It is on a file of its own, which stays: the other one
-// changes.
+// Held while the file is read and replaced. The lock is on a separate, permanent file, since the
+// other one is replaced.
 class ProductCache::Lock {
  public:
   explicit Lock(const fs::path& path)
@@ -143,8 +143,8 @@ bool ProductCache::writable() {
 ProductAlgorithm ProductCache::keep(const ProductKey& key, const ProductAlgorithm& algorithm) {
   require(!folder_.empty(), Fault::file, "no folder to keep measured products in");
   const Lock lock(Lock::name_for(path_));
-  // What the file has comes first; what this process computes with was in it once, and belongs
-  // there even if somebody has deleted it meanwhile.
+  // The file takes precedence. Add what this process uses: it was in the file once, and belongs
+  // there even if the file was deleted meanwhile.
   Products all = read();
   all.insert(products_.begin(), products_.end());
   const auto [it, is_new] = all.emplace(key, algorithm);

@@ -9,16 +9,16 @@
 #include <string>
 #include <string_view>
 
-// Which algorithm a GPU multiplies matrices with, of a library or of ours, measured once and kept
-// on disk: measuring is noisy, and another algorithm may round otherwise, so that runs are bitwise
-// equal only where they do not measure anew.
+// The algorithm for each matrix product of a GPU, from a library or ours, measured once and kept on
+// disk: measurements are noisy, and another algorithm may round differently, so runs are bitwise
+// equal only if they do not measure again.
 //
 // One file NAME.products, little endian, NAME being the first 16 digits of the machine's SHA-256:
 //
 //   offset  bytes
 //        0      8  "CAPPRODS"
 //        8      4  version, 1
-//       12      4  0x01020304: the order of bytes
+//       12      4  0x01020304: byte order
 //       16     64  SHA-256 of the machine's name, in hexadecimal
 //       80      8  number of products N, int64
 //       88      8  zeros
@@ -26,33 +26,33 @@
 //      160         N times 128 bytes, keys ascending: the key (8 int64), the algorithm (64 bytes)
 namespace capstan {
 
-// Shapes, strides, types and alignments: what an algorithm is chosen by.
+// Shapes, strides, types and alignments: what determines the algorithm.
 struct ProductKey {
   std::array<int64_t, 8> fields{};
   auto operator<=>(const ProductKey&) const = default;
 };
-// As the library has it, or the name of ours (cuda/product_method.h).
+// As the library stores it, or the name of our kernel (cuda/product_method.h).
 using ProductAlgorithm = std::array<std::byte, 64>;
 
-// The file decides: once it has a key, every process computes with what it says. Any number of
-// processes may use one file; an object belongs to one thread.
+// The file decides: once it has a key, every process uses its entry. Any number of processes may
+// use one file; an object is not thread safe.
 class ProductCache {
  public:
-  // `machine` names everything that algorithms hold for: the GPU, the library's version, ours. A
-  // file that is damaged or foreign counts as empty, is warned of, and is replaced by the next
-  // keep(). An empty folder has nothing and keeps nothing.
+  // `machine` identifies everything that algorithms depend on: the GPU, and the versions of the
+  // library and of our kernel. A damaged or foreign file counts as empty, with a warning, and the
+  // next keep() replaces it. With an empty folder name there is no cache.
   ProductCache(std::filesystem::path folder, std::string_view machine);
 
-  // Null where the file has nothing.
+  // Null if the file has no entry.
   const ProductAlgorithm* find(const ProductKey& key) const;
 
-  // Whether there is any use in measuring: the folder can be made and the file locked. Where not,
-  // it is warned of, once.
+  // Whether measuring makes sense: the folder can be created and the file locked. Otherwise warns,
+  // once.
   bool writable();
-  void close() { writable_ = Writable::no; }  // keeps nothing more, and says nothing of it
+  void close() { writable_ = Writable::no; }  // keeps nothing more, silently
 
-  // Adds to the file and returns what it has for the key from now on: that of another process, if
-  // one was first. Throws Fault::file where it cannot be written; it then has nothing of this.
+  // Adds to the file and returns its entry for the key from now on: another process's, if that was
+  // first. Throws Fault::file if it cannot be written; the file then has no such entry.
   ProductAlgorithm keep(const ProductKey& key, const ProductAlgorithm& algorithm);
 
   const std::filesystem::path& path() const { return path_; }
@@ -65,7 +65,7 @@ class ProductCache {
   void write(const Products& products) const;
 
   std::filesystem::path folder_, path_;
-  std::string machine_;  // its sum
+  std::string machine_;  // its checksum
   Products products_;
   enum class Writable : uint8_t { unknown, yes, no } writable_ = Writable::unknown;
 };

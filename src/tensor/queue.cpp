@@ -88,7 +88,7 @@ void Queue::upload(const Tensor& to, const void* from) {
     case Device::cpu: std::memcpy(to.raw(), from, bytes); return;
     case Device::cuda:
       if (on_host(to)) {
-        synchronize();  // what is on the queue may read or write it still
+        synchronize();  // work on the queue may still read or write it
         std::memcpy(to.raw(), from, bytes);
       } else if constexpr (kWithCuda) {
         cuda::upload(*cuda_, to.raw(), from, bytes);

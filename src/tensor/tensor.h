@@ -11,7 +11,7 @@
 
 namespace capstan {
 
-// One to four extents. No heap: shapes are made inside the training step.
+// One to four extents. No heap: shapes are created inside the training step.
 class Shape {
  public:
   Shape() = default;
@@ -31,12 +31,12 @@ class Shape {
 
 std::string to_string(const Shape& shape);  // "[2, 3]"; messages take the Shape itself
 
-// A typed view of memory that somebody else (a Buffer, a mapped file) owns. Copying copies the
-// view. The last dimension is always dense; the others may have strides, so that q, k and v can be
-// views of one product. On `sim` the address is null and only the shape means something.
+// A typed view of memory owned by a Buffer or a mapped file. Copying copies the view. The last
+// dimension is always dense; the others may have strides, so that q, k and v can be views of one
+// product. On `sim` the address is null and only the shape is meaningful.
 class Tensor {
  public:
-  Tensor() = default;  // "absent": an optional operand that is not there
+  Tensor() = default;  // "absent": a missing optional operand
   Tensor(void* data, DType dtype, const Shape& shape);
 
   explicit operator bool() const { return shape_.rank() > 0; }  // present?
@@ -60,7 +60,7 @@ class Tensor {
     return static_cast<T*>(data_);
   }
 
-  // Views. Each throws Fault::bug when it does not fit.
+  // Views. Each throws Fault::bug if it does not fit.
   Tensor rows(int64_t begin, int64_t count) const;  // of dimension 0
   Tensor cols(int64_t begin, int64_t count) const;  // of the last dimension
   Tensor heads(int64_t count) const;                // [T, count * D] as [T, count, D]
@@ -80,7 +80,7 @@ class Tensor {
 
 }  // namespace capstan
 
-// Formats when the message is made, not when it is prepared: checks cost no heap.
+// Formats only when the message is built: checks that pass use no heap.
 template <>
 struct fmt::formatter<capstan::Shape> : fmt::formatter<std::string> {
   template <class Context>

@@ -6,8 +6,7 @@
 #include <memory>
 #include <string>
 
-// What the rest of the tensor layer asks of a GPU, without CUDA's own headers. Defined only where
-// kWithCuda.
+// The tensor layer's interface to a GPU, without CUDA's own headers. Defined only if kWithCuda.
 namespace capstan {
 struct CudaFacts;
 }
@@ -19,14 +18,14 @@ class CopyLane;
 bool present(const char** why_not);
 std::string device_name();
 int64_t free_memory();
-CudaFacts facts();  // makes no context
+CudaFacts facts();  // does not create a context
 
-// Memory of the current GPU, as zeros. Throws Fault::does_not_fit where there is not enough.
+// Zeroed memory on the current GPU. Throws Fault::does_not_fit if there is not enough.
 std::byte* allocate(int64_t bytes);
 void release(std::byte* memory);
 
-// Host memory as zeros that stays in its place and has one address for the host and every GPU.
-// Throws Fault::does_not_fit where the system pins no more.
+// Zeroed, pinned host memory with one address for the host and every GPU. Throws
+// Fault::does_not_fit if the system cannot pin as much.
 std::byte* allocate_pinned(int64_t bytes);
 void release_pinned(std::byte* memory);
 
@@ -35,21 +34,22 @@ void wait(Context& context);
 void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
 void upload(Context& context, void* to, const void* from, size_t bytes);
 
-// How a piece of work with that key begins: as any other, with the recording of its graph, or with
-// the launch of one that was recorded.
+// How a unit of work with that key begins: normally, with the recording of its graph, or with the
+// launch of a recorded one.
 enum class GraphUse : uint8_t { none, recording, replayed };
 GraphUse begin_graph(Context& context, const std::array<int64_t, 6>& key);
-// Of a recording: launches what was recorded, or forgets it. Throws Fault::device.
+// Ends a recording: launches the graph, or discards it. Throws Fault::device.
 void end_graph(Context& context, const std::array<int64_t, 6>& key, bool complete);
 
-// Copies from two rooms of pinned memory to one place of the GPU, on a stream of their own, for the
-// context's stream to take from there: see tensor/copy_ahead.h.
+// Copies from two pinned buffers to one staging buffer on the GPU, on a separate stream; the
+// context's stream copies from there: see tensor/copy_ahead.h.
 std::shared_ptr<CopyLane> make_copy_lane();
-void wait_for_room(CopyLane& lane, int room);  // until what was sent from it last has been copied
+void wait_for_room(CopyLane& lane,
+                   int room);  // waits until the last copy from this buffer is complete
 void send(CopyLane& lane, int room, void* to, const void* from, size_t bytes);
 void receive(CopyLane& lane, int room, Context& context, void* to, const void* from, size_t bytes);
 
-void tell_measured(Context& context);  // of matrix products, since the last call
+void tell_measured(Context& context);  // about matrix products, since the last call
 void download(Context& context, void* to, const void* from, size_t bytes);
 
 }  // namespace capstan::cuda

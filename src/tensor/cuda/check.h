@@ -7,7 +7,7 @@
 
 namespace capstan::cuda {
 
-// Throws Fault::device, saying what was being done and CUDA's reason.
+// Throws Fault::device, naming the operation and CUDA's reason.
 inline void check(cudaError_t status, const char* doing) {
   if (status == cudaSuccess) [[likely]]
     return;
@@ -21,7 +21,7 @@ inline void check(cublasStatus_t status, const char* doing) {
   fail(Fault::device, "GPU: cannot {}: {}", doing, cublasLtGetStatusString(status));
 }
 
-// After a launch: a kernel's own errors come later, with the next wait.
+// After a launch: the kernel's own errors appear later, at the next wait.
 inline void launched(const char* kernel) {
   check(cudaPeekAtLastError(), kernel);
 }

@@ -42,8 +42,8 @@ Context::Context() {
   reads_pageable_ = shared_tables != 0;
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
   fp8_ = multiplies_fp8(std::pair(major, minor));
-  // A GPU's slice has the whole one's name, and fewer multiprocessors. Programs with and without
-  // our kernel have not measured the same.
+  // A GPU's slice (MIG) has the name of the whole card, but fewer SMs. Builds with and without our
+  // kernel have different candidates.
   if (may_measure())
     product_cache_ = std::make_unique<ProductCache>(
         cache_folder("products"),
@@ -56,15 +56,15 @@ Context::Context() {
 Context::~Context() {
   try {
     tell_measured();
-  } catch (...) {  // a line for the terminal is not worth a lost run
+  } catch (...) {  // a failing log line must not end the run
   }
-  // At the end of the program the driver may be gone already: nothing to be done about errors.
+  // At program exit the driver may be gone already: ignore errors.
   cublasLtDestroy(blas_);
   cudaStreamDestroy(stream_);
 }
 
 const ProductMethod* Context::keep_method(const ProductKey& key, const ProductMethod& method) {
-  // Batches of ever other lengths bring ever other shapes. All of this can be found again.
+  // Batches of new lengths bring new shapes. All entries can be recomputed.
   constexpr size_t kMost = 1 << 14;
   if (methods_.size() >= kMost) methods_.clear();
   return &(methods_[key] = method);
@@ -113,7 +113,7 @@ std::byte* allocate(int64_t bytes) {
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, static_cast<size_t>(bytes));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is told here, and not again by the next call
+    cudaGetLastError();  // reported here, so clear it for the next call
     size_t free = 0, total = 0;
     check(cudaMemGetInfo(&free, &total), "read the free memory");
     fail(Fault::does_not_fit, "does not fit: needs {} on the GPU, which has {} of {} free",
@@ -122,7 +122,7 @@ std::byte* allocate(int64_t bytes) {
   }
   check(status, "allocate memory");
   check(cudaMemset(memory, 0, static_cast<size_t>(bytes)), "clear memory");
-  // The streams of queues do not wait for the one that this ran on.
+  // The queues' streams do not synchronize with the stream that ran this.
   check(cudaDeviceSynchronize(), "clear memory");
   return static_cast<std::byte*>(memory);
 }
@@ -144,8 +144,8 @@ void wait_quietly(Context& context) noexcept {
 }
 
 void upload(Context& context, void* to, const void* from, size_t bytes) {
-  // Pageable memory has been read when this returns, into the driver's own, unless the GPU could
-  // read it itself.
+  // Pageable memory has been copied to the driver's buffer when this returns, unless the GPU can
+  // read it directly.
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context.stream()),
         "copy to the device");
   if (context.reads_pageable()) wait(context);

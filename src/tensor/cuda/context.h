@@ -12,7 +12,8 @@
 
 namespace capstan::cuda {
 
-// One stream of the current GPU and what the ops need on it. Belongs to its queue's thread.
+// One stream of the current GPU and the resources of its ops. Not thread safe: for the queue's
+// thread.
 class Context {
  public:
   Context();
@@ -23,8 +24,10 @@ class Context {
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
-  int shared_memory() const { return shared_memory_; }  // that a block may have, in bytes
-  // Whether the GPU walks the host's page tables, as beside NVIDIA's own processors.
+  int shared_memory() const {
+    return shared_memory_;
+  }  // maximum shared memory of a block, in bytes
+  // Whether the GPU can walk the host's page tables, as with NVIDIA's own CPUs.
   bool reads_pageable() const { return reads_pageable_; }
   Graphs& graphs() { return graphs_; }
   // Whether Hopper's matrix products (ops/cuda/product/wgmma.cuh) may be used: the GPU has them,
@@ -34,24 +37,23 @@ class Context {
     avoids_wgmma_ = avoid;
     methods_.clear();
   }
-  bool fp8() const { return fp8_; }  // whether the GPU multiplies matrices of FP8
+  bool fp8() const { return fp8_; }  // whether the GPU has FP8 matrix products
 
-  // What this run computes a product with; null until it is kept. It holds for exactly these
-  // shapes.
+  // The method of this run for a product; null until it is stored. Valid for exactly these shapes.
   const ProductMethod* find_method(const ProductKey& key) const {
     const auto it = methods_.find(key);
     return it == methods_.end() ? nullptr : &it->second;
   }
   const ProductMethod* keep_method(const ProductKey& key, const ProductMethod& method);
 
-  // What was measured for this GPU and cuBLASLt; null where CAPSTAN_MEASURE_PRODUCTS=0 asks for the
-  // library's first proposals.
+  // The measurements for this GPU and cuBLASLt; null if CAPSTAN_MEASURE_PRODUCTS=0 selects the
+  // library's first heuristic.
   ProductCache* product_cache() { return product_cache_.get(); }
-  // Whether our kernel wins wherever it is measured: for tests.
+  // Whether our kernel wins every measurement: for tests.
   bool favours_wgmma() const { return favours_wgmma_; }
   void favour_wgmma(bool favour) { favours_wgmma_ = favour; }
   void note_measured(double seconds);
-  // One line about what was measured since the last call, if anything was.
+  // One line about measurements since the last call, if there were any.
   void tell_measured();
 
  private:

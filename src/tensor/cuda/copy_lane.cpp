@@ -6,7 +6,7 @@ namespace capstan::cuda {
 
 namespace {
 
-// Until it is recorded, nobody waits for it.
+// Waiting for an event that was never recorded returns at once.
 class Event {
  public:
   Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "make an event"); }
@@ -27,7 +27,7 @@ class Event {
 class Stream {
  public:
   Stream() { check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream"); }
-  // What it copies from and to may go after this.
+  // Source and destination may be freed after this.
   ~Stream() {
     cudaStreamSynchronize(stream_);
     cudaStreamDestroy(stream_);
@@ -59,8 +59,8 @@ class CopyLane {
   }
 
  private:
-  Event copied_[2];  // from that room to the second place
-  Event taken_;      // from there
+  Event copied_[2];  // from that host buffer to the staging buffer
+  Event taken_;      // from there to the tensor
   Stream stream_;
 };
 

@@ -22,7 +22,7 @@ GraphUse Graphs::begin(cudaStream_t stream, const Key& key) {
     check(cudaGraphLaunch(it->second.graph, stream), "launch a graph");
     return GraphUse::replayed;
   }
-  // Where more keys come again and again than graphs are kept, those that are there stay.
+  // If more keys repeat than graphs are kept, the existing ones stay.
   if (full() && clock_ - oldest()->second.used < int64_t{4 * kMost}) return GraphUse::none;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "record a graph");
   return GraphUse::recording;
@@ -32,7 +32,7 @@ void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
   cudaGraph_t recorded = nullptr;
   const cudaError_t status = cudaStreamEndCapture(stream, &recorded);
   if (!complete) {
-    // What went wrong while it was recorded is told by whoever saw it, and not again.
+    // Errors during the recording were reported by the op that saw them: clear them.
     cudaGetLastError();
     if (recorded != nullptr) cudaGraphDestroy(recorded);
     return;
@@ -57,7 +57,7 @@ void Graphs::end(cudaStream_t stream, const Key& key, bool complete) {
 void Graphs::make_room(size_t nodes) {
   while (graphs_ > 0 && (graphs_ >= kMost || nodes_ + nodes > kMostNodes)) {
     const auto last = oldest();
-    // It may still be running; the driver keeps it for as long.
+    // It may still be running; the driver keeps it until it ends.
     check(cudaGraphExecDestroy(last->second.graph), "forget a graph");
     --graphs_;
     nodes_ -= last->second.nodes;

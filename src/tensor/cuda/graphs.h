@@ -10,9 +10,8 @@
 
 namespace capstan::cuda {
 
-// The CUDA graphs of one stream, by key. The first time that a key comes, its work is launched as
-// any other, so that whatever libraries decide at their first call is decided; the second time it
-// is recorded.
+// The CUDA graphs of one stream, by key. On the first use of a key, its work is launched normally,
+// so that libraries make the decisions of their first call; the second use records it.
 class Graphs {
  public:
   using Key = std::array<int64_t, 6>;
@@ -27,7 +26,7 @@ class Graphs {
 
  private:
   static constexpr size_t kMost = 16, kMostSeen = 4096;
-  // A kernel takes the driver some 10 KB of the GPU's memory, beside what a run has planned.
+  // Each kernel in a graph takes some 10 KB of GPU memory, outside of the plan.
   static constexpr size_t kMostNodes = 24 << 10;
   struct Entry {
     cudaGraphExec_t graph = nullptr;  // null: seen once
@@ -35,15 +34,15 @@ class Graphs {
     int64_t used = 0;
   };
   using Entries = std::map<Key, Entry>;
-  // Whether another, as large as they are in the mean, would be too much.
+  // Whether one more graph of average size would exceed the limit.
   bool full() const {
     return graphs_ > 0 && (graphs_ >= kMost || nodes_ + nodes_ / graphs_ > kMostNodes);
   }
-  void make_room(size_t nodes);  // for one more graph, of so many
+  void make_room(size_t nodes);  // for one more graph, of this many
   Entries::iterator oldest();
 
   Entries entries_;
-  size_t graphs_ = 0, nodes_ = 0;  // of all that are kept
+  size_t graphs_ = 0, nodes_ = 0;  // total of all graphs kept
   int64_t clock_ = 0;
 };
 

@@ -12,7 +12,7 @@ std::byte* allocate_pinned(int64_t bytes) {
   const cudaError_t status =
       cudaHostAlloc(&memory, static_cast<size_t>(bytes), cudaHostAllocPortable);
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it is told here, and not again by the next call
+    cudaGetLastError();  // reported here, so clear it for the next call
     fail(Fault::does_not_fit,
          "does not fit: the system did not pin {} of host memory for the GPU. Batches wait there, "
          "the "

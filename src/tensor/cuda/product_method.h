@@ -11,16 +11,16 @@
 
 namespace capstan::cuda {
 
-// What a product of matrices is computed with: an algorithm of cuBLASLt, or our kernel
+// The method of a matrix product: an algorithm of cuBLASLt, or our kernel
 // (ops/cuda/product/wgmma_product.h).
 struct WgmmaKernel {};
 using ProductMethod = std::variant<cublasLtMatmulAlgo_t, WgmmaKernel>;
 
-// Names our kernel where methods are kept: another number once it gives other bits. No algorithm of
-// cuBLASLt reads so: those begin with a small number, and this with letters.
+// Identifies our kernel in the cache: change the number when its results change. It cannot be an
+// algorithm of cuBLASLt: those begin with a small number, this with letters.
 inline constexpr std::string_view kWgmmaName = "capstan wgmma 1";
 
-// As it is kept: what cuBLASLt has, or the name and zeros.
+// The stored form: cuBLASLt's own, or the name and zeros.
 inline ProductAlgorithm kept(const ProductMethod& method) {
   if (const auto* algorithm = std::get_if<cublasLtMatmulAlgo_t>(&method))
     return std::bit_cast<ProductAlgorithm>(*algorithm);
