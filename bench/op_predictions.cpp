@@ -65,7 +65,7 @@ void run(Queue& q, const TrainOptions& o, MicroBatches& data, std::span<const in
     trainer.step(data, i);
   }
   for (const OpTotal& r : q.totals())
-    if (r.op != nullptr) rows[r.op].*field = r.seconds / static_cast<double>(steps);
+    if (r.calls > 0) rows[r.op].*field = r.seconds / static_cast<double>(steps);
 }
 
 void compare(char** argv) {

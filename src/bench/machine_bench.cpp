@@ -62,9 +62,7 @@ TrainOptions step_options(const BenchStep& s, Device device, Precision precision
 std::array<CallTotal, kOpKinds> totals_of(const Queue& q, double steps) {
   std::array<CallTotal, kOpKinds> all;
   for (const OpTotal& r : q.totals()) {
-    const auto kind = r.op == nullptr ? std::nullopt : kind_of(r.op);
-    if (!kind) continue;
-    CallTotal& t = all[static_cast<size_t>(*kind)];
+    CallTotal& t = all[static_cast<size_t>(r.kind)];
     t.calls += static_cast<double>(r.calls) / steps;
     t.flops += r.cost.flops / steps;
     t.bytes += r.cost.bytes / steps;

@@ -64,23 +64,20 @@ void gradients(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv, c
                const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
                const Tensor& v, const AttentionMask& mask, float scale, const RopeAngles& turned) {
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
-  const auto span =
-      q.account("attention_backward", {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
-                                       .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
+  const auto span = q.account({"attention_backward", OpKind::attention_backward},
+                              {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
+                               .bytes = bytes_of({dq, dk, dv, d_o, o, lse, query, k, v})});
   const int64_t room = q.target() == Device::cuda ? cuda::attention_backward_scratch(query)
                                                   : cpu::attention_backward_scratch(
                                                         mask.longest, query.dim(2), query.dtype());
   const Buffer scratch = q.scratch(DType::u8, {room}, "attention backward");
-  switch (q.device()) {
-    case Device::cpu:
-      return cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda)
+  dispatch(
+      q,
+      [&] { cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch); },
+      [&] {
         cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turned,
                                  scratch);
-      return;
-    case Device::sim: return;
-  }
+      });
 }
 
 }  // namespace
@@ -96,16 +93,13 @@ void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
   check_like("attention", "o", o, query);
   check_mask("attention", mask, query, k, lse);
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
-  const auto span = q.account("attention", {.flops = 4 * pairs * static_cast<double>(query.dim(2)),
-                                            .bytes = bytes_of({o, lse, query, k, v})});
+  const auto span = q.account({"attention", OpKind::attention},
+                              {.flops = 4 * pairs * static_cast<double>(query.dim(2)),
+                               .bytes = bytes_of({o, lse, query, k, v})});
   const Buffer scratch = q.scratch(DType::u8, {scratch_bytes(q, mask.longest, query)}, "attention");
-  switch (q.device()) {
-    case Device::cpu: return cpu::attention(o, lse, query, k, v, mask, scale, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::attention(q, o, lse, query, k, v, mask, scale);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::attention(o, lse, query, k, v, mask, scale, scratch); },
+      [&] { cuda::attention(q, o, lse, query, k, v, mask, scale); });
 }
 
 void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse,
@@ -141,17 +135,13 @@ void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int6
           k.dim(0));
   const auto keys = static_cast<double>(start + query.dim(0));
   const auto width = static_cast<double>(k.dim(1) * k.dim(2) * size_of(k.dtype()));
-  const auto span =
-      q.account("attention_cached", {.flops = 4 * static_cast<double>(query.numel()) * keys,
-                                     .bytes = bytes_of({o, query}) + 2 * keys * width});
+  const auto span = q.account({"attention_cached", OpKind::attention},
+                              {.flops = 4 * static_cast<double>(query.numel()) * keys,
+                               .bytes = bytes_of({o, query}) + 2 * keys * width});
   const Buffer scratch = q.scratch(DType::u8, {scratch_bytes(q, k.dim(0), query)}, "attention");
-  switch (q.device()) {
-    case Device::cpu: return cpu::attention_cached(o, query, k, v, start, window, scale, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::attention_cached(q, o, query, k, v, start, window, scale);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::attention_cached(o, query, k, v, start, window, scale, scratch); },
+      [&] { cuda::attention_cached(q, o, query, k, v, start, window, scale); });
 }
 
 }  // namespace capstan

@@ -44,11 +44,10 @@ void dropped_linear(Queue& q, Tensor y, Tensor x, Tensor w, float factor, float 
   check_map("dropped_linear", y, x, w, p, key);
   if (!fused(q, w, {x, w}))
     return linear(q, y, dropped(q, x, p, key), w, {}, Write::replace, factor);
-  const auto span = q.account("linear", cost(y, x, w, {}));
+  const auto span = q.account({"linear", OpKind::product}, cost(y, x, w, {}));
   const Buffer scratch =
       q.scratch(DType::f32, {cuda::dropped_linear_scratch(y.dim(0), y.dim(1))}, "partial sums");
-  if constexpr (kWithCuda)
-    if (q.device() == Device::cuda) cuda::dropped_linear(q, y, x, w, factor, p, key, scratch);
+  if (q.device() == Device::cuda) cuda::dropped_linear(q, y, x, w, factor, p, key, scratch);
 }
 
 void dropped_linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, float p,
@@ -59,21 +58,19 @@ void dropped_linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, floa
     linear_backward_data(q, d_dropped, dy, w);
     return dropout(q, dx, d_dropped, p, key, Write::add);
   }
-  const auto span = q.account("linear_backward_data", cost(dy, dx, w, dx));
-  if constexpr (kWithCuda)
-    if (q.device() == Device::cuda) cuda::dropped_linear_backward_data(q, dx, dy, w, p, key);
+  const auto span = q.account({"linear_backward_data", OpKind::product}, cost(dy, dx, w, dx));
+  if (q.device() == Device::cuda) cuda::dropped_linear_backward_data(q, dx, dy, w, p, key);
 }
 
 void dropped_linear_backward_weight(Queue& q, Tensor dw, Tensor dy, Tensor x, float p,
                                     const RandomKey& key) {
   check_map("dropped_linear_backward_weight", dy, x, dw, p, key);
   if (!fused(q, dw, {dy, x})) return linear_backward_weight(q, dw, {}, dy, dropped(q, x, p, key));
-  const auto span = q.account("linear_backward_weight", cost(dy, x, dw, dw));
+  const auto span = q.account({"linear_backward_weight", OpKind::product}, cost(dy, x, dw, dw));
   const Buffer scratch = q.scratch(
       DType::f32, {cuda::dropped_weight_scratch(x.dim(0), dy.dim(1), x.dim(1))}, "partial sums");
-  if constexpr (kWithCuda)
-    if (q.device() == Device::cuda)
-      cuda::dropped_linear_backward_weight(q, dw, dy, x, p, key, scratch);
+  if (q.device() == Device::cuda)
+    cuda::dropped_linear_backward_weight(q, dw, dy, x, p, key, scratch);
 }
 
 }  // namespace capstan

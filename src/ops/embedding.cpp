@@ -22,34 +22,27 @@ void embedding(Queue& q, Tensor y_TD, Tensor w_VD, Tensor ids_T) {
   check_operands("embedding", "y", y_TD, "w", w_VD, ids_T);
   // Only the rows that are looked up are read.
   const int64_t table_bytes = y_TD.numel() * size_of(w_VD.dtype());
-  const auto span = q.account(
-      "embedding", {.bytes = static_cast<double>(y_TD.nbytes() + table_bytes + ids_T.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::embedding(y_TD, w_VD, ids_T);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::embedding(q, y_TD, w_VD, ids_T);
-      return;
-    case Device::sim: return;
-  }
+  const auto span =
+      q.account({"embedding", OpKind::copy},
+                {.bytes = static_cast<double>(y_TD.nbytes() + table_bytes + ids_T.nbytes())});
+  dispatch(
+      q, [&] { cpu::embedding(y_TD, w_VD, ids_T); },
+      [&] { cuda::embedding(q, y_TD, w_VD, ids_T); });
 }
 
 void embedding_backward(Queue& q, Tensor dw_VD, Tensor dy_TD, Tensor ids_T) {
   check_operands("embedding_backward", "dy", dy_TD, "dw", dw_VD, ids_T);
   const int64_t table_bytes = 2 * dy_TD.numel() * size_of(dw_VD.dtype());  // read and written
   const auto span =
-      q.account("embedding_backward",
+      q.account({"embedding_backward", OpKind::elementwise},
                 {.flops = static_cast<double>(dy_TD.numel()),
                  .bytes = static_cast<double>(dy_TD.nbytes() + table_bytes + ids_T.nbytes())});
   const int64_t sorted =
       q.target() == Device::cuda ? 0 : cpu::embedding_order_size(dw_VD.dtype(), ids_T.dim(0));
   const Buffer order = q.scratch(DType::i32, {sorted}, "tokens by id");
-  switch (q.device()) {
-    case Device::cpu: return cpu::embedding_backward(dw_VD, dy_TD, ids_T, order);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::embedding_backward(q, dw_VD, dy_TD, ids_T);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::embedding_backward(dw_VD, dy_TD, ids_T, order); },
+      [&] { cuda::embedding_backward(q, dw_VD, dy_TD, ids_T); });
 }
 
 }  // namespace capstan

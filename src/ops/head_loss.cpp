@@ -56,10 +56,9 @@ void run_on_cuda(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, 
   const Buffer term_rows = chunk_of(term.x_TR, "head term of a chunk");
   const Buffer d_term_rows = chunk_of(g.d_term.x_TR, "head term gradients of a chunk");
   const Buffer space = q.scratch(DType::u8, {cuda::head_gemm_scratch(p, rows)}, "gemm panels");
-  if constexpr (kWithCuda)
-    if (q.device() == Device::cuda)
-      cuda::head_loss(q, loss, p, labels, targets, g.scale, backward,
-                      {logits, losses, space, order, x_rows, dx_rows, term_rows, d_term_rows});
+  if (q.device() == Device::cuda)
+    cuda::head_loss(q, loss, p, labels, targets, g.scale, backward,
+                    {logits, losses, space, order, x_rows, dx_rows, term_rows, d_term_rows});
 }
 
 void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor labels,
@@ -78,13 +77,9 @@ void run(Queue& q, Tensor loss, const Gradients& g, Tensor x, Tensor w, Tensor l
   const Buffer tokens = q.scratch(DType::i32, {rows}, "tokens of a chunk");
   const Buffer losses = q.scratch(DType::f64, {rows}, "losses of a chunk");
   const Buffer space = q.scratch(DType::u8, {panels}, "gemm panels");
-  switch (q.device()) {
-    case Device::cpu:
-      return cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, value_of(g.scale),
-                            {rows, logits, x_rows, dx_rows, term_rows, tokens, losses, space});
-    case Device::cuda:
-    case Device::sim: return;
-  }
+  if (q.device() == Device::cpu)
+    cpu::head_loss(loss, {x, w, term, g.dx, g.dw, g.d_term}, labels, value_of(g.scale),
+                   {rows, logits, x_rows, dx_rows, term_rows, tokens, losses, space});
 }
 
 // Cost of one product of the target tokens with the head.
@@ -109,8 +104,8 @@ void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t
     check_term("head_loss", "the term", term, x, w);
     flops += product_flops(x, term.w_VR, targets);
   }
-  const auto span =
-      q.account("head_loss", {.flops = flops, .bytes = bytes_of({x, w, term.x_TR, term.w_VR})});
+  const auto span = q.account({"head_loss", OpKind::head},
+                              {.flops = flops, .bytes = bytes_of({x, w, term.x_TR, term.w_VR})});
   run(q, loss, {}, x, w, labels, targets, term, false);
 }
 
@@ -131,7 +126,7 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
     flops += 3 * product_flops(x, term.w_VR, targets);
   }
   const auto span = q.account(
-      "head_loss_backward",
+      {"head_loss_backward", OpKind::head},
       {.flops = flops,
        .bytes = bytes_of({x, dx, w, dw, dw, term.x_TR, term.w_VR, d_term.x_TR, d_term.w_VR})});
   run(q, loss, {dx, dw, d_term, scale}, x, w, labels, targets, term, true);

@@ -49,59 +49,46 @@ Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, c
 
 void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor) {
   check("linear", y, x, w, b);
-  const auto span = q.account("linear", cost(y, x, w));
+  const auto span = q.account({"linear", OpKind::product}, cost(y, x, w));
   const Buffer scratch = product_scratch(q, {x, false}, {w, true}, y);
-  switch (q.device()) {
-    case Device::cpu: return cpu::linear(y, x, w, b, mode, factor, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, mode, factor, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::linear(y, x, w, b, mode, factor, scratch); },
+      [&] { cuda::linear(q, y, x, w, b, mode, factor, scratch); });
 }
 
 void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, const ThinTerms& terms) {
   check("linear", y, x, w, b);
-  const auto span = q.account("linear", terms.checked_cost("linear", y, cost(y, x, w)));
+  const auto span =
+      q.account({"linear", OpKind::product}, terms.checked_cost("linear", y, cost(y, x, w)));
   int64_t bytes = scratch_bytes(q, {x, false}, {w, true}, y);
   for (const ThinTerm& t : terms)
     bytes = std::max(bytes, scratch_bytes(q, {t.x_TR, false}, {t.w_OR, true}, y));
   const Buffer scratch = make_scratch(q, bytes);
-  switch (q.device()) {
-    case Device::cpu:
-      cpu::linear(y, x, w, b, Write::replace, 1, scratch);
-      return cpu::add_terms(y, terms, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, terms, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q,
+      [&] {
+        cpu::linear(y, x, w, b, Write::replace, 1, scratch);
+        cpu::add_terms(y, terms, scratch);
+      },
+      [&] { cuda::linear(q, y, x, w, b, terms, scratch); });
 }
 
 void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode, float factor) {
   check("linear_backward_data", dy, dx, w, {});
-  const auto span = q.account("linear_backward_data", cost(dy, dx, w));
+  const auto span = q.account({"linear_backward_data", OpKind::product}, cost(dy, dx, w));
   const Buffer scratch = product_scratch(q, {dy, false}, {w, false}, dx);
-  switch (q.device()) {
-    case Device::cpu: return cpu::linear_backward_data(dx, dy, w, mode, factor, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, mode, factor, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::linear_backward_data(dx, dy, w, mode, factor, scratch); },
+      [&] { cuda::linear_backward_data(q, dx, dy, w, mode, factor, scratch); });
 }
 
 void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode) {
   check("linear_backward_weight", dy, x, dw, db);
-  const auto span = q.account("linear_backward_weight", cost(dy, x, dw));
+  const auto span = q.account({"linear_backward_weight", OpKind::product}, cost(dy, x, dw));
   const Buffer scratch = product_scratch(q, {dy, true}, {x, false}, dw);
-  switch (q.device()) {
-    case Device::cpu: return cpu::linear_backward_weight(dw, db, dy, x, mode, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_backward_weight(q, dw, db, dy, x, mode, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::linear_backward_weight(dw, db, dy, x, mode, scratch); },
+      [&] { cuda::linear_backward_weight(q, dw, db, dy, x, mode, scratch); });
 }
 
 }  // namespace capstan

@@ -35,18 +35,14 @@ void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Tensor amax) {
   check::exact("linear_fp8", "amax", amax, DType::f32, {2});
   if (!fits_fp8(x, w)) return linear(q, y, x, w, b);
   const auto span = q.account(
-      "linear_fp8",
+      {"linear_fp8", OpKind::product},
       {.flops = flops(x, w), .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())});
   const int64_t bytes = q.target() == Device::cuda ? cuda::linear_fp8_scratch(x, w)
                                                    : cpu::linear_fp8_scratch(y, x, w);
   const Buffer scratch = q.scratch(DType::u8, {bytes}, "fp8 factors");
-  switch (q.device()) {
-    case Device::cpu: return cpu::linear_fp8(y, x, w, b, amax, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_fp8(q, y, x, w, b, amax, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::linear_fp8(y, x, w, b, amax, scratch); },
+      [&] { cuda::linear_fp8(q, y, x, w, b, amax, scratch); });
 }
 
 void linear_fp8_backward(Queue& q, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w,
@@ -61,21 +57,16 @@ void linear_fp8_backward(Queue& q, Tensor dx, Tensor dw, Tensor db, Tensor dy, T
     if (dx) linear_backward_data(q, dx, dy, w);
     return;
   }
-  const auto span =
-      q.account(op, {.flops = flops(x, w) * (dx ? 2 : 1),
-                     .bytes = static_cast<double>(dy.nbytes() + x.nbytes() + dw.nbytes() +
-                                                  (dx ? dx.nbytes() + w.nbytes() : 0))});
+  const auto span = q.account({op, OpKind::product},
+                              {.flops = flops(x, w) * (dx ? 2 : 1),
+                               .bytes = static_cast<double>(dy.nbytes() + x.nbytes() + dw.nbytes() +
+                                                            (dx ? dx.nbytes() + w.nbytes() : 0))});
   const int64_t bytes = q.target() == Device::cuda ? cuda::linear_fp8_backward_scratch(dx, dy, x)
                                                    : cpu::linear_fp8_backward_scratch(dx, dw, dy);
   const Buffer scratch = q.scratch(DType::u8, {bytes}, "fp8 factors");
-  switch (q.device()) {
-    case Device::cpu: return cpu::linear_fp8_backward(dx, dw, db, dy, x, w, amax, mode, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda)
-        cuda::linear_fp8_backward(q, dx, dw, db, dy, x, w, amax, mode, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::linear_fp8_backward(dx, dw, db, dy, x, w, amax, mode, scratch); },
+      [&] { cuda::linear_fp8_backward(q, dx, dw, db, dy, x, w, amax, mode, scratch); });
 }
 
 }  // namespace capstan

@@ -48,16 +48,13 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, Tensor not_finite) {
     cost.flops += 14 * static_cast<double>(p.weight.numel());
     cost.bytes += bytes_of(p);
   }
-  const auto span = q.account("adamw", cost);
-  switch (q.device()) {
-    case Device::cpu:
-      for (const auto& [p, s] : all) cpu::adamw(p, s, not_finite);
-      return;
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw(q, all, not_finite);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account({"adamw", OpKind::optimizer}, cost);
+  dispatch(
+      q,
+      [&] {
+        for (const auto& [p, s] : all) cpu::adamw(p, s, not_finite);
+      },
+      [&] { cuda::adamw(q, all, not_finite); });
 }
 
 void adamw8bit(Queue& q, const OptimizerOperands& p, const MomentScales& absmax,
@@ -81,16 +78,13 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, Tensor not_fin
     cost.flops += 22 * static_cast<double>(n);
     cost.bytes += bytes_of(p) + static_cast<double>(2 * (absmax.m.nbytes() + absmax.v.nbytes()));
   }
-  const auto span = q.account("adamw8bit", cost);
-  switch (q.device()) {
-    case Device::cpu:
-      for (const auto& [p, absmax, s] : all) cpu::adamw8bit(p, absmax, s, not_finite);
-      return;
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::adamw8bit(q, all, not_finite);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account({"adamw8bit", OpKind::optimizer}, cost);
+  dispatch(
+      q,
+      [&] {
+        for (const auto& [p, absmax, s] : all) cpu::adamw8bit(p, absmax, s, not_finite);
+      },
+      [&] { cuda::adamw8bit(q, all, not_finite); });
 }
 
 void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, Tensor not_finite) {
@@ -101,14 +95,10 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, Tensor not_fini
   require(!p.v, Fault::bug, "sgd: v is given, but SGD has no second moment");
   require(s.step >= 1, Fault::bug, "sgd: step must be 1 or more, but is {}", s.step);
   const auto span =
-      q.account("sgd", {.flops = 8 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
-  switch (q.device()) {
-    case Device::cpu: return cpu::sgd(p, s, not_finite);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::sgd(q, p, s, not_finite);
-      return;
-    case Device::sim: return;
-  }
+      q.account({"sgd", OpKind::optimizer},
+                {.flops = 8 * static_cast<double>(p.weight.numel()), .bytes = bytes_of(p)});
+  dispatch(
+      q, [&] { cpu::sgd(p, s, not_finite); }, [&] { cuda::sgd(q, p, s, not_finite); });
 }
 
 void sum_squares(Queue& q, Tensor sum, Tensor x) {
@@ -125,18 +115,15 @@ void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
     cost.bytes += static_cast<double>(x.nbytes());
     partial_sums += cuda::sum_partials(x.numel());
   }
-  const auto span = q.account("sum_squares", cost);
+  const auto span = q.account({"sum_squares", OpKind::optimizer}, cost);
   const Buffer partials =
       q.scratch(DType::f64, {q.target() == Device::cuda ? partial_sums : 0}, "partial sums");
-  switch (q.device()) {
-    case Device::cpu:
-      for (const Tensor& x : all) cpu::sum_squares(sum, x);
-      return;
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::sum_squares(q, sum, all, partials);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q,
+      [&] {
+        for (const Tensor& x : all) cpu::sum_squares(sum, x);
+      },
+      [&] { cuda::sum_squares(q, sum, all, partials); });
 }
 
 void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss) {
@@ -145,14 +132,10 @@ void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss)
   if (loss) check::exact("clip_scale", "loss", loss, DType::f64, {1});
   require(max_norm >= 0, Fault::bug, "clip_scale: max_norm must not be negative, but is {}",
           max_norm);
-  const auto span = q.account("clip_scale", {.flops = 3, .bytes = 12});
-  switch (q.device()) {
-    case Device::cpu: return cpu::clip_scale(scale, sum, max_norm, loss);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::clip_scale(q, scale, sum, max_norm, loss);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account({"clip_scale", OpKind::optimizer}, {.flops = 3, .bytes = 12});
+  dispatch(
+      q, [&] { cpu::clip_scale(scale, sum, max_norm, loss); },
+      [&] { cuda::clip_scale(q, scale, sum, max_norm, loss); });
 }
 
 }  // namespace capstan

@@ -117,15 +117,11 @@ void quantize(Queue& q, const QuantizedMatrix& to, int part, Tensor x) {
   check::shape("quantize", "x", x, {p.rows, to.shape[1]});
   check::contiguous("quantize", "x", x);
   if (x.dtype() != DType::f16) check::floating("quantize", "x", x);
-  const auto span = q.account("quantize", {.flops = 8 * static_cast<double>(x.numel()),
-                                           .bytes = static_cast<double>(x.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::quantize(to.kind, p, x);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::quantize(q, to.kind, p, x);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account(
+      {"quantize", OpKind::elementwise},
+      {.flops = 8 * static_cast<double>(x.numel()), .bytes = static_cast<double>(x.nbytes())});
+  dispatch(
+      q, [&] { cpu::quantize(to.kind, p, x); }, [&] { cuda::quantize(q, to.kind, p, x); });
 }
 
 void dequantize(Queue& q, Tensor y, const QuantizedMatrix& from, int64_t first) {
@@ -133,50 +129,43 @@ void dequantize(Queue& q, Tensor y, const QuantizedMatrix& from, int64_t first) 
   require(first >= 0 && first + y.dim(0) <= from.shape[0], Fault::bug,
           "dequantize: rows {} to {} of {}", first, first + y.dim(0), from.shape[0]);
   check::dense("dequantize", "y", y, {y.dim(0), from.shape[1]});
-  const auto span = q.account("dequantize", {.flops = static_cast<double>(y.numel()),
-                                             .bytes = static_cast<double>(y.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::dequantize(y, from, first);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::dequantize(q, y, from, first);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account(
+      {"dequantize", OpKind::elementwise},
+      {.flops = static_cast<double>(y.numel()), .bytes = static_cast<double>(y.nbytes())});
+  dispatch(
+      q, [&] { cpu::dequantize(y, from, first); }, [&] { cuda::dequantize(q, y, from, first); });
 }
 
 void linear(Queue& q, Tensor y, Tensor x, const QuantizedMatrix& w, Tensor b,
             const ThinTerms& terms) {
   check_product("linear", y, x, w);
   if (b) check::dense("linear", "b", b, {w.shape[0]});
-  const auto span = q.account("linear", terms.checked_cost("linear", y, cost(y, x, w)));
+  const auto span =
+      q.account({"linear", OpKind::product}, terms.checked_cost("linear", y, cost(y, x, w)));
   const Buffer chunk = widened_rows(q, x.dtype(), w);
   const Buffer scratch = product_scratch(q, x, chunk, true, y, terms);
-  switch (q.device()) {
-    case Device::cpu:
-      cpu::gemm(x.dim(0), w.shape[0], w.shape[1], cpu::matrix(x), cpu::matrix(w, true), y.raw(),
-                y.dtype(), y.stride(0), false, scratch->raw(), b);
-      return cpu::add_terms(y, terms, scratch);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear(q, y, x, w, b, terms, chunk, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q,
+      [&] {
+        cpu::gemm(x.dim(0), w.shape[0], w.shape[1], cpu::matrix(x), cpu::matrix(w, true), y.raw(),
+                  y.dtype(), y.stride(0), false, scratch->raw(), b);
+        cpu::add_terms(y, terms, scratch);
+      },
+      [&] { cuda::linear(q, y, x, w, b, terms, chunk, scratch); });
 }
 
 void linear_backward_data(Queue& q, Tensor dx, Tensor dy, const QuantizedMatrix& w) {
   check_product("linear_backward_data", dy, dx, w);
-  const auto span = q.account("linear_backward_data", cost(dy, dx, w));
+  const auto span = q.account({"linear_backward_data", OpKind::product}, cost(dy, dx, w));
   const Buffer chunk = widened_rows(q, dy.dtype(), w);
   const Buffer scratch = product_scratch(q, dy, chunk, false, dx);
-  switch (q.device()) {
-    case Device::cpu:
-      return cpu::gemm(dy.dim(0), w.shape[1], w.shape[0], cpu::matrix(dy), cpu::matrix(w), dx.raw(),
-                       dx.dtype(), dx.stride(0), false, scratch->raw());
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::linear_backward_data(q, dx, dy, w, chunk, scratch);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q,
+      [&] {
+        cpu::gemm(dy.dim(0), w.shape[1], w.shape[0], cpu::matrix(dy), cpu::matrix(w), dx.raw(),
+                  dx.dtype(), dx.stride(0), false, scratch->raw());
+      },
+      [&] { cuda::linear_backward_data(q, dx, dy, w, chunk, scratch); });
 }
 
 }  // namespace capstan

@@ -31,15 +31,12 @@ void rmsnorm(Queue& q, Tensor y, Tensor rstd, Tensor x, Tensor w_D, float eps) {
   check::dense("rmsnorm", "w", w_D, {x.dim(-1)});
   if (rstd) check_rstd("rmsnorm", rstd, x);
 
-  const auto span = q.account("rmsnorm", {.flops = 4 * static_cast<double>(x.numel()),
-                                          .bytes = bytes_of({y, rstd, x, w_D})});
-  switch (q.device()) {
-    case Device::cpu: return cpu::rmsnorm(y, rstd, x, w_D, eps);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::rmsnorm(q, y, rstd, x, w_D, eps);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account(
+      {"rmsnorm", OpKind::elementwise},
+      {.flops = 4 * static_cast<double>(x.numel()), .bytes = bytes_of({y, rstd, x, w_D})});
+  dispatch(
+      q, [&] { cpu::rmsnorm(y, rstd, x, w_D, eps); },
+      [&] { cuda::rmsnorm(q, y, rstd, x, w_D, eps); });
 }
 
 void add_rmsnorm(Queue& q, Tensor y_TD, Tensor sum_TD, Tensor rstd_T, Tensor x_TD,
@@ -52,17 +49,12 @@ void add_rmsnorm(Queue& q, Tensor y_TD, Tensor sum_TD, Tensor rstd_T, Tensor x_T
   check::dense("add_rmsnorm", "w", w_D, {x_TD.dim(1)});
   if (rstd_T) check_rstd("add_rmsnorm", rstd_T, x_TD);
 
-  const auto span =
-      q.account("add_rmsnorm", {.flops = 5 * static_cast<double>(x_TD.numel()),
-                                .bytes = bytes_of({y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D})});
-  switch (q.device()) {
-    case Device::cpu: return cpu::add_rmsnorm(y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps);
-    case Device::cuda:
-      if constexpr (kWithCuda)
-        cuda::add_rmsnorm(q, y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account({"add_rmsnorm", OpKind::elementwise},
+                              {.flops = 5 * static_cast<double>(x_TD.numel()),
+                               .bytes = bytes_of({y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D})});
+  dispatch(
+      q, [&] { cpu::add_rmsnorm(y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps); },
+      [&] { cuda::add_rmsnorm(q, y_TD, sum_TD, rstd_T, x_TD, residual_TD, w_D, eps); });
 }
 
 void rmsnorm_backward(Queue& q, Tensor dx, Tensor dw_D, Tensor dy, Tensor x, Tensor w_D,
@@ -78,8 +70,9 @@ void rmsnorm_backward(Queue& q, Tensor dx, Tensor dw_D, Tensor dy, Tensor x, Ten
   double bytes = bytes_of({dx, dw_D, dw_D, dy, x, w_D, rstd});
   if (mode == Write::add) bytes += bytes_of({dx});
   const double flops_each = 7 + (dw_D ? 3 : 0) + (mode == Write::add ? 1 : 0);
-  const auto span = q.account(
-      "rmsnorm_backward", {.flops = flops_each * static_cast<double>(x.numel()), .bytes = bytes});
+  const auto span =
+      q.account({"rmsnorm_backward", OpKind::elementwise},
+                {.flops = flops_each * static_cast<double>(x.numel()), .bytes = bytes});
   Buffer partial;
   if (dw_D) {
     const auto partials =
@@ -87,13 +80,9 @@ void rmsnorm_backward(Queue& q, Tensor dx, Tensor dw_D, Tensor dy, Tensor x, Ten
     partial =
         q.scratch(DType::f32, {partials(rstd.numel()), x.dim(-1)}, "rmsnorm_backward partial sums");
   }
-  switch (q.device()) {
-    case Device::cpu: return cpu::rmsnorm_backward(dx, dw_D, dy, x, w_D, rstd, mode, partial);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::rmsnorm_backward(q, dx, dw_D, dy, x, w_D, rstd, mode, partial);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::rmsnorm_backward(dx, dw_D, dy, x, w_D, rstd, mode, partial); },
+      [&] { cuda::rmsnorm_backward(q, dx, dw_D, dy, x, w_D, rstd, mode, partial); });
 }
 
 }  // namespace capstan

@@ -20,16 +20,12 @@ void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions
   // A token's angles are read once for all of its heads.
   const int64_t table_bytes = x_THD.dim(0) * x_THD.dim(2) * size_of(DType::f32);
   const auto span = q.account(
-      "rope",
+      {"rope", OpKind::elementwise},
       {.flops = 3 * static_cast<double>(x_THD.numel()),
        .bytes = static_cast<double>(2 * x_THD.nbytes() + table_bytes + positions_T.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::rope(x_THD, cos_PD, sin_PD, positions_T, turn);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::rope(q, x_THD, cos_PD, sin_PD, positions_T, turn);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::rope(x_THD, cos_PD, sin_PD, positions_T, turn); },
+      [&] { cuda::rope(q, x_THD, cos_PD, sin_PD, positions_T, turn); });
 }
 
 }  // namespace capstan

@@ -10,16 +10,11 @@ void swiglu(Queue& q, Tensor y_TF, Tensor gu_T2F) {
   check::rank("swiglu", "y", y_TF, 2, 2);
   check::dense("swiglu", "y", y_TF, y_TF.shape());
   check::dense("swiglu", "gu", gu_T2F, {y_TF.dim(0), 2 * y_TF.dim(1)});
-  const auto span =
-      q.account("swiglu", {.flops = 5 * static_cast<double>(y_TF.numel()),
-                           .bytes = static_cast<double>(y_TF.nbytes() + gu_T2F.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::swiglu(y_TF, gu_T2F);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::swiglu(q, y_TF, gu_T2F);
-      return;
-    case Device::sim: return;
-  }
+  const auto span = q.account({"swiglu", OpKind::elementwise},
+                              {.flops = 5 * static_cast<double>(y_TF.numel()),
+                               .bytes = static_cast<double>(y_TF.nbytes() + gu_T2F.nbytes())});
+  dispatch(
+      q, [&] { cpu::swiglu(y_TF, gu_T2F); }, [&] { cuda::swiglu(q, y_TF, gu_T2F); });
 }
 
 void swiglu_backward(Queue& q, Tensor dgu_T2F, Tensor dy_TF, Tensor gu_T2F) {
@@ -28,16 +23,12 @@ void swiglu_backward(Queue& q, Tensor dgu_T2F, Tensor dy_TF, Tensor gu_T2F) {
   check::dense("swiglu_backward", "gu", gu_T2F, {dy_TF.dim(0), 2 * dy_TF.dim(1)});
   check::dense("swiglu_backward", "dgu", dgu_T2F, gu_T2F.shape());
   const auto span = q.account(
-      "swiglu_backward",
+      {"swiglu_backward", OpKind::elementwise},
       {.flops = 10 * static_cast<double>(dy_TF.numel()),
        .bytes = static_cast<double>(dgu_T2F.nbytes() + dy_TF.nbytes() + gu_T2F.nbytes())});
-  switch (q.device()) {
-    case Device::cpu: return cpu::swiglu_backward(dgu_T2F, dy_TF, gu_T2F);
-    case Device::cuda:
-      if constexpr (kWithCuda) cuda::swiglu_backward(q, dgu_T2F, dy_TF, gu_T2F);
-      return;
-    case Device::sim: return;
-  }
+  dispatch(
+      q, [&] { cpu::swiglu_backward(dgu_T2F, dy_TF, gu_T2F); },
+      [&] { cuda::swiglu_backward(q, dgu_T2F, dy_TF, gu_T2F); });
 }
 
 }  // namespace capstan

@@ -86,7 +86,7 @@ std::string memory_table(const MemoryUse& device, const MemoryUse& host) {
 std::vector<OpTotal> longest_ops(const Queue& q, int rows) {
   std::vector<OpTotal> totals;
   for (const OpTotal& t : q.totals())
-    if (t.op != nullptr) totals.push_back(t);
+    if (t.calls > 0) totals.push_back(t);
   std::sort(totals.begin(), totals.end(),
             [](const OpTotal& a, const OpTotal& b) { return a.seconds > b.seconds; });
   totals.resize(std::min(totals.size(), static_cast<size_t>(rows)));

@@ -72,17 +72,15 @@ Arena::Arena(const MemoryPlan& plan, Device device, bool pinned)
   require(!plan.phases.empty(), Fault::bug, "arena: a plan without a setup");
   if (plan.total_bytes == 0) return;
   if (device == Device::cpu) memory_ = map_host(plan.total_bytes);
-  if constexpr (kWithCuda)
-    if (device == Device::cuda)
-      memory_ = (pinned ? cuda::allocate_pinned : cuda::allocate)(plan.total_bytes);
+  if (device == Device::cuda)
+    memory_ = (pinned ? cuda::allocate_pinned : cuda::allocate)(plan.total_bytes);
   allocated_ = plan.total_bytes;
 }
 
 Arena::~Arena() {
   if (memory_ == nullptr) return;
   if (device_ == Device::cpu) munmap(memory_, static_cast<size_t>(allocated_));
-  if constexpr (kWithCuda)
-    if (device_ == Device::cuda) (pinned_ ? cuda::release_pinned : cuda::release)(memory_);
+  if (device_ == Device::cuda) (pinned_ ? cuda::release_pinned : cuda::release)(memory_);
 }
 
 bool Arena::holds(const Tensor& tensor) const {
@@ -98,8 +96,7 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
   switch (mode_) {
     case Mode::heap:
       if (device_ == Device::cpu) address = heap_host(std::max(bytes, kBufferAlignment), name);
-      if constexpr (kWithCuda)
-        if (device_ == Device::cuda) address = cuda::allocate(std::max(bytes, kBufferAlignment));
+      if (device_ == Device::cuda) address = cuda::allocate(std::max(bytes, kBufferAlignment));
       break;
     case Mode::record:
       if (!known_) {
@@ -148,8 +145,7 @@ size_t Arena::next_planned(Category category, int64_t bytes, const char* name) {
 void Arena::give_back(Buffer& buffer) {
   if (mode_ == Mode::heap) {
     if (device_ == Device::cpu) std::free(buffer.tensor_.raw());
-    if constexpr (kWithCuda)
-      if (device_ == Device::cuda) cuda::release(static_cast<std::byte*>(buffer.tensor_.raw()));
+    if (device_ == Device::cuda) cuda::release(static_cast<std::byte*>(buffer.tensor_.raw()));
     at(live_, buffer.category_) -= buffer.bytes_;
     return;
   }

@@ -12,15 +12,14 @@ CopyAhead::CopyAhead(Queue& q, const Tensor& to, Category category, const char* 
   if (&q.host() == &q.arena()) return;
   second_ = q.arena().make(category, to.dtype(), to.shape(), name);
   for (Buffer& room : rooms_) room = q.host().make(category, to.dtype(), to.shape(), name);
-  if constexpr (kWithCuda)
-    if (q.device() == Device::cuda) lane_ = cuda::make_copy_lane();
+  if (q.device() == Device::cuda) lane_ = cuda::make_copy_lane();
 }
 
 Tensor CopyAhead::room() {
   require(active(), Fault::bug, "copies ahead without pinned memory");
   turn_ ^= 1;
   sent_ = 0;
-  if constexpr (kWithCuda) cuda::wait_for_room(*lane_, turn_);
+  cuda::wait_for_room(*lane_, turn_);
   return rooms_[turn_];
 }
 
@@ -28,14 +27,13 @@ void CopyAhead::send(int64_t rows) {
   require(active() && rows > 0, Fault::bug, "{} rows to copy ahead", rows);
   sent_ = rows;
   const auto bytes = static_cast<size_t>(to_.rows(0, rows).nbytes());
-  if constexpr (kWithCuda) cuda::send(*lane_, turn_, second_->raw(), rooms_[turn_]->raw(), bytes);
+  cuda::send(*lane_, turn_, second_->raw(), rooms_[turn_]->raw(), bytes);
 }
 
 void CopyAhead::receive() {
   require(sent_ > 0, Fault::bug, "nothing was copied ahead");
   const auto bytes = static_cast<size_t>(to_.rows(0, std::exchange(sent_, 0)).nbytes());
-  if constexpr (kWithCuda)
-    cuda::receive(*lane_, turn_, q_.cuda(), to_.raw(), second_->raw(), bytes);
+  cuda::receive(*lane_, turn_, q_.cuda(), to_.raw(), second_->raw(), bytes);
 }
 
 }  // namespace capstan

@@ -31,8 +31,11 @@ enum class OpKind : uint8_t {
 inline constexpr size_t kOpKinds = 7;
 std::string_view name_of(OpKind kind);  // "product"
 
-// The kind of the op with this name in Queue::account; none for an unknown name.
-std::optional<OpKind> kind_of(std::string_view op);
+// What an op's front end calls itself in the account.
+struct Op {
+  const char* name;  // a literal
+  OpKind kind;
+};
 
 struct Rates {
   double flops_per_second = std::numeric_limits<double>::infinity();
@@ -58,7 +61,7 @@ struct CostModel {
   std::array<std::optional<Rates>, kOpKinds> kinds = {};  // by OpKind
 
   std::optional<Rates>& rates(OpKind kind) { return kinds[static_cast<size_t>(kind)]; }
-  double seconds(std::string_view op, const Cost& cost) const;
+  double seconds(OpKind kind, const Cost& cost) const;
 };
 
 }  // namespace capstan

@@ -15,9 +15,8 @@ std::string_view name_of(Device device) {
 }
 
 bool cuda_present(std::string_view* why_not) {
-  const char* why = "this program was built without CUDA";
-  bool present = false;
-  if constexpr (kWithCuda) present = cuda::present(&why);
+  const char* why = nullptr;
+  const bool present = cuda::present(&why);
   if (!present && why_not != nullptr) *why_not = why;
   return present;
 }
@@ -37,19 +36,16 @@ void require_present(Device device) {
 }
 
 std::string device_name(Device device) {
-  if constexpr (kWithCuda)
-    if (device == Device::cuda) return cuda::device_name();
+  if (device == Device::cuda) return cuda::device_name();
   return device == Device::cpu ? "CPU" : "simulated";
 }
 
 int64_t free_device_memory() {
-  if constexpr (kWithCuda) return cuda::free_memory();
-  return 0;
+  return cuda::free_memory();
 }
 
 std::optional<CudaFacts> cuda_facts() {
-  if constexpr (kWithCuda)
-    if (cuda_present()) return cuda::facts();
+  if (cuda_present()) return cuda::facts();
   return std::nullopt;
 }
 

@@ -15,8 +15,8 @@ enum class Device : uint8_t {
 };
 std::string_view name_of(Device device);
 
-// Whether this program was built with the cuda ops. Without them no queue or arena on cuda can be
-// made, and calls to them are inside `if constexpr (kWithCuda)`.
+// Whether this program was built with the cuda ops. Without them it links what is under no_cuda/:
+// no queue or arena on cuda can be made.
 inline constexpr bool kWithCuda = CAPSTAN_WITH_CUDA != 0;
 
 // Whether this program can use a GPU now; otherwise fills in `why_not`.

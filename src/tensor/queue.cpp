@@ -22,25 +22,26 @@ Queue::Queue(Device device, Arena& arena, Arena& host, CostModel model)
   require(device == arena.device(), Fault::bug, "a queue on {} with an arena on {}",
           name_of(device), name_of(arena.device()));
   if (device == Device::cpu) flush_subnormals();
-  if constexpr (kWithCuda)
-    if (device == Device::cuda) cuda_ = cuda::make_context();
+  if (device == Device::cuda) cuda_ = cuda::make_context();
 }
 
-OpTotal& Queue::row(std::string_view op, const char* literal) {
-  for (OpTotal& r : totals_) {
-    if (r.op == nullptr) r.op = literal;
-    if (r.op == op) return r;
-  }
-  fail(Fault::bug, "queue: more than {} kinds of op", totals_.size());
+OpTotal& Queue::row(const Op& op) {
+  for (OpTotal& r : totals_)
+    if (std::string_view(r.op) == op.name) return r;
+  return totals_.emplace_back(OpTotal{.op = op.name, .kind = op.kind, .calls = 0, .cost = {}});
 }
 
-Queue::Span Queue::account(const char* op, const Cost& cost) {
-  OpTotal& r = row(op, op);
+void Queue::reset_totals() {
+  for (OpTotal& r : totals_) r = {.op = r.op, .kind = r.kind, .calls = 0, .cost = {}};
+}
+
+Queue::Span Queue::account(const Op& op, const Cost& cost) {
+  OpTotal& r = row(op);
   ++r.calls;
   r.cost.flops += cost.flops;
   r.cost.bytes += cost.bytes;
   if (device_ == Device::sim) {
-    r.seconds += model_.seconds(op, cost);
+    r.seconds += model_.seconds(op.kind, cost);
     return {nullptr, {}};
   }
   if (device_ == Device::cuda && !timed_) return {nullptr, {}};
@@ -49,35 +50,31 @@ Queue::Span Queue::account(const char* op, const Cost& cost) {
 
 Queue::Span::~Span() {
   if (total_ == nullptr) return;
-  if constexpr (kWithCuda)
-    if (cuda_ != nullptr) cuda::wait_quietly(*cuda_);
+  if (cuda_ != nullptr) cuda::wait_quietly(*cuda_);
   total_->seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
 }
 
 void Queue::synchronize() {
-  if constexpr (kWithCuda)
-    if (device_ == Device::cuda) cuda::wait(*cuda_);
+  if (device_ == Device::cuda) cuda::wait(*cuda_);
 }
 
 bool Queue::begins_graph(const GraphKey& key) {
-  if constexpr (kWithCuda)
-    if (device_ == Device::cuda && !timed_) {
-      const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
-      replaying_ = use == cuda::GraphUse::replayed;
-      return use != cuda::GraphUse::none;
-    }
+  if (device_ == Device::cuda && !timed_) {
+    const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
+    replaying_ = use == cuda::GraphUse::replayed;
+    return use != cuda::GraphUse::none;
+  }
   return false;
 }
 
 void Queue::end_graph(const GraphKey& key, bool complete) {
   if (std::exchange(replaying_, false)) return;
-  if constexpr (kWithCuda) cuda::end_graph(*cuda_, key, complete);
+  cuda::end_graph(*cuda_, key, complete);
 }
 
 void Queue::tell_measured() {
-  if constexpr (kWithCuda)
-    if (device_ == Device::cuda) cuda::tell_measured(*cuda_);
+  if (device_ == Device::cuda) cuda::tell_measured(*cuda_);
 }
 
 void Queue::upload(const Tensor& to, const void* from) {
@@ -90,7 +87,7 @@ void Queue::upload(const Tensor& to, const void* from) {
       if (on_host(to)) {
         synchronize();  // work on the queue may still read or write it
         std::memcpy(to.raw(), from, bytes);
-      } else if constexpr (kWithCuda) {
+      } else {
         cuda::upload(*cuda_, to.raw(), from, bytes);
       }
       return;
@@ -108,7 +105,7 @@ void Queue::download(void* to, const Tensor& from) {
       if (on_host(from)) {
         synchronize();
         std::memcpy(to, from.raw(), bytes);
-      } else if constexpr (kWithCuda) {
+      } else {
         cuda::download(*cuda_, to, from.raw(), bytes);
       }
       return;

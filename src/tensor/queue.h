@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,7 @@ using GraphKey = std::array<int64_t, 6>;
 // Totals over all calls of one op.
 struct OpTotal {
   const char* op = nullptr;
+  OpKind kind{};
   int64_t calls = 0;
   Cost cost;
   double seconds = 0;  // measured on cpu and, if timed, on cuda; modelled on sim
@@ -72,7 +74,7 @@ class Queue {
     std::chrono::steady_clock::time_point start_;
     cuda::Context* cuda_;  // waits at the end, if ops are timed one by one
   };
-  [[nodiscard]] Span account(const char* op, const Cost& cost);
+  [[nodiscard]] Span account(const Op& op, const Cost& cost);
 
   // Scratch for the current op, allocated here so that it is planned like every buffer.
   Buffer scratch(DType dtype, const Shape& shape, const char* name) {
@@ -126,16 +128,16 @@ class Queue {
     return result;
   }
 
-  // Totals since the start or the last reset; rows with `op` null are unused.
-  const std::array<OpTotal, 48>& totals() const { return totals_; }
+  // Totals since the start or the last reset, one row per op; rows without calls are unused.
+  const std::deque<OpTotal>& totals() const { return totals_; }
   Cost total() const;
   double seconds() const;  // the sum over ops
-  void reset_totals() { totals_ = {}; }
+  void reset_totals();
 
   cuda::Context& cuda() const { return *cuda_; }  // of a queue on cuda
 
  private:
-  OpTotal& row(std::string_view op, const char* literal);
+  OpTotal& row(const Op& op);
   bool begins_graph(const GraphKey& key);  // false: nothing to end
   void end_graph(const GraphKey& key, bool complete);
 
@@ -143,11 +145,21 @@ class Queue {
   CostModel model_;
   Arena& arena_;
   Arena& host_;
-  std::array<OpTotal, 48> totals_{};
+  std::deque<OpTotal> totals_;  // rows stay where they are: spans point to them
   std::shared_ptr<cuda::Context> cuda_;
   bool replaying_ = false;
   bool timed_ = false;
   bool tf32_ = false;
 };
+
+// Runs an op on the queue's device: `cpu()` or `cuda()`. On sim the account is all it does.
+template <class Cpu, class Cuda>
+void dispatch(const Queue& q, const Cpu& cpu, const Cuda& cuda) {
+  switch (q.device()) {
+    case Device::cpu: return cpu();
+    case Device::cuda: return cuda();
+    case Device::sim: return;
+  }
+}
 
 }  // namespace capstan

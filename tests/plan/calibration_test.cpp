@@ -143,7 +143,7 @@ TEST(CostModels, OfACalibrationHaveTheRatesOfTheRunsType) {
   const CostModel fp8 = cost_model(some_gpu(), o);
   for (const char* op : {"linear_fp8", "linear_fp8_backward"})
     EXPECT_DOUBLE_EQ(fp8.seconds(op, {.flops = 900e12}), 1 + 3e-6);
-  EXPECT_DOUBLE_EQ(fp8.seconds("head_loss_backward", {.flops = 500e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(fp8.seconds(OpKind::head, {.flops = 500e12}), 1 + 3e-6);
   o.precision = Precision::f32_true;
   EXPECT_DOUBLE_EQ(cost_model(some_gpu(), o).factor, 1) << "no step was measured in f32";
 }
@@ -168,7 +168,8 @@ TEST(CostModels, APagedOptimizersStateCrossesTheBus) {
   o.device = Device::cuda;
   o.optimizer.paged = true;
   // f32: of 28 bytes 16 are state, half of them each way at 40 GB/s.
-  EXPECT_NEAR(cost_model(some_gpu(), o).seconds("adamw", {.bytes = 28e9}), 8.0 / 40, 1e-4);
+  EXPECT_NEAR(cost_model(some_gpu(), o).seconds(OpKind::optimizer, {.bytes = 28e9}), 8.0 / 40,
+              1e-4);
 }
 
 }  // namespace

@@ -123,9 +123,10 @@ TEST(OpTable, HasTheLongestOpsFirstWithTheirRates) {
   Arena arena;
   const CostModel model{.name = "", .flops_per_second = 1e9, .bytes_per_second = 1e9};
   Queue q(Device::sim, arena, model);
-  (void)q.account("short", {.flops = 1e6, .bytes = 0});
-  for (int i = 0; i < 3; ++i) (void)q.account("long", {.flops = 1e9, .bytes = 5e8});
-  (void)q.account("middle", {.flops = 0, .bytes = 1e9});
+  (void)q.account({"short", OpKind::product}, {.flops = 1e6, .bytes = 0});
+  for (int i = 0; i < 3; ++i)
+    (void)q.account({"long", OpKind::product}, {.flops = 1e9, .bytes = 5e8});
+  (void)q.account({"middle", OpKind::product}, {.flops = 0, .bytes = 1e9});
   const std::string table = op_table(q, 2);
   const size_t first = table.find("long"), second = table.find("middle");
   ASSERT_NE(first, std::string::npos) << table;

@@ -6,7 +6,8 @@
 #include <memory>
 #include <string>
 
-// The tensor layer's interface to a GPU, without CUDA's own headers. Defined only if kWithCuda.
+// The tensor layer's interface to a GPU, without CUDA's own headers. A build without CUDA has
+// tensor/no_cuda/calls.cpp instead.
 namespace capstan {
 struct CudaFacts;
 }

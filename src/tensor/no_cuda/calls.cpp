@@ -1,0 +1,75 @@
+// The tensor layer's interface to a GPU, in a program that was built without CUDA.
+#include "tensor/cuda/calls.h"
+
+#include "base/error.h"
+#include "tensor/device.h"
+
+namespace capstan::cuda {
+namespace {
+
+constexpr const char* kWhyNot = "this program was built without CUDA";
+
+[[noreturn]] void not_built() {
+  fail(Fault::device, "{}", kWhyNot);
+}
+
+}  // namespace
+
+bool present(const char** why_not) {
+  *why_not = kWhyNot;
+  return false;
+}
+
+std::string device_name() {
+  not_built();
+}
+int64_t free_memory() {
+  return 0;
+}
+CudaFacts facts() {
+  not_built();
+}
+std::byte* allocate(int64_t) {
+  not_built();
+}
+void release(std::byte*) {}
+std::byte* allocate_pinned(int64_t) {
+  not_built();
+}
+void release_pinned(std::byte*) {}
+std::shared_ptr<Context> make_context() {
+  not_built();
+}
+void wait(Context&) {
+  not_built();
+}
+void wait_quietly(Context&) noexcept {}
+void upload(Context&, void*, const void*, size_t) {
+  not_built();
+}
+GraphUse begin_graph(Context&, const std::array<int64_t, 6>&) {
+  not_built();
+}
+void end_graph(Context&, const std::array<int64_t, 6>&, bool) {
+  not_built();
+}
+std::shared_ptr<CopyLane> make_copy_lane() {
+  not_built();
+}
+void wait_for_room(CopyLane&, int) {
+  not_built();
+}
+void send(CopyLane&, int, void*, const void*, size_t) {
+  not_built();
+}
+void receive(CopyLane&, int, Context&, void*, const void*, size_t) {
+  not_built();
+}
+void tell_measured(Context&) {
+  not_built();
+}
+void download(Context&, void*, const void*, size_t) {
+  not_built();
+}
+
+}  // namespace capstan::cuda
