@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "recipe/recipe.h"
+#include "recipe/nearest.h"
 
 namespace capstan::cli {
 namespace {

@@ -15,6 +15,7 @@
 #include "data/records/record_file.h"
 #include "data/records/text_files.h"
 #include "data/tokenizer/tokenizer_folder.h"
+#include "recipe/options.h"
 #include "report/progress.h"
 #include "train/setup.h"
 

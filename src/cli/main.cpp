@@ -15,7 +15,7 @@
 #include "cli/commands.h"
 #include "cli/prepare.h"
 #include "cli/version.h"
-#include "recipe/recipe.h"
+#include "recipe/nearest.h"
 #include "tensor/device.h"
 
 namespace capstan::cli {

@@ -15,6 +15,7 @@
 #include "model/known_models.h"
 #include "plan/fit.h"
 #include "plan/predict.h"
+#include "recipe/nearest.h"
 #include "report/summary.h"
 #include "run/run.h"
 #include "train/setup.h"

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "cli/command_line.h"
+#include "recipe/values.h"
 #include "train/setup.h"
 
 namespace capstan::cli {

@@ -1,10 +1,11 @@
+#include "recipe/check.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <numeric>
 
 #include "base/error.h"
-#include "recipe/recipe.h"
 
 namespace capstan {
 namespace {

@@ -1,11 +1,11 @@
+#include "recipe/nearest.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
 #include <utility>
 #include <vector>
-
-#include "recipe/recipe.h"
 
 namespace capstan {
 namespace {

@@ -1,5 +1,8 @@
+#include "recipe/options.h"
+
 #include "base/error.h"
-#include "recipe/recipe.h"
+#include "recipe/keys.h"
+#include "recipe/nearest.h"
 
 namespace capstan {
 namespace {
@@ -257,55 +260,17 @@ std::span<const Option> options() {
   return table;
 }
 
-std::string_view name_of(Task task) {
-  switch (task) {
-    case Task::pretrain: return "pretrain";
-    case Task::finetune_full: return "finetune_full";
-    case Task::finetune_lora: return "finetune_lora";
-    case Task::demo: return "demo";
+const Option& find_option(std::string_view key) {
+  const std::string wanted = short_key(key);
+  std::vector<std::string_view> keys;
+  for (const Option& o : options()) {
+    if (wanted == o.key) return o;
+    keys.emplace_back(o.key);
   }
-  return "?";
-}
-
-bool is_text_set(std::string_view data) {
-  return data == "TinyStories" || data == "TinyLlama" || data == "MicroLlama" ||
-         data == "OpenWebText" || data == "LitData";
-}
-
-bool is_text(std::string_view data) {
-  return data == "TextFiles" || is_text_set(data);
-}
-
-Recipe defaults_of(Task task) {
-  Recipe r;
-  switch (task) {
-    case Task::finetune_full:
-      r.out_dir = "out/finetune/full";
-      r.epochs = 5;
-      break;
-    case Task::finetune_lora:
-      r.out_dir = "out/finetune/lora";
-      r.epochs = 5;
-      r.eval_interval = 100;
-      break;
-    case Task::pretrain:
-      r.out_dir = "out/pretrain";
-      r.data = "TextFiles";
-      r.devices = "auto";
-      r.global_batch_size = 512;
-      r.micro_batch_size = 4;
-      r.lr_warmup_steps = 2000;
-      r.max_tokens = 3'000'000'000'000;
-      r.max_norm = 1;
-      r.min_lr = 4e-5;
-      r.eval_interval = 1000;
-      r.eval_max_new_tokens = std::nullopt;
-      r.logger_name = "tensorboard";
-      r.seed = 42;
-      break;
-    case Task::demo: r.out_dir = "out/demo"; break;
-  }
-  return r;
+  const std::string_view fixed = fixed_value(wanted);
+  require(fixed.empty(), Fault::usage, "{}: is always {}; leave it out", key, fixed);
+  const bool rate = wanted.ends_with("learning_rate");  // LitGPT's, before there was optimizer.lr
+  fail(Fault::usage, "{}: no such key{}", key, did_you_mean(rate ? "optimizer.lr" : wanted, keys));
 }
 
 }  // namespace capstan

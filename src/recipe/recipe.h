@@ -2,11 +2,8 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <variant>
-#include <vector>
 
 namespace capstan {
 
@@ -120,67 +117,5 @@ bool is_text_set(std::string_view data);
 
 // What a command does when nothing is said: LitGPT's defaults (where it has the command).
 Recipe defaults_of(Task task);
-
-using RecipeField =
-    std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*,
-                 Betas Recipe::*, std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
-                 std::optional<bool> Recipe::*>;
-
-// What values are good; numbers with a fraction must be so as float too, which the kernels take.
-// `oneof` has its list in Option::choices; `words` are choices or a whole number, 0 or more;
-// `counted` are choices, of which "block[:N]" may have a whole number from 1 on, as "block:8".
-enum class Check : uint8_t { any, positive, not_negative, fraction, oneof, words, counted };
-
-struct Option {
-  const char* key;  // "train.micro_batch_size"
-  RecipeField field;
-  Check check;
-  uint8_t tasks;  // which commands use it: bits of Task
-  const char* help;
-  std::vector<std::string_view> choices = {};
-  // Why a key that LitGPT has changes nothing here; null for all that do something.
-  const char* ignored = nullptr;
-
-  bool used_by(Task task) const { return (tasks & static_cast<uint8_t>(task)) != 0; }
-};
-
-// The one table: the command line, YAML files, --help, the checks and the run record all walk it.
-std::span<const Option> options();
-
-// Sets one value from text; "null" empties what can be empty. Throws Fault::usage:
-// "key: expected …, found …".
-void set_option(Recipe& recipe, const Option& option, std::string_view text);
-std::string value_of(const Recipe& recipe, const Option& option);
-
-// The option of that key; throws Fault::usage with the nearest key there is. Takes LitGPT's long
-// forms too: "optimizer.init_args.lr", "data.class_path", "model_config.n_layer".
-const Option& find_option(std::string_view key);
-
-// The short form of a key: LitGPT's recipes write classes as class_path and init_args
-// ("optimizer.init_args.lr"), and a model's sizes under names of their own
-// ("model_config.n_layer"). Other keys come back as they are.
-std::string short_key(std::string_view key);
-
-// The field of LitGPT's Config that a key means: "n_layer" of "model_config.n_layer"; nothing for
-// other keys.
-std::optional<std::string_view> model_field(std::string_view key);
-
-// What YAML and Python write for true and false ("yes", "Off", "True"); nothing for other words.
-std::optional<bool> truth_of(std::string_view text);
-
-// Whether the key is an argument of PyTorch's or LitGPT's that is not here, with the value by which
-// it does nothing there ("optimizer.amsgrad", "false").
-bool changes_nothing(std::string_view key, std::string_view value);
-// " (did you mean train.max_steps?)": the one of `words` that is most like `word`; empty where none
-// is near.
-std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
-
-// What no single key shows. Each problem has the key that it is about.
-struct Problem {
-  std::string key, text;
-};
-std::vector<Problem> problems_of(const Recipe& recipe);
-// Throws Fault::usage with all of them, one per line.
-void check_recipe(const Recipe& recipe);
 
 }  // namespace capstan

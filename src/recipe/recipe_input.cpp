@@ -7,6 +7,11 @@
 #include <array>
 
 #include "base/error.h"
+#include "recipe/check.h"
+#include "recipe/keys.h"
+#include "recipe/scalars.h"
+#include "recipe/values.h"
+
 namespace capstan {
 namespace {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "recipe/recipe.h"
+#include "recipe/options.h"
 
 namespace capstan {
 
@@ -90,9 +90,5 @@ class RecipeInput {
   std::vector<WrongValue> errors_;
   std::vector<std::string> notes_;
 };
-
-// The recipe as nested YAML that RecipeInput reads back: the record of a run. Only what the command
-// uses.
-std::string recipe_yaml(const Recipe& recipe, Task task);
 
 }  // namespace capstan

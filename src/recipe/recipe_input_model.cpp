@@ -5,7 +5,10 @@
 #include <charconv>
 
 #include "base/error.h"
+#include "recipe/keys.h"
 #include "recipe/recipe_input.h"
+#include "recipe/scalars.h"
+#include "recipe/values.h"
 
 // A model as LitGPT's recipes write it: `model_config:` with the fields of its Config. Sizes are
 // keys of ours (short_key); the other fields must say what is so in every Llama.
@@ -103,11 +106,6 @@ std::string problem_of(std::string_view name, std::string_view value) {
 }
 
 }  // namespace
-
-std::optional<std::string_view> model_field(std::string_view key) {
-  if (!key.starts_with(kSection)) return std::nullopt;
-  return key.substr(kSection.size());
-}
 
 void RecipeInput::set_model_field(const std::string& field, const Given& given) {
   const auto before = model_fields_.find(field);

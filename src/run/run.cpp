@@ -17,6 +17,7 @@
 #include "machine/peak.h"
 #include "plan/fit.h"
 #include "plan/predict.h"
+#include "recipe/check.h"
 #include "report/curve.h"
 #include "report/page.h"
 #include "run/fingerprint.h"

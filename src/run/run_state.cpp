@@ -11,7 +11,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
-#include "recipe/recipe_input.h"
+#include "recipe/recipe_yaml.h"
 #include "run/run.h"
 
 namespace capstan {

@@ -13,7 +13,8 @@
 #include "data/tokenizer/tokenizer_folder.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "model/known_models.h"
-#include "recipe/recipe_input.h"
+#include "recipe/nearest.h"
+#include "recipe/recipe_yaml.h"
 
 namespace capstan {
 namespace {

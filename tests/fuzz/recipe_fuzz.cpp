@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "recipe/recipe_input.h"
+#include "recipe/recipe_yaml.h"
 
 namespace {
 

@@ -2,7 +2,8 @@
 
 #include <set>
 
-#include "recipe/recipe.h"
+#include "recipe/check.h"
+#include "recipe/values.h"
 #include "support/message_of.h"
 
 namespace capstan {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "recipe/recipe_yaml.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 

@@ -14,6 +14,7 @@
 #include "machine/name.h"
 #include "plan/calibration.h"
 #include "recipe/recipe_input.h"
+#include "recipe/recipe_yaml.h"
 #include "short_run.h"
 #include "support/message_of.h"
 #include "support/variable.h"

@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/json_text.h"
 #include "data/prompt/chat_template.h"
-#include "recipe/recipe.h"
+#include "recipe/nearest.h"
 
 namespace capstan {
 namespace {
