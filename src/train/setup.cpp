@@ -201,13 +201,13 @@ ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
   c.norm_eps = r.rms_norm_eps;
   c.rope_theta = r.rope_theta;
   take_special_ids(c, tokenizer);
-  try {
-    check_config(c);
-  } catch (const Error& e) {
-    const std::string_view what = e.what();
-    if (r.head_dim || what.find("head_dim") == std::string_view::npos) throw;
-    fail(Fault::usage, "{} (head_dim is model.hidden_size / model.num_attention_heads: {} / {})",
-         what, r.hidden_size, r.num_attention_heads);
+  if (const auto problem = find_problem(c)) {
+    const bool derived = problem->key == "head_dim" && !r.head_dim;
+    fail(Fault::usage, "config: {}: {}{}", problem->key, problem->message,
+         derived
+             ? fmt::format(" (head_dim is model.hidden_size / model.num_attention_heads: {} / {})",
+                           r.hidden_size, r.num_attention_heads)
+             : "");
   }
   return c;
 }
@@ -309,18 +309,23 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   const auto look = [&](auto&& at) {
     try {
       at();
+      return true;
     } catch (const Error& e) {
-      const bool told = std::any_of(found.begin(), found.end(), [&](const Error& other) {
-        return std::string_view(other.what()) == e.what();
-      });
-      if (!told) found.push_back(e);
+      found.push_back(e);
+      return false;
     }
   };
-  if (!check.plan) look([&] { tokenizer_folder(r, task); });
-  if (task != Task::pretrain)
-    look([&] { model_to_tune(r, check.plan); });
-  else
-    look([&] { look_at_model(r); });
+  // The tokenizer is in the model's folder unless tokenizer_dir names another. What is wrong with
+  // that folder is told once.
+  const bool own_folder = task == Task::pretrain && !r.tokenizer_dir.empty();
+  const bool tokenizer = check.plan || look([&] { tokenizer_folder(r, task); });
+  if (tokenizer || own_folder)
+    look([&] {
+      if (task == Task::pretrain)
+        look_at_model(r);
+      else
+        model_to_tune(r, check.plan);
+    });
   if (task == Task::finetune_lora) look([&] { lora_options(r); });
   if (!check.data) return found;
   const size_t before = found.size();
