@@ -34,7 +34,7 @@ void dump(const std::vector<std::string>& arguments) {
           "expected MODEL DATA.json STEPS BATCH LENGTH HELD_OUT_FRACTION");
   Recipe r = defaults_of(Task::finetune_full);
   r.checkpoint_dir = arguments[0];
-  r.data = "JSON";
+  r.data = DataClass::json;
   r.json_path = arguments[1];
   r.global_batch_size = r.micro_batch_size = std::stoll(arguments[3]);
   r.max_seq_length = std::stoll(arguments[4]);

@@ -30,7 +30,7 @@ TrainOptions options_of(char** argv) {
   o.model.heads = o.model.kv_heads = std::atoll(argv[4]);
   o.model.head_dim = o.model.hidden / o.model.heads;
   o.model.vocab = std::atoll(argv[5]);
-  o.precision = parse_precision(argv[8]);
+  o.precision = parse_named<Precision>("precision", argv[8]);
   o.recompute = parse_recomputation(argv[9]);
   o.single_micro_batch = true;
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};

@@ -26,7 +26,7 @@ std::vector<std::string> words_of(const std::string& text, char between) {
 
 Variant parse_variant(const std::string& name) {
   if (name.find("Adam") != std::string::npos)
-    return {.name = name, .optimizer = parse_optimizer(name)};
+    return {.name = name, .optimizer = parse_named<OptimizerClass>("optimizer", name)};
   Variant v{name, LoraOptions()};
   if (name.starts_with("qlora")) v.quantize = Quantize::nf4;
   if (name.ends_with("lora")) return v;
@@ -61,7 +61,7 @@ Case parse(const std::string& text) {
       text);
   Case c{text,
          kModels.at(words[0]),
-         parse_precision(words[1]),
+         parse_named<Precision>("precision", words[1]),
          std::stoll(words[2]),
          std::stoll(words[3]),
          std::stoll(words[4])};

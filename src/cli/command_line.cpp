@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "recipe/nearest.h"
+#include "tensor/accelerator.h"
 
 namespace capstan::cli {
 namespace {
@@ -48,6 +49,9 @@ void CommandLine::required(const char* name, std::string& value, const char* hel
 void CommandLine::option(const char* name, std::string& value, const char* help) {
   app_->add_option(name, value, help)->capture_default_str();
 }
+void CommandLine::option(const char* name, std::optional<std::string>& value, const char* help) {
+  app_->add_option(name, value, help);
+}
 void CommandLine::option(const char* name, int64_t& value, const char* help, Range range) {
   add_number(*app_, name, value, help, range);
 }
@@ -58,7 +62,7 @@ void CommandLine::option(const char* name, double& value, const char* help, Rang
   add_number(*app_, name, value, help, range);
 }
 void CommandLine::choice(const char* name, std::string& value,
-                         std::initializer_list<const char*> choices, const char* help) {
+                         const std::vector<std::string_view>& choices, const char* help) {
   app_->add_option(name, value, help)
       ->capture_default_str()
       ->check(CLI::IsMember(std::vector<std::string>(choices.begin(), choices.end())));
@@ -153,7 +157,7 @@ void add_precision(CommandLine& line, std::string& precision) {
 }
 
 void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {
-  line.choice("--accelerator", accelerator, {"auto", "cpu", "cuda", "gpu"}, help);
+  line.choice("--accelerator", accelerator, names_of<Accelerator>(), help);
 }
 
 void print_json(const nlohmann::ordered_json& value) {

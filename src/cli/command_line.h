@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,10 +41,11 @@ class CommandLine {
   // A required positional argument.
   void required(const char* name, std::string& value, const char* help);
   void option(const char* name, std::string& value, const char* help);
+  void option(const char* name, std::optional<std::string>& value, const char* help);
   void option(const char* name, int64_t& value, const char* help, Range range);
   void option(const char* name, uint64_t& value, const char* help, Range range);
   void option(const char* name, double& value, const char* help, Range range);
-  void choice(const char* name, std::string& value, std::initializer_list<const char*> choices,
+  void choice(const char* name, std::string& value, const std::vector<std::string_view>& choices,
               const char* help);
   // May be given several times; each value is appended.
   void list(const char* name, std::vector<std::string>& values, const char* help,

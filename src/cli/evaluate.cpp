@@ -44,7 +44,7 @@ bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
   std::error_code error;
   if (!is_document_name(file) || !std::filesystem::is_regular_file(file, error)) return false;
   RecordFields fields;
-  fields.text = r.column_text;
+  fields.text = r.column_text.value_or("");
   try {
     return RecordFile(file, fields).record(0).is_document();
   } catch (const Error&) {
@@ -56,11 +56,11 @@ bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
 void name_data(Options& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
-  const bool columns =
-      !r.column_instruction.empty() || !r.column_output.empty() || !r.column_messages.empty();
+  const bool columns = r.column_instruction || r.column_output || r.column_messages;
   const bool text = is_text_name(o.data) || o.data.ends_with(".md") || holds_text(o.data) ||
                     (!columns && holds_documents(o.data, r));
-  r.data = text || (o.data.empty() && !r.train_data_path.empty()) ? "TextFiles" : "JSON";
+  const bool is_text = text || (o.data.empty() && r.train_data_path);
+  r.data = is_text ? DataClass::text_files : DataClass::json;
   if (!o.data.empty()) (text ? r.train_data_path : r.json_path) = o.data;
   if (o.max_seq_length > 0) r.max_seq_length = o.max_seq_length;
 }
@@ -159,7 +159,7 @@ int evaluate(const Arguments& arguments) {
   for (const Option& option : options())
     if (std::string_view(option.key).starts_with("data.columns."))
       line.option(("--" + std::string(option.key)).c_str(),
-                  r.*std::get<std::string Recipe::*>(option.field), option.help);
+                  r.*std::get<std::optional<std::string> Recipe::*>(option.field), option.help);
   line.truth("--data.mask_prompt", r.mask_prompt, "evaluate the responses only");
   line.option("--data.prompt_style", r.prompt_style, "prompt style (default: the folder's)");
   line.option("--train.max_seq_length,--max_seq_length", o.max_seq_length,

@@ -133,7 +133,7 @@ MergeRecord record_of(const ModelFiles& files, size_t random_prompts) {
 // only if both the model with its adapter and the merged model fit there.
 Device device_for(const Options& o, const ModelFiles& files, const std::vector<Prompt>& prompts) {
   const Device device = parse_accelerator(o.accelerator);
-  if (o.accelerator != "auto" || device == Device::cpu) return device;
+  if (o.accelerator != name_of(Accelerator::automatic) || device == Device::cpu) return device;
   InferenceOptions merged = options_for(prompts, files.config, device);
   merged.model = files.config;
   InferenceOptions merging = options_of(files, merged);

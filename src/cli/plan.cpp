@@ -49,13 +49,13 @@ struct Time {
 };
 
 bool names_data(const Recipe& recipe) {
-  if (recipe.data == "TextFiles") return !recipe.train_data_path.empty();
-  return recipe.data != "JSON" || !recipe.json_path.empty();
+  if (recipe.data == DataClass::text_files) return recipe.train_data_path.has_value();
+  return recipe.data != DataClass::json || recipe.json_path.has_value();
 }
 
 bool tokenizer_exists(const Recipe& recipe, const NamedModel& model) {
-  const auto named = try_checkpoint_dir(recipe.tokenizer_dir);
-  if (!named && !recipe.tokenizer_dir.empty()) return false;
+  const auto named = try_checkpoint_dir(recipe.tokenizer_dir.value_or(""));
+  if (!named && recipe.tokenizer_dir) return false;
   const fs::path folder = named.value_or(model.folder);
   std::error_code error;
   return folder.empty() || fs::exists(folder / "tokenizer.json", error) ||
@@ -123,7 +123,7 @@ ModelSpec spec_of(const TrainOptions& o) {
 }
 
 std::string optimizer_name(const OptimizerOptions& o) {
-  return fmt::format("{}{}", o.paged ? "Paged" : "", name_of(o.kind));
+  return std::string(name_of(OptimizerClass{o.kind, o.paged}));
 }
 
 // Size of a training checkpoint.

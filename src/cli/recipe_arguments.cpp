@@ -25,10 +25,10 @@ struct Parsed {
 };
 
 std::string help_of(const Option& o, const Recipe& defaults) {
-  const std::string choices =
-      o.choices.empty() ? "" : fmt::format(" ({})", fmt::join(o.choices, "|"));
-  const std::string value = value_of(defaults, o);
-  return fmt::format("{}{}{}", o.help, choices, value.empty() ? "" : fmt::format(" [{}]", value));
+  const auto choices = choices_of(o);
+  return fmt::format("{}{} [{}]", o.help,
+                     choices.empty() ? "" : fmt::format(" ({})", fmt::join(choices, "|")),
+                     value_of(defaults, o));
 }
 
 std::string group_of(std::string_view key) {

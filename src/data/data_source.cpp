@@ -330,15 +330,9 @@ class Loader {
 
 }  // namespace
 
-DataOptions named_set_options(std::string_view name, const fs::path& json_path,
-                              const fs::path& root) {
+DataOptions named_set_options(DataClass name, const fs::path& json_path, const fs::path& root) {
   const NamedSet* set = find_named_set(name);
-  if (set == nullptr) {
-    std::string names;
-    for (const NamedSet& s : named_sets()) names.append(names.empty() ? "" : ", ").append(s.name);
-    fail(Fault::usage, "no dataset is called {}. The known ones are JSON, TextFiles, {}",
-         in_quotes(name), names);
-  }
+  require(set != nullptr, Fault::bug, "{} is not a named set of records", name_of(name));
   DataOptions o;
   o.path = json_path;
   if (json_path.empty()) {

@@ -13,12 +13,13 @@
 #include "data/lint.h"
 #include "data/prompt/prompt_style.h"
 #include "data/tokenizer/tokenizer.h"
+#include "recipe/choices.h"
 
 namespace capstan {
 
 // For Alpaca, Dolly, …: sets the files (locate), fields, style and fraction. A `json_path` takes
-// precedence. Throws as locate does, and Fault::usage for an unknown name.
-DataOptions named_set_options(std::string_view name, const std::filesystem::path& json_path = {},
+// precedence. Throws as locate does.
+DataOptions named_set_options(DataClass name, const std::filesystem::path& json_path = {},
                               const std::filesystem::path& root = "data");
 
 // One record as generation needs it.

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "base/json_text.h"
 #include "data/records/litdata.h"
 
 namespace capstan {
@@ -21,16 +20,16 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, error);
 }
 
-fs::path root_of(std::string_view name, const fs::path& data_path) {
+fs::path root_of(DataClass set, const fs::path& data_path) {
   if (!data_path.empty()) return data_path;
-  if (name == "TinyStories") return "data/tinystories";
-  if (name == "OpenWebText") return "data/openwebtext";
+  if (set == DataClass::tinystories) return "data/tinystories";
+  if (set == DataClass::openwebtext) return "data/openwebtext";
   return "data";
 }
 
 // Shell commands that download the dataset, if it is a single file.
-std::string how_to_get(std::string_view name, const fs::path& root) {
-  if (name != "TinyStories")
+std::string how_to_get(DataClass set, const fs::path& root) {
+  if (set != DataClass::tinystories)
     return "put its .txt or .jsonl files ({\"text\": …} on each line) there, or the chunks that "
            "LitGPT made from them";
   const fs::path folder = root / kStories;
@@ -41,46 +40,27 @@ std::string how_to_get(std::string_view name, const fs::path& root) {
       folder.string(), folder.string());
 }
 
-// "[train, val]" or "train,val".
-std::pair<std::string, std::string> names_of(const std::string& text) {
-  const auto trimmed = [](std::string_view part) {
-    constexpr std::string_view kAround = " []()\"'";
-    const size_t begin = part.find_first_not_of(kAround);
-    if (begin == std::string_view::npos) return std::string();
-    return std::string(part.substr(begin, part.find_last_not_of(kAround) - begin + 1));
-  };
-  const size_t comma = text.find(',');
-  std::pair<std::string, std::string> names;
-  if (comma != std::string::npos && text.find(',', comma + 1) == std::string::npos)
-    names = {trimmed(std::string_view(text).substr(0, comma)),
-             trimmed(std::string_view(text).substr(comma + 1))};
-  require(!names.first.empty() && !names.second.empty(), Fault::usage,
-          "data.split_names: expected two names, such as [train, val], found {}", in_quotes(text));
-  return names;
-}
-
 struct Folders {
   std::vector<fs::path> train;
   fs::path validation;
 };
 
-Folders folders_of(std::string_view name, const fs::path& root, const TextSetPlace& place) {
-  if (name == "TinyStories" || name == "OpenWebText") {
+Folders folders_of(DataClass set, const fs::path& root, const TextSetPlace& place) {
+  if (set == DataClass::tinystories || set == DataClass::openwebtext) {
     // LitGPT makes chunks from the stories; the original texts are preferred.
-    if (name == "TinyStories" && is_folder(root / kStories)) return {{root / kStories}, {}};
+    if (set == DataClass::tinystories && is_folder(root / kStories)) return {{root / kStories}, {}};
     if (is_folder(root / "train") && is_folder(root / "val"))
       return {{root / "train"}, root / "val"};
     return {{root}, {}};
   }
-  if (name == "LitData") {
-    if (place.split_names.empty()) return {{root}, {}};
-    const auto [train, validation] = names_of(place.split_names);
-    return {{root / train}, root / validation};
+  if (set == DataClass::litdata) {
+    if (!place.split_names) return {{root}, {}};
+    return {{root / place.split_names->train}, root / place.split_names->validation};
   }
-  require(name == "TinyLlama" || name == "MicroLlama", Fault::usage, "no text dataset is called {}",
-          in_quotes(name));
+  require(set == DataClass::tinyllama || set == DataClass::microllama, Fault::bug,
+          "{} is not a text dataset", name_of(set));
   Folders f{{root / "slimpajama" / "train"}, root / "slimpajama" / "val"};
-  if (name == "TinyLlama" && place.use_starcoder) f.train.push_back(root / "starcoder");
+  if (set == DataClass::tinyllama && place.use_starcoder) f.train.push_back(root / "starcoder");
   return f;
 }
 
@@ -109,13 +89,13 @@ void take_stories(DataOptions& o, const std::vector<fs::path>& files) {
 
 }  // namespace
 
-DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
-  const fs::path root = root_of(name, place.data_path);
+DataOptions text_set_options(DataClass set, const TextSetPlace& place) {
+  const fs::path root = root_of(set, place.data_path);
   require(root.string().find("://") == std::string::npos, Fault::usage,
           "data.data_path: {} is not on this machine, and Capstan downloads nothing; copy it to a "
           "local folder",
           root.string());
-  const Folders folders = folders_of(name, root, place);
+  const Folders folders = folders_of(set, root, place);
   std::vector<std::string> missing;
   for (const fs::path& folder : folders.train)
     if (!is_folder(folder)) missing.push_back(folder.string());
@@ -124,7 +104,8 @@ DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
   require(missing.empty(), Fault::file,
           "data {}: expected the folder{} {}, found none; {}{}\nor use your own texts: --data "
           "TextFiles --data.train_data_path PATH",
-          name, missing.size() > 1 ? "s" : "", fmt::join(missing, ", "), how_to_get(name, root),
+          name_of(set), missing.size() > 1 ? "s" : "", fmt::join(missing, ", "),
+          how_to_get(set, root),
           place.data_path.empty() ? "; or set --data.data_path to its folder" : "");
 
   DataOptions o;
@@ -132,9 +113,10 @@ DataOptions text_set_options(std::string_view name, const TextSetPlace& place) {
   o.path = folders.train.front();
   o.more_paths.assign(folders.train.begin() + 1, folders.train.end());
   o.validation_path = folders.validation;
-  if (name == "OpenWebText" && folders.validation.empty())
+  if (set == DataClass::openwebtext && folders.validation.empty())
     o.validation_fraction = kOpenWebTextFraction;
-  if (name == "TinyStories" && folders.validation.empty()) take_stories(o, story_files(o.path));
+  if (set == DataClass::tinystories && folders.validation.empty())
+    take_stories(o, story_files(o.path));
   return o;
 }
 

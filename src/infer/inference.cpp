@@ -68,7 +68,7 @@ void require_fit(const InferenceOptions& options, int64_t needed, int64_t availa
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device) {
   const bool narrow = device == Device::cuda || model.dtype == DType::bf16;
   if (asked.empty()) return narrow ? Precision::bf16_true : Precision::f32_true;
-  const Precision precision = parse_precision(asked);
+  const Precision precision = parse_named<Precision>("precision", asked);
   require(precision == Precision::bf16_true || precision == Precision::f32_true, Fault::usage,
           "precision: {} is for training; use bf16-true or 32-true", asked);
   return precision;

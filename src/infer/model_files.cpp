@@ -15,11 +15,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-Quantize quantize_named(const std::string& name) {
-  if (name.empty() || name == "none") return Quantize::none;
-  return parse_quantize(name.starts_with("bnb.") ? name : "bnb." + name);
-}
-
 // Reads the quantization from the recipe saved with the adapter, if there is one.
 std::optional<Quantize> trained_beside(const fs::path& adapter) {
   const fs::path path = adapter / "hyperparameters.yaml";
@@ -27,7 +22,7 @@ std::optional<Quantize> trained_beside(const fs::path& adapter) {
   try {
     RecipeInput recipe(Task::finetune_lora, defaults_of(Task::finetune_lora));
     recipe.read_file(path);
-    return quantize_named(recipe.finish().quantize);
+    return recipe.finish().quantize.value_or(Quantize::none);
   } catch (const Error& e) {
     fail(Fault::file,
          "{}\n{} should say how the adapter's base was quantized; if it does not belong to the "
@@ -90,7 +85,7 @@ std::optional<ChatTemplate> ModelFiles::chat_template() const {
 ModelFiles find_model(const std::string& name, const std::string& base,
                       const std::string& quantize) {
   ModelFiles files;
-  files.quantize = quantize_named(quantize);
+  if (!quantize.empty()) files.quantize = parse_named<Quantize>("quantize", quantize);
   files.folder = files.base = find_checkpoint_dir(name);
   if (is_adapter(files.folder)) {
     files.adapter = read_adapter_config(files.folder);

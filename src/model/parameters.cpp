@@ -6,23 +6,6 @@
 
 namespace capstan {
 
-std::string_view name_of(Precision precision) {
-  switch (precision) {
-    case Precision::f32_true: return "32-true";
-    case Precision::bf16_true: return "bf16-true";
-    case Precision::bf16_mixed: return "bf16-mixed";
-    case Precision::fp8_mixed: return "fp8-mixed";
-  }
-  return "?";
-}
-
-Precision parse_precision(std::string_view name) {
-  for (const Precision p : kPrecisions)
-    if (name == name_of(p)) return p;
-  fail(Fault::usage, "precision: '{}' is not one of 32-true, bf16-true, bf16-mixed, fp8-mixed",
-       name);
-}
-
 PrecisionTypes types_of(Precision precision) {
   switch (precision) {
     case Precision::f32_true: return {DType::f32, DType::f32, DType::f32, DType::f32};

@@ -5,21 +5,13 @@
 
 #include "model/units.h"
 #include "ops/linear.h"
+#include "recipe/choices.h"
 #include "tensor/queue.h"
 
 namespace capstan {
 
-// Which types the numbers of a run have.
-//   32-true     all f32
-//   bf16-true   weights, gradients and optimizer state bf16
-//   bf16-mixed  f32 masters, gradients and state; bf16 weights and activations to compute with
-//   fp8-mixed   the same, and the products of the blocks' linear maps in FP8, for training all
-//               weights (ops/linear_fp8.h)
-enum class Precision : uint8_t { f32_true, bf16_true, bf16_mixed, fp8_mixed };
 inline constexpr Precision kPrecisions[] = {Precision::f32_true, Precision::bf16_true,
                                             Precision::bf16_mixed, Precision::fp8_mixed};
-std::string_view name_of(Precision precision);
-Precision parse_precision(std::string_view name);  // throws Fault::usage, listing the names
 
 struct PrecisionTypes {
   DType compute;  // weights as used, activations

@@ -1,25 +1,19 @@
 #pragma once
 
 #include <climits>
-#include <cstdint>
 #include <string>
 #include <string_view>
 
+#include "recipe/activations.h"
+
 namespace capstan {
 
-// What of one block the backward pass computes again instead of the forward pass keeping it.
-enum class Recompute : uint8_t {
-  none,       // nothing
-  selective,  // norms and SwiGLU: cheap, and a third of the memory
-  block,      // everything but the block's input
-};
-
-// The same of a model: `policy` for its first `blocks` blocks, and the policy before it for the
-// others. So there is a ladder from `none` over all of `selective` to all of `block`. Each rung
-// takes more time than the one below, and as a rule less memory: not where something else decides,
-// and not the last, since what the backward pass makes again for the last block it makes at once.
-// It begins with the first blocks because the backward pass comes to them last: what it makes again
-// finds the room of what it has used up.
+// What the backward pass computes again of a model: `policy` for its first `blocks` blocks, and the
+// policy before it for the others. So there is a ladder from `none` over all of `selective` to all
+// of `block`. Each rung takes more time than the one below, and as a rule less memory: not where
+// something else decides, and not the last, since what the backward pass makes again for the last
+// block it makes at once. It begins with the first blocks because the backward pass comes to them
+// last: what it makes again finds the room of what it has used up.
 struct Recomputation {
   static constexpr int kAll = INT_MAX;
 
@@ -42,7 +36,9 @@ struct Recomputation {
 
 // "none", "selective", "block", "block:9" for the first nine blocks.
 std::string name_of(const Recomputation& r);
-// Throws Fault::usage, saying what can be written.
+// Of all that Activations can say but "auto", which the caller must have settled.
+Recomputation recomputation_of(const Activations& activations);
+// The same of a text. Throws Fault::usage, saying what can be written.
 Recomputation parse_recomputation(std::string_view name);
 
 }  // namespace capstan

@@ -7,6 +7,7 @@
 #include "model/config.h"
 #include "model/lora.h"
 #include "ops/quantize.h"
+#include "recipe/choices.h"
 #include "tensor/tensor.h"
 
 namespace capstan {
@@ -83,10 +84,6 @@ struct ModelSpec {
   // The first unit that has a trainable parameter: no gradient is needed below it. units() if none.
   int lowest_trainable_unit() const;
 };
-
-// Weight decay applies to everything, as torch.optim.AdamW has it by itself, or to matrices alone,
-// leaving out norms and biases.
-enum class Decay : uint8_t { all, matrices };
 
 // With LoRA or quantization all but the adapters is frozen. `quantize` is how the blocks' linear
 // maps are stored; the embedding, norms, biases and the head are not quantized. Throws Fault::usage

@@ -10,9 +10,6 @@
 namespace capstan {
 namespace {
 
-constexpr std::array kKinds = {Quantize::none, Quantize::nf4,    Quantize::nf4_dq,
-                               Quantize::fp4,  Quantize::fp4_dq, Quantize::int8};
-
 bool is_double(Quantize kind) {
   return kind == Quantize::nf4_dq || kind == Quantize::fp4_dq;
 }
@@ -70,28 +67,6 @@ Buffer product_scratch(Queue& q, const Tensor& x, const Tensor& chunk, bool tran
 }
 
 }  // namespace
-
-std::string_view name_of(Quantize kind) {
-  switch (kind) {
-    case Quantize::none: return "none";
-    case Quantize::nf4: return "bnb.nf4";
-    case Quantize::nf4_dq: return "bnb.nf4-dq";
-    case Quantize::fp4: return "bnb.fp4";
-    case Quantize::fp4_dq: return "bnb.fp4-dq";
-    case Quantize::int8: return "bnb.int8";
-  }
-  return "?";
-}
-
-Quantize parse_quantize(std::string_view name) {
-  if (name == "bnb.int8-training") return Quantize::int8;
-  for (const Quantize kind : kKinds)
-    if (kind != Quantize::none && name == name_of(kind)) return kind;
-  fail(Fault::usage,
-       "quantize: '{}' is not one of bnb.nf4, bnb.nf4-dq, bnb.fp4, bnb.fp4-dq, bnb.int8, "
-       "bnb.int8-training",
-       name);
-}
 
 int64_t QuantizedMatrix::nbytes() const {
   int64_t sum = 0;

@@ -1,20 +1,12 @@
 #pragma once
 
 #include <array>
-#include <string_view>
 
 #include "ops/linear.h"
+#include "ops/quantize_kind.h"
 
 // Frozen matrices in a few bits per value, as bitsandbytes stores them.
 namespace capstan {
-
-// nf4: the 16 values are quantiles of a normal distribution; fp4: sign, two exponent bits, one
-// mantissa bit. 4.5 bits per value, or 4.127 with double quantization. int8: 255 even steps.
-enum class Quantize : uint8_t { none, nf4, nf4_dq, fp4, fp4_dq, int8 };
-std::string_view name_of(Quantize kind);
-// "bnb.nf4", "bnb.nf4-dq", "bnb.fp4", "bnb.fp4-dq", "bnb.int8" or "bnb.int8-training"; throws
-// Fault::usage, listing them.
-Quantize parse_quantize(std::string_view name);
 
 // Rows of a matrix that are quantized as one tensor: each tensor of a checkpoint separately.
 //

@@ -11,16 +11,6 @@ namespace {
 
 using Kind = OptimizerOptions::Kind;
 
-struct NamedClass {
-  std::string_view name;
-  OptimizerClass is;
-};
-constexpr std::array<NamedClass, 5> kClasses = {{{"AdamW", {Kind::adamw, false}},
-                                                 {"SGD", {Kind::sgd, false}},
-                                                 {"AdamW8bit", {Kind::adamw8bit, false}},
-                                                 {"PagedAdamW", {Kind::adamw, true}},
-                                                 {"PagedAdamW8bit", {Kind::adamw8bit, true}}}};
-
 // bitsandbytes' min_8bit_size: what quantization saves on fewer is not worth its error.
 constexpr int64_t kFewest8bit = 4096;
 
@@ -42,27 +32,6 @@ float f(double x) {
 }
 
 }  // namespace
-
-std::string_view name_of(Kind kind) {
-  switch (kind) {
-    case Kind::adamw: return "AdamW";
-    case Kind::adamw8bit: return "AdamW8bit";
-    case Kind::sgd: return "SGD";
-  }
-  return "?";
-}
-
-OptimizerClass parse_optimizer(std::string_view name) {
-  std::string_view word = name;
-  for (const std::string_view module : {"torch.optim.", "bitsandbytes.optim.", "bnb.optim."})
-    if (name.starts_with(module)) word = name.substr(module.size());
-  for (const NamedClass& c : kClasses)
-    if (word == c.name) return c.is;
-  fail(Fault::usage,
-       "optimizer: '{}' is not one of AdamW, SGD, AdamW8bit, PagedAdamW, "
-       "PagedAdamW8bit",
-       name);
-}
 
 Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options)
     : params_(params), options_(options) {

@@ -6,11 +6,12 @@
 
 #include "model/parameters.h"
 #include "ops/optimizer.h"
+#include "recipe/choices.h"
 
 namespace capstan {
 
 struct OptimizerOptions {
-  enum class Kind : uint8_t { adamw, adamw8bit, sgd };
+  using Kind = OptimizerKind;
   Kind kind = Kind::adamw;
   bool paged = false;  // the state lives in host memory (Queue::host), whichever device computes
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // AdamW
@@ -22,17 +23,6 @@ struct OptimizerOptions {
   bool stochastic = false;
   uint64_t seed = 0;
 };
-std::string_view name_of(OptimizerOptions::Kind kind);
-
-// A class by its name alone, or with the module that has it: "AdamW", "torch.optim.SGD",
-// "bitsandbytes.optim.PagedAdamW8bit". Throws Fault::usage, listing them.
-struct OptimizerClass {
-  OptimizerOptions::Kind kind{};
-  bool paged = false;
-  bool operator==(const OptimizerClass&) const = default;
-};
-OptimizerClass parse_optimizer(std::string_view name);
-
 // The moments of all trainable parameters, and the update.
 //
 // AdamW8bit is bitsandbytes': each tensor of the checkpoint (a part of a parameter) has moments in

@@ -22,20 +22,4 @@ double Schedule::at(int64_t step) const {
   return lr;
 }
 
-std::string_view name_of(Schedule::Decay decay) {
-  switch (decay) {
-    case Schedule::Decay::constant: return "constant";
-    case Schedule::Decay::linear: return "linear";
-    case Schedule::Decay::cosine: return "cosine";
-  }
-  return "?";
-}
-
-Schedule::Decay parse_decay(std::string_view name) {
-  using enum Schedule::Decay;
-  for (const auto d : {constant, linear, cosine})
-    if (name == name_of(d)) return d;
-  fail(Fault::usage, "schedule: '{}' is not one of constant, linear, cosine", name);
-}
-
 }  // namespace capstan

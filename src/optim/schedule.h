@@ -1,14 +1,15 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "recipe/choices.h"
 
 namespace capstan {
 
 // The learning rate over a run: a linear warm-up from 0, then a decay that would
 // reach `min_lr` one step after the last.
 struct Schedule {
-  enum class Decay : uint8_t { constant, linear, cosine };
+  using Decay = LrDecay;
 
   double lr = 1e-3;  // the peak
   double min_lr = 0;
@@ -20,8 +21,5 @@ struct Schedule {
   // rate stays where it is. A warm-up longer than the run is allowed and never left.
   double at(int64_t step) const;
 };
-
-std::string_view name_of(Schedule::Decay decay);
-Schedule::Decay parse_decay(std::string_view name);  // throws Fault::usage, listing the names
 
 }  // namespace capstan

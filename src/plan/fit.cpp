@@ -111,28 +111,23 @@ OptimizerOptions plain_sgd() {
 }
 
 // Where and in how many bits AdamW may keep its moments.
-struct Moments {
-  const char* change;
-  OptimizerClass is;
-};
-constexpr Moments kMoments[] = {{"optimizer: AdamW", {Kind::adamw, false}},
-                                {"optimizer: PagedAdamW", {Kind::adamw, true}},
-                                {"optimizer: AdamW8bit", {Kind::adamw8bit, false}},
-                                {"optimizer: PagedAdamW8bit", {Kind::adamw8bit, true}}};
+constexpr OptimizerClass kMoments[] = {
+    {Kind::adamw, false}, {Kind::adamw, true}, {Kind::adamw8bit, false}, {Kind::adamw8bit, true}};
 
-// Those in no more bits than now that are not as now. Paged means something on a GPU alone.
-std::vector<Moments> other_moments(const TrainOptions& options) {
-  std::vector<Moments> others;
+// Alternatives to the current optimizer that use no more bits. Paged means something on a GPU
+// alone.
+std::vector<OptimizerClass> other_moments(const TrainOptions& options) {
+  std::vector<OptimizerClass> others;
   const OptimizerClass now{options.optimizer.kind, options.optimizer.paged};
-  for (const Moments& m : kMoments)
-    if (now.kind <= m.is.kind && m.is != now && (!m.is.paged || options.device == Device::cuda))
+  for (const OptimizerClass& m : kMoments)
+    if (now.kind <= m.kind && m != now && (!m.paged || options.device == Device::cuda))
       others.push_back(m);
   return others;
 }
 
-void take(OptimizerOptions& optimizer, const Moments& moments) {
-  optimizer.kind = moments.is.kind;
-  optimizer.paged = moments.is.paged;
+void take(OptimizerOptions& optimizer, const OptimizerClass& moments) {
+  optimizer.kind = moments.kind;
+  optimizer.paged = moments.paged;
 }
 
 // Single changes that make the run fit, as "key: value".
@@ -157,9 +152,10 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
   if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
   const auto attempt_moments = [&](bool in_as_many_bits) {
-    for (const Moments& others : other_moments(options))
-      if ((others.is.kind == options.optimizer.kind) == in_as_many_bits)
-        attempt(others.change, [&](auto& o) { take(o.optimizer, others); });
+    for (const OptimizerClass& others : other_moments(options))
+      if ((others.kind == options.optimizer.kind) == in_as_many_bits)
+        attempt(fmt::format("optimizer: {}", name_of(others)),
+                [&](auto& o) { take(o.optimizer, others); });
   };
   attempt_moments(true);  // which changes no result
   if (options.precision != Precision::bf16_true)
@@ -198,9 +194,9 @@ std::string joint_change(TrainOptions options, const Room& available) {
     options = in_micro_batches(options, 1);
     if (enough("train.micro_batch_size: 1")) return together();
   }
-  for (const Moments& m : other_moments(options)) {
+  for (const OptimizerClass& m : other_moments(options)) {
     take(options.optimizer, m);
-    if (enough(m.change)) return together();
+    if (enough(fmt::format("optimizer: {}", name_of(m)))) return together();
     taken.pop_back();  // the next takes its place
   }
   options.optimizer = plain_sgd();

@@ -27,7 +27,7 @@ std::vector<Problem> problems_of(const Recipe& r) {
   };
   if (r.global_batch_size % r.micro_batch_size != 0)
     add("train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size));
-  if (r.schedule != "constant" && r.min_lr > r.lr)
+  if (r.schedule != LrDecay::constant && r.min_lr > r.lr)
     add("train.min_lr", fmt::format("{} is above optimizer.lr {}: the rate would rise; give a "
                                     "train.min_lr of at most {}, or train.schedule constant",
                                     r.min_lr, r.lr, r.lr));
@@ -35,34 +35,25 @@ std::vector<Problem> problems_of(const Recipe& r) {
     add("train.max_steps",
         "nothing says how long to train; give train.epochs, max_steps, max_tokens or max_time");
   const bool time_alone = !r.epochs && !r.max_steps && !r.max_tokens && r.max_time;
-  if (time_alone && r.schedule != "constant")
+  if (time_alone && r.schedule != LrDecay::constant)
     add("train.max_time",
         fmt::format("does not say where the {} ends; give train.max_steps, epochs or max_tokens as "
                     "well, or train.schedule constant",
-                    r.schedule));
+                    name_of(r.schedule)));
   if (time_alone && r.lr_warmup_fraction)
     add("train.lr_warmup_fraction",
         "of how many steps, train.max_time alone does not say; give train.lr_warmup_steps, or "
         "train.max_steps, epochs or max_tokens as well");
-  if (r.precision.starts_with("16-"))
-    add("precision",
-        fmt::format("{} needs float16, which this device does not compute with; use "
-                    "{}, which has the same size and a wider range",
-                    r.precision, r.precision == "16-true" ? "bf16-true" : "bf16-mixed"));
-  if (r.rounding == "stochastic" && r.precision != "bf16-true")
+  if (r.rounding == Rounding::stochastic && r.precision != Precision::bf16_true)
     add("optimizer.rounding",
         fmt::format("stochastic is for weights that are bf16 alone, and with precision {} they are "
                     "f32; give precision bf16-true, or leave it out",
-                    r.precision.empty() ? "null" : r.precision));
-  if (r.logger_name == "wandb" || r.logger_name == "mlflow")
-    add("logger_name", fmt::format("{} is a service that Capstan does not talk to; use csv, "
-                                   "tensorboard or jsonl, which it can import",
-                                   r.logger_name));
+                    r.precision ? name_of(*r.precision) : "null"));
   if (r.num_nodes != 1)
     add("num_nodes",
         fmt::format("{} machines were asked for; there is 1 that it runs on", r.num_nodes));
-  if (r.devices != "auto" && r.devices != "1")
-    add("devices", fmt::format("{} were asked for; there is 1 that it runs on", r.devices));
+  if (!r.devices.automatic && r.devices.count != 1)
+    add("devices", fmt::format("{} were asked for; there is 1 that it runs on", r.devices.count));
   return found;
 }
 

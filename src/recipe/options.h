@@ -12,15 +12,25 @@
 
 namespace capstan {
 
-using RecipeField =
-    std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, std::string Recipe::*,
-                 Betas Recipe::*, std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
-                 std::optional<bool> Recipe::*>;
+// A pointer to the member of Recipe that a key sets.
+using RecipeField = std::variant<
+    int64_t Recipe::*, double Recipe::*, bool Recipe::*, Betas Recipe::*, std::string Recipe::*,
+    std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
+    std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
+    std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
+    std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
+    DeviceCount Recipe::*, Resume Recipe::*, Logger Recipe::*, DataClass Recipe::*,
+    std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
+    ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 
-// What values are good; numbers with a fraction must be so as float too, which the kernels take.
-// `oneof` has its list in Option::choices; `words` are choices or a whole number, 0 or more;
-// `counted` are choices, of which "block[:N]" may have a whole number from 1 on, as "block:8".
-enum class Check : uint8_t { any, positive, not_negative, fraction, oneof, words, counted };
+// What numbers are good; those with a fraction must be so as float too, which the kernels take.
+enum class Check : uint8_t { any, positive, not_negative, fraction };
+
+// A word that LitGPT takes for a key and Capstan does not.
+struct RefusedWord {
+  std::string_view word;
+  std::string_view why;  // "… needs float16", without the word
+};
 
 struct Option {
   const char* key;  // "train.micro_batch_size"
@@ -28,9 +38,9 @@ struct Option {
   Check check;
   uint8_t tasks;  // which commands use it: bits of Task
   const char* help;
-  std::vector<std::string_view> choices = {};
   // Why a key that LitGPT has changes nothing here; null for all that do something.
   const char* ignored = nullptr;
+  std::vector<RefusedWord> refused = {};
 
   bool used_by(Task task) const { return (tasks & static_cast<uint8_t>(task)) != 0; }
 };

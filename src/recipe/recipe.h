@@ -5,11 +5,26 @@
 #include <string>
 #include <string_view>
 
+#include "ops/quantize_kind.h"
+#include "recipe/activations.h"
+#include "recipe/choices.h"
+#include "recipe/device_count.h"
+#include "recipe/example_choice.h"
+#include "recipe/resume.h"
+#include "recipe/split_names.h"
+#include "tensor/accelerator.h"
+
 namespace capstan {
 
 // The command that a recipe is for. The values are bits: an option says which of them use it.
 enum class Task : uint8_t { pretrain = 1, finetune_full = 2, finetune_lora = 4, demo = 8 };
-std::string_view name_of(Task task);
+template <>
+struct NameTable<Task> {
+  static constexpr Named<Task> rows[] = {{Task::pretrain, "pretrain"},
+                                         {Task::finetune_full, "finetune_full"},
+                                         {Task::finetune_lora, "finetune_lora"},
+                                         {Task::demo, "demo"}};
+};
 
 struct Betas {
   double first = 0.9, second = 0.999;
@@ -17,14 +32,16 @@ struct Betas {
 };
 
 // What the user asks of a training run. Each field is one row of options(); names of keys follow
-// LitGPT. An empty string and an empty optional are YAML's null.
+// LitGPT. A field that may be null is a std::optional, and null is the empty optional; all others
+// always have a value, and a key that a YAML file leaves empty keeps its default.
 struct Recipe {
   // model
-  std::string checkpoint_dir;  // to fine-tune
-  std::string model_name;      // of the table of known models
-  std::string model_config;    // path of a config.json; without any of these, the sizes below
-  std::string initial_checkpoint_dir;
-  std::string tokenizer_dir;
+  std::optional<std::string> checkpoint_dir;  // to fine-tune
+  std::optional<std::string> model_name;      // of the table of known models
+  std::optional<std::string>
+      model_config;  // path of a config.json; without any of these, the sizes below
+  std::optional<std::string> initial_checkpoint_dir;
+  std::optional<std::string> tokenizer_dir;
   int64_t hidden_size = 128;
   int64_t intermediate_size = 352;
   int64_t num_hidden_layers = 4;
@@ -37,18 +54,18 @@ struct Recipe {
   double rope_theta = 10'000;
   std::optional<bool> tie_embeddings;  // null: as the model has it
   // data
-  std::string data = "JSON";
-  std::string json_path;
-  std::string download_dir;
-  std::string train_data_path, val_data_path;
+  DataClass data = DataClass::json;
+  std::optional<std::string> json_path;
+  std::optional<std::string> download_dir;
+  std::optional<std::string> train_data_path, val_data_path;
   // data.columns: what the fields of records are called in the file; null: the usual names
-  std::string column_instruction, column_input, column_output;
-  std::string column_system, column_messages, column_text;
-  std::string data_path;    // of a set of texts; null: where LitGPT looks for it
-  std::string split_names;  // of LitData: "[train, val]"
+  std::optional<std::string> column_instruction, column_input, column_output;
+  std::optional<std::string> column_system, column_messages, column_text;
+  std::optional<std::string> data_path;   // of a set of texts; null: where LitGPT looks for it
+  std::optional<SplitNames> split_names;  // of LitData; null: all of it is one set
   bool use_starcoder = true;
   bool mask_prompt = false;
-  std::string prompt_style;
+  std::optional<std::string> prompt_style;
   std::optional<double> val_split_fraction;
   int64_t ignore_index = -100;
   int64_t data_seed = 42;
@@ -57,15 +74,15 @@ struct Recipe {
   bool data_cache = true;
   // run
   std::string out_dir;
-  std::string precision;  // null: what the device does best
-  std::string matmul_precision = "highest";
-  std::string quantize;
-  std::string activations = "none";
-  std::string accelerator = "auto";
-  std::string devices = "1";
+  std::optional<Precision> precision;  // null: what the device does best
+  MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  std::optional<Quantize> quantize;
+  Activations activations;
+  Accelerator accelerator = Accelerator::automatic;
+  DeviceCount devices;
   int64_t num_nodes = 1;
-  std::string resume = "false";
-  std::string logger_name = "csv";
+  Resume resume;
+  Logger logger_name = Logger::csv;
   int64_t seed = 1337;
   // train
   std::optional<int64_t> save_interval = 1000;
@@ -81,8 +98,8 @@ struct Recipe {
   std::optional<int64_t> max_seq_length;
   std::optional<double> max_norm;
   double min_lr = 0;
-  std::string schedule = "cosine";
-  std::string on_nan = "stop";
+  LrDecay schedule = LrDecay::cosine;
+  OnNan on_nan = OnNan::stop;
   int64_t max_skipped = 10;
   // eval
   int64_t eval_interval = 600;
@@ -90,13 +107,13 @@ struct Recipe {
   int64_t eval_max_iters = 100;
   bool initial_validation = false;
   bool final_validation = true;
-  std::string evaluate_example = "first";
+  ExampleChoice evaluate_example;
   // optimizer
-  std::string optimizer = "AdamW";
+  OptimizerClass optimizer;
   double lr = 1e-3;
   double weight_decay = 0.01;
-  std::string decay = "all";
-  std::string rounding = "nearest";
+  Decay decay = Decay::all;
+  Rounding rounding = Rounding::nearest;
   Betas betas;
   double eps = 1e-8;
   double momentum = 0, dampening = 0;
@@ -109,11 +126,6 @@ struct Recipe {
   bool lora_query = true, lora_key = false, lora_value = true;
   bool lora_projection = false, lora_mlp = false, lora_head = false;
 };
-
-// Whether the data of this name are texts, all of which is learned, and not records.
-bool is_text(std::string_view data);
-// Whether they are a set of texts, which lies at data.data_path.
-bool is_text_set(std::string_view data);
 
 // What a command does when nothing is said: LitGPT's defaults (where it has the command).
 Recipe defaults_of(Task task);

@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "recipe/check.h"
 #include "recipe/keys.h"
-#include "recipe/scalars.h"
 #include "recipe/values.h"
 
 namespace capstan {
@@ -111,7 +110,7 @@ void RecipeInput::note_idle(std::string_view key, const std::string& why) {
 
 // A class that the command line names replaces the recipe's: what the two have in common stays.
 void RecipeInput::settle_optimizer() {
-  const bool sgd = recipe_.optimizer == "SGD";
+  const bool sgd = recipe_.optimizer.kind == OptimizerKind::sgd;
   const std::string_view other = sgd ? "SGD" : "AdamW";
   const auto named = given_.find(std::string_view("optimizer"));
   const auto drop = [&](std::string_view key) {
@@ -133,15 +132,15 @@ void RecipeInput::settle_optimizer() {
 void RecipeInput::settle_data() {
   const auto named = given_.find(std::string_view("data"));
   if (named == given_.end()) return;
-  const std::string& data = recipe_.data;
-  const bool json = data == "JSON", text = data == "TextFiles";
+  const DataClass data = recipe_.data;
+  const bool json = data == DataClass::json, text = data == DataClass::text_files;
   for (const auto& [key, has] : {std::pair<std::string_view, bool>{"data.json_path", json},
                                  {"data.train_data_path", text},
                                  {"data.val_data_path", text},
                                  {"data.download_dir", !json && !is_text(data)},
                                  {"data.data_path", is_text_set(data)},
-                                 {"data.split_names", data == "LitData"},
-                                 {"data.use_starcoder", data == "TinyLlama"},
+                                 {"data.split_names", data == DataClass::litdata},
+                                 {"data.use_starcoder", data == DataClass::tinyllama},
                                  {"data.columns.instruction", json},
                                  {"data.columns.input", json},
                                  {"data.columns.output", json},
@@ -150,7 +149,8 @@ void RecipeInput::settle_data() {
                                  {"data.columns.text", json || is_text(data)}}) {
     const auto it = given_.find(key);
     if (has || it == given_.end() || it->second.source >= named->second.source) continue;
-    notes_.push_back(fmt::format("{} ({}): dropped, {} has none", key, it->second.place, data));
+    notes_.push_back(
+        fmt::format("{} ({}): dropped, {} has none", key, it->second.place, name_of(data)));
     const Option& option = find_option(key);
     set_option(recipe_, option, value_of(defaults_, option));
     given_.erase(it);
@@ -177,39 +177,40 @@ std::string RecipeInput::without_effect(std::string_view key) const {
     return std::find(list.begin(), list.end(), key) != list.end();
   };
   const Recipe& r = recipe_;
-  const bool sgd = r.optimizer == "SGD";
+  const bool sgd = r.optimizer.kind == OptimizerKind::sgd;
   if (sgd && is_in(kAdamw)) return "AdamW has it, and the optimizer is SGD";
-  if (!sgd && is_in(kSgd)) return fmt::format("SGD has it, and the optimizer is {}", r.optimizer);
+  if (!sgd && is_in(kSgd))
+    return fmt::format("SGD has it, and the optimizer is {}", name_of(r.optimizer));
   const bool extra = key == "optimizer.dampening" || (key == "optimizer.nesterov" && r.nesterov);
   if (extra && r.momentum == 0) return "needs an optimizer.momentum above 0";
   if (extra && r.nesterov && r.dampening > 0)
     return "optimizer.nesterov and optimizer.dampening exclude each other";
   if (is_size(key)) {
-    if (!r.initial_checkpoint_dir.empty())
+    if (r.initial_checkpoint_dir)
       return "initial_checkpoint_dir has a config.json of its own; give one of the two";
-    if (!r.model_config.empty()) return "model_config says it; give one of the two";
-    if (!r.model_name.empty()) return "model_name says it; give one of the two";
+    if (r.model_config) return "model_config says it; give one of the two";
+    if (r.model_name) return "model_name says it; give one of the two";
   }
-  if (key == "model_config" && !r.initial_checkpoint_dir.empty())
+  if (key == "model_config" && r.initial_checkpoint_dir)
     return "initial_checkpoint_dir has a config.json of its own; give one of the two";
-  if (key == "model_config" && !r.model_name.empty())
-    return "model_name says it; give one of the two";
+  if (key == "model_config" && r.model_name) return "model_name says it; give one of the two";
   const bool of_text = key == "data.train_data_path" || key == "data.val_data_path";
   const bool of_records = key == "data.json_path" || key == "data.mask_prompt" ||
                           key == "data.prompt_style" || key == "data.download_dir";
-  if (is_text(r.data) && of_records && r.mask_prompt + !r.json_path.empty() > 0)
-    return fmt::format("is for records, and the data are {}; give --data JSON", r.data);
+  if (is_text(r.data) && of_records && (r.mask_prompt || r.json_path))
+    return fmt::format("is for records, and the data are {}; give --data JSON", name_of(r.data));
   if (is_text(r.data) && key.starts_with("data.columns.") && key != "data.columns.text")
     return fmt::format(
-        "is for records, and the data are {}, whose only column is data.columns.text", r.data);
+        "is for records, and the data are {}, whose only column is data.columns.text",
+        name_of(r.data));
   const auto is_for = [&](std::string_view whose) {
-    return fmt::format("is for {}, and the data are {}", whose, r.data);
+    return fmt::format("is for {}, and the data are {}", whose, name_of(r.data));
   };
-  if (of_text && r.data != "TextFiles") return is_for("TextFiles");
+  if (of_text && r.data != DataClass::text_files) return is_for("TextFiles");
   if (key == "data.data_path" && !is_text_set(r.data))
     return is_for("TinyStories, TinyLlama, MicroLlama, OpenWebText and LitData");
-  if (key == "data.split_names" && r.data != "LitData") return is_for("LitData");
-  if (key == "data.use_starcoder" && r.data != "TinyLlama") return is_for("TinyLlama");
+  if (key == "data.split_names" && r.data != DataClass::litdata) return is_for("LitData");
+  if (key == "data.use_starcoder" && r.data != DataClass::tinyllama) return is_for("TinyLlama");
   return "";
 }
 
@@ -232,9 +233,8 @@ bool RecipeInput::is_wrong(std::string_view key) const {
 }
 
 Recipe RecipeInput::finish(const Also& also) {
-  if (const auto resume = truth_of(recipe_.resume)) recipe_.resume = *resume ? "true" : "false";
-  if (!given("data") && given("data.json_path")) recipe_.data = "JSON";
-  if (!given("data") && given("data.train_data_path")) recipe_.data = "TextFiles";
+  if (!given("data") && given("data.json_path")) recipe_.data = DataClass::json;
+  if (!given("data") && given("data.train_data_path")) recipe_.data = DataClass::text_files;
   settle_model();
   settle_data();
   settle_optimizer();
@@ -255,18 +255,20 @@ Recipe RecipeInput::finish(const Also& also) {
   }
   check_uses();
   // Not refused: these are often set once for all, or left in a recipe.
-  const bool narrow = !recipe_.precision.empty() && recipe_.precision != "32-true";
-  if (recipe_.matmul_precision == "high" && narrow)
-    note_idle("matmul_precision",
-              fmt::format("products of {} are of bf16 or less already", recipe_.precision));
+  const bool narrow = recipe_.precision && recipe_.precision != Precision::f32_true;
+  if (recipe_.matmul_precision == MatmulPrecision::high && narrow)
+    note_idle("matmul_precision", fmt::format("products of {} are of bf16 or less already",
+                                              name_of(*recipe_.precision)));
   // The record of a run has the default, or the rate where that is lower.
-  if (recipe_.schedule == "constant" && recipe_.min_lr != std::min(defaults_.min_lr, recipe_.lr))
+  if (recipe_.schedule == LrDecay::constant &&
+      recipe_.min_lr != std::min(defaults_.min_lr, recipe_.lr))
     note_idle("train.min_lr", "the schedule is constant");
   if (is_text(recipe_.data) && recipe_.prompt_style != defaults_.prompt_style)
     note_idle("data.prompt_style",
-              fmt::format("the data are {}, which have no prompts", recipe_.data));
+              fmt::format("the data are {}, which have no prompts", name_of(recipe_.data)));
   for (const Problem& p : problems_of(recipe_)) complain(p.key, p.text);
-  if (recipe_.precision == "fp8-mixed" && task_ != Task::pretrain && task_ != Task::finetune_full)
+  if (recipe_.precision == Precision::fp8_mixed && task_ != Task::pretrain &&
+      task_ != Task::finetune_full)
     complain("precision",
              "fp8-mixed is for training all weights, with pretrain or finetune_full; use "
              "bf16-mixed with adapters");

@@ -192,10 +192,10 @@ void RecipeInput::settle_model() {
   require_model_sizes();
   // As in LitGPT, the config counts and not the name.
   const auto name = model_fields_.find("name");
-  if (!recipe_.model_name.empty() &&
-      (name == model_fields_.end() || name->second.value != recipe_.model_name))
+  if (recipe_.model_name &&
+      (name == model_fields_.end() || name->second.value != *recipe_.model_name))
     note_idle("model_name", "model_config says what the model is");
-  recipe_.model_name = "";
+  recipe_.model_name.reset();
   given_.erase("model_name");
 }
 

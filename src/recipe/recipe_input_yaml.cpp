@@ -127,16 +127,6 @@ std::string text_of(const Entry& entry) {
   return fmt::format("[{}]", fmt::join(items, ", "));
 }
 
-// A key whose field cannot be empty keeps its default where a recipe leaves it empty.
-bool can_be_null(const Option& option) {
-  return !std::holds_alternative<int64_t Recipe::*>(option.field) &&
-         !std::holds_alternative<double Recipe::*>(option.field) &&
-         !std::holds_alternative<bool Recipe::*>(option.field) &&
-         !std::holds_alternative<Betas Recipe::*>(option.field) &&
-         !(std::holds_alternative<std::string Recipe::*>(option.field) &&
-           (option.check == Check::words || option.check == Check::counted));
-}
-
 }  // namespace
 
 void RecipeInput::read_file(const std::filesystem::path& path) {

@@ -12,8 +12,7 @@ namespace capstan {
 namespace {
 
 std::string quoted(const Option& option, const std::string& value) {
-  if (!std::holds_alternative<std::string Recipe::*>(option.field)) return value;
-  if (value.empty()) return "null";
+  if (!is_string(option) || (can_be_null(option) && value == "null")) return value;
   YAML::Emitter out;
   out << YAML::DoubleQuoted << value;
   const bool plain = std::all_of(value.begin(), value.end(), [](unsigned char c) {

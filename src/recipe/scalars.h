@@ -14,4 +14,7 @@ std::optional<int64_t> whole_number_of(std::string_view text);
 // "yes", "Off", "True"; nothing for other words.
 std::optional<bool> truth_of(std::string_view text);
 
+// Without the characters of `around` at both ends.
+std::string_view trimmed(std::string_view text, std::string_view around);
+
 }  // namespace capstan

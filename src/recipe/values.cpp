@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <type_traits>
 
 #include "base/error.h"
@@ -56,12 +56,6 @@ bool truth(const Option& o, std::string_view text) {
   return *value;
 }
 
-std::string_view trimmed(std::string_view text, std::string_view around) {
-  const size_t begin = text.find_first_not_of(around);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(around) - begin + 1);
-}
-
 // "[0.9, 0.95]", "(0.9, 0.95)" or "0.9,0.95".
 Betas betas(const Option& o, std::string_view text) {
   const std::string_view inner = trimmed(text, " []()");
@@ -72,96 +66,132 @@ Betas betas(const Option& o, std::string_view text) {
           number(o, trimmed(inner.substr(comma + 1), " "))};
 }
 
+template <class T>
+constexpr bool kIsOptional = false;
+template <class T>
+constexpr bool kIsOptional<std::optional<T>> = true;
+
+// A value with parts, that reads and prints itself: Activations, Resume.
+template <class T>
+concept Structured = requires(std::string_view text, const T& value) {
+  { T::parse(text) } -> std::same_as<std::optional<T>>;
+  { T::choices() } -> std::same_as<std::vector<std::string>>;
+  { value.text() } -> std::same_as<std::string>;
+};
+
+// The words that a value of type T may be, and what else it may be.
+template <class T>
+std::vector<std::string> choices_for() {
+  if constexpr (kIsOptional<T>) return choices_for<typename T::value_type>();
+  if constexpr (Structured<T>) return T::choices();
+  if constexpr (HasNames<T>) {
+    const auto names = names_of<T>();
+    return {names.begin(), names.end()};
+  }
+  return {};
+}
+template <class T>
+std::string_view otherwise_for() {
+  if constexpr (requires { T::kOtherwise; }) return T::kOtherwise;
+  return "";
+}
+
 // Of a class only its name counts: "bitsandbytes.optim.AdamW8bit", "litgpt.data.Alpaca2k".
-std::string_view class_name(const Option& o, std::string_view text) {
-  const std::string_view key = o.key;
-  if (key != "data" && key != "optimizer") return text;
-  for (const std::string_view module :
-       {"torch.optim.", "bitsandbytes.optim.", "bnb.optim.", "litgpt.data."})
-    if (text.starts_with(module)) return text.substr(text.rfind('.') + 1);
+template <class T>
+std::string_view without_module(std::string_view text) {
+  if constexpr (requires { NameTable<T>::modules; })
+    for (const std::string_view module : NameTable<T>::modules)
+      if (text.starts_with(module)) return text.substr(text.rfind('.') + 1);
   return text;
 }
 
-constexpr std::string_view kCount = "[:N]";  // at the end of a choice that may have one
-
-std::string_view without_count(std::string_view choice) {
-  return choice.ends_with(kCount) ? choice.substr(0, choice.size() - kCount.size()) : choice;
-}
-
-// A choice, or one that may have a count with a count.
-std::optional<std::string> counted_choice(const Option& o, std::string_view word) {
-  const size_t colon = word.find(':');
-  const std::string_view name = word.substr(0, colon);
-  for (const std::string_view choice : o.choices) {
-    if (word == without_count(choice)) return std::string(word);
-    if (colon != std::string_view::npos && choice.ends_with(kCount) &&
-        name == without_count(choice))
-      if (const auto n = whole_number_of(word.substr(colon + 1)); n && *n > 0)
-        return fmt::format("{}:{}", name, *n);
-  }
-  return std::nullopt;
-}
-
-std::string chosen(const Option& o, std::string_view text) {
-  const std::string_view word = class_name(o, text);
-  if (o.choices.empty()) return std::string(word);
-  if (auto found = counted_choice(o, word)) return *found;
-  const bool or_number = o.check == Check::words;
-  if (const auto n = whole_number_of(word); or_number && n && *n >= 0) return std::to_string(*n);
+[[noreturn]] void refuse(const Option& o, std::string_view text, std::string_view word,
+                         const std::vector<std::string>& choices, std::string_view otherwise) {
+  for (const RefusedWord& refused : o.refused)
+    require(word != refused.word, Fault::usage, "{}: {} {}", o.key, word, refused.why);
   std::vector<std::string_view> names;
-  for (const std::string_view choice : o.choices) names.push_back(without_count(choice));
-  fail(Fault::usage, "{}: expected {}{}{}, found '{}'{}", o.key,
-       o.choices.size() > 1 ? "one of " : "", fmt::join(o.choices, ", "),
-       or_number ? " or a whole number" : "", text,
+  for (const std::string_view choice : choices) names.push_back(choice.substr(0, choice.find('[')));
+  fail(Fault::usage, "{}: expected {}{}{}{}, found '{}'{}", o.key,
+       choices.size() > 1 ? "one of " : "", fmt::join(choices, ", "),
+       choices.empty() || otherwise.empty() ? "" : " or ", otherwise, text,
        did_you_mean(word.substr(0, word.find(':')), names));
 }
 
-std::string text_of(const std::string& value) {
-  return value;
+template <class T>
+T parsed(const Option& o, std::string_view text) {
+  if constexpr (kIsOptional<T>) {
+    const bool is_null =
+        text == "null" || (std::is_same_v<T, std::optional<std::string>> && text.empty());
+    if (is_null) return std::nullopt;
+    return parsed<typename T::value_type>(o, text);
+  } else if constexpr (std::is_same_v<T, int64_t>) {
+    return whole_number(o, text);
+  } else if constexpr (std::is_same_v<T, double>) {
+    return number(o, text);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return truth(o, text);
+  } else if constexpr (std::is_same_v<T, Betas>) {
+    return betas(o, text);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    require(!text.empty() && text != "null", Fault::usage, "{}: expected a path, found '{}'", o.key,
+            text);
+    return std::string(text);
+  } else {
+    const std::string_view word = without_module<T>(text);
+    std::optional<T> value;
+    if constexpr (Structured<T>)
+      value = T::parse(word);
+    else
+      value = value_named<T>(word);
+    if (!value) refuse(o, text, word, choices_for<T>(), otherwise_for<T>());
+    return *value;
+  }
 }
-std::string text_of(const Betas& value) {
-  return fmt::format("[{}, {}]", value.first, value.second);
-}
+
 template <class T>
 std::string text_of(const T& value) {
-  return fmt::format("{}", value);
-}
-template <class T>
-std::string text_of(const std::optional<T>& value) {
-  return value ? text_of(*value) : "null";
+  if constexpr (kIsOptional<T>)
+    return value ? text_of(*value) : "null";
+  else if constexpr (std::is_same_v<T, Betas>)
+    return fmt::format("[{}, {}]", value.first, value.second);
+  else if constexpr (Structured<T>)
+    return value.text();
+  else if constexpr (HasNames<T>)
+    return std::string(name_of(value));
+  else
+    return fmt::format("{}", value);
 }
 
-struct Setter {
-  Recipe& recipe;
-  const Option& o;
-  std::string_view text;
-
-  void operator()(int64_t Recipe::*f) const { recipe.*f = whole_number(o, text); }
-  void operator()(double Recipe::*f) const { recipe.*f = number(o, text); }
-  void operator()(bool Recipe::*f) const { recipe.*f = truth(o, text); }
-  void operator()(Betas Recipe::*f) const { recipe.*f = betas(o, text); }
-  void operator()(std::string Recipe::*f) const {
-    recipe.*f = text == "null" || (text.empty() && o.choices.empty()) ? "" : chosen(o, text);
-  }
-  void operator()(std::optional<int64_t> Recipe::*f) const {
-    recipe.*f = text == "null" ? std::nullopt : std::optional(whole_number(o, text));
-  }
-  void operator()(std::optional<double> Recipe::*f) const {
-    recipe.*f = text == "null" ? std::nullopt : std::optional(number(o, text));
-  }
-  void operator()(std::optional<bool> Recipe::*f) const {
-    recipe.*f = text == "null" ? std::nullopt : std::optional(truth(o, text));
-  }
-};
+// Calls `f` with the type of the option's field as its template argument.
+template <class F>
+auto with_type(const Option& o, F&& f) {
+  return std::visit([&]<class T>(T Recipe::*) { return f.template operator()<T>(); }, o.field);
+}
 
 }  // namespace
 
 void set_option(Recipe& recipe, const Option& o, std::string_view text) {
-  std::visit(Setter{recipe, o, text}, o.field);
+  std::visit([&]<class T>(T Recipe::*field) { recipe.*field = parsed<T>(o, text); }, o.field);
 }
 
 std::string value_of(const Recipe& recipe, const Option& o) {
-  return std::visit([&](auto member) { return text_of(recipe.*member); }, o.field);
+  return std::visit([&](auto field) { return text_of(recipe.*field); }, o.field);
+}
+
+std::vector<std::string> choices_of(const Option& o) {
+  return with_type(o, []<class T>() { return choices_for<T>(); });
+}
+
+bool can_be_null(const Option& o) {
+  return with_type(o, []<class T>() { return kIsOptional<T>; });
+}
+
+bool is_string(const Option& o) {
+  return with_type(o, []<class T>() {
+    return !std::is_arithmetic_v<T> && !std::is_same_v<T, Betas> &&
+           !std::is_same_v<T, std::optional<int64_t>> &&
+           !std::is_same_v<T, std::optional<double>> && !std::is_same_v<T, std::optional<bool>>;
+  });
 }
 
 }  // namespace capstan

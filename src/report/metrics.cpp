@@ -132,13 +132,4 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv, std::vect
   return rows;
 }
 
-Logger parse_logger(std::string_view name) {
-  if (name == "csv") return Logger::csv;
-  if (name == "tensorboard") return Logger::tensorboard;
-  if (name == "jsonl") return Logger::jsonl;
-  const bool service = name == "wandb" || name == "mlflow";
-  fail(Fault::usage, "logger_name: expected csv, tensorboard or jsonl, found {}{}", in_quotes(name),
-       service ? ", a service that Capstan does not support" : "");
-}
-
 }  // namespace capstan

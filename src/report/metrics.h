@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "recipe/choices.h"
+
 namespace capstan {
 
 // Measurements of one iteration (a micro-batch) or optimizer step. Fields without a value were not
@@ -44,10 +46,6 @@ struct BadLine {
 // for a file that does not begin with kMetricsColumns.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv,
                                      std::vector<BadLine>* bad = nullptr);
-
-enum class Logger : uint8_t { csv, tensorboard, jsonl };
-// Throws Fault::usage for other names, listing these three.
-Logger parse_logger(std::string_view name);
 
 // Where a run's measurements go, under out_dir/logs:
 //

@@ -22,7 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array kFolders{"csv", "tensorboard", "jsonl"};  // in the order of Logger
 constexpr std::string_view kEventFile = "events.out.tfevents.";
 
 // A file that grows by whole lines or records: a partial write is rolled back.
@@ -89,7 +88,7 @@ int64_t highest(const fs::path& folder, std::string_view prefix, bool to_the_end
   return result;
 }
 
-fs::path version(const fs::path& out_dir, const char* logger, int64_t n) {
+fs::path version(const fs::path& out_dir, std::string_view logger, int64_t n) {
   return out_dir / "logs" / logger / fmt::format("version_{}", n);
 }
 
@@ -105,7 +104,7 @@ bool make_folder(const fs::path& folder) {
 // Two runs that start at once get different versions: only one of them creates the folder.
 int64_t new_version(const fs::path& out_dir) {
   int64_t n = 0;
-  for (const char* logger : kFolders)
+  for (const std::string_view logger : names_of<Logger>())
     n = std::max(n, 1 + highest(out_dir / "logs" / logger, "version_", true));
   while (!make_folder(version(out_dir, "csv", n))) ++n;
   return n;
@@ -170,7 +169,7 @@ bool is_ours(const fs::path& csv) {
 struct MetricsLog::Files {
   Files(Logger kind, const fs::path& out_dir, int64_t n)
       : logger(kind), csv(version(out_dir, "csv", n) / "metrics.csv", 0) {
-    const fs::path folder = version(out_dir, kFolders[static_cast<size_t>(logger)], n);
+    const fs::path folder = version(out_dir, name_of(logger), n);
     if (csv.size() == 0) csv.append(std::string(kMetricsColumns) + "\n");
     if (logger == Logger::csv) return;
     make_folder(folder);

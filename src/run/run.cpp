@@ -43,11 +43,11 @@ std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in)
   if (in.is_text || !r.eval_max_new_tokens) return std::nullopt;
   const Dataset& part = in.data.validation.size() > 0 ? in.data.validation : in.data.train;
   int64_t index = 0;
-  if (r.evaluate_example == "random") {
+  if (r.evaluate_example.kind == ExampleChoice::Kind::random) {
     const Rng rng({.seed = static_cast<uint64_t>(r.seed), .site = site::sampling});
     index = static_cast<int64_t>(rng.below(0, static_cast<uint64_t>(part.size())));
-  } else if (r.evaluate_example != "first") {
-    index = std::stoll(r.evaluate_example);
+  } else if (r.evaluate_example.kind == ExampleChoice::Kind::at_index) {
+    index = r.evaluate_example.index;
     require(index < part.size(), Fault::usage,
             "eval.evaluate_example: {} was asked for, and there {} {} to show", index,
             part.size() == 1 ? "is" : "are", count(part.size(), "sample"));
@@ -303,7 +303,7 @@ void TrainingRun::train() {
   StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
-  const Logger logger = parse_logger(recipe_.logger_name);
+  const Logger logger = recipe_.logger_name;
   const StopSignals stop;  // before anything shows that the training began
   remove_leftovers(recipe_.out_dir);
   if (task_ != Task::demo) move_earlier_run();
@@ -363,8 +363,7 @@ void TrainingRun::finish() {
 
 void TrainingRun::finish_rest() {
   prune_checkpoints();
-  if (!metrics_)
-    metrics_ = MetricsLog::resume(parse_logger(recipe_.logger_name), recipe_.out_dir, step_);
+  if (!metrics_) metrics_ = MetricsLog::resume(recipe_.logger_name, recipe_.out_dir, step_);
   if (const auto made = last_validation()) {
     val_loss_ = made;
     log::say("{}", final_evaluation_line(*made));

@@ -42,7 +42,7 @@ std::vector<std::string> new_lines(const std::string& before, const std::string&
 std::string TrainingRun::settings() const {
   // How a run was started is no part of what it computes.
   Recipe r = recipe_;
-  r.resume = "false";
+  r.resume = {};
   return recipe_yaml(r, task_);
 }
 
@@ -83,8 +83,8 @@ SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const 
   if (metrics_) request.before_name = metrics_->sync_later();
   // As it was typed, if that is a path: PEFT looks nowhere else.
   std::error_code error;
-  request.base_model = fs::exists(recipe_.checkpoint_dir, error) ? recipe_.checkpoint_dir
-                                                                 : inputs_.model.folder.string();
+  const std::string typed = recipe_.checkpoint_dir.value_or("");
+  request.base_model = fs::exists(typed, error) ? typed : inputs_.model.folder.string();
   request.config_like = inputs_.model.config_text;
   constexpr int64_t kAll = INT_MAX;
   request.keep = static_cast<int>(is_final ? 0 : std::min(recipe_.keep_last.value_or(0), kAll));
@@ -154,9 +154,9 @@ void TrainingRun::rehearse_save() {
 }
 
 std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
-  if (recipe_.resume == "false" || recipe_.resume.empty()) return std::nullopt;
-  if (recipe_.resume != "true" && recipe_.resume != "auto") {
-    const fs::path dir = recipe_.resume;
+  if (recipe_.resume.mode == Resume::Mode::off) return std::nullopt;
+  if (resumes_by_name()) {
+    const fs::path dir = recipe_.resume.folder;
     require(fs::exists(dir), Fault::file,
             "resume: {} is not there; expected true, false, auto, or the folder of a checkpoint",
             dir.string());
@@ -165,7 +165,7 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() const {
   }
   const CheckpointSearch search = newest_checkpoint(recipe_.out_dir, length_.steps());
   for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
-  require(search.newest || recipe_.resume == "auto", Fault::file,
+  require(search.newest || recipe_.resume.mode == Resume::Mode::newest_if_any, Fault::file,
           "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
           recipe_.out_dir);
   return search.newest;
@@ -295,7 +295,7 @@ bool TrainingRun::finished() const {
 
 bool TrainingRun::resumes_here() const {
   if (!resumes_by_name()) return true;
-  fs::path from = fs::absolute(recipe_.resume).lexically_normal();
+  fs::path from = fs::absolute(recipe_.resume.folder).lexically_normal();
   if (!from.has_filename()) from = from.parent_path();  // "folder/", and "."
   // By its name, or by what that links to.
   std::error_code error;
@@ -305,8 +305,7 @@ bool TrainingRun::resumes_here() const {
 }
 
 bool TrainingRun::resumes_by_name() const {
-  const std::string& r = recipe_.resume;
-  return !r.empty() && r != "false" && r != "true" && r != "auto";
+  return recipe_.resume.mode == Resume::Mode::folder;
 }
 
 void TrainingRun::initialize() {

@@ -21,12 +21,17 @@ bool cuda_present(std::string_view* why_not) {
   return present;
 }
 
+Device device_of(Accelerator accelerator) {
+  switch (accelerator) {
+    case Accelerator::automatic: return cuda_present() ? Device::cuda : Device::cpu;
+    case Accelerator::cpu: return Device::cpu;
+    case Accelerator::cuda: return Device::cuda;
+  }
+  fail(Fault::bug, "unknown accelerator");
+}
+
 Device parse_accelerator(std::string_view name) {
-  if (name == "auto") return cuda_present() ? Device::cuda : Device::cpu;
-  if (name == "cpu") return Device::cpu;
-  require(name == "cuda" || name == "gpu", Fault::usage,
-          "accelerator: '{}' is not one of auto, cpu, cuda, gpu", name);
-  return Device::cuda;
+  return device_of(parse_named<Accelerator>("accelerator", name));
 }
 
 void require_present(Device device) {

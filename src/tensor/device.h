@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "tensor/accelerator.h"
+
 namespace capstan {
 
 enum class Device : uint8_t {
@@ -22,8 +24,9 @@ inline constexpr bool kWithCuda = CAPSTAN_WITH_CUDA != 0;
 // Whether this program can use a GPU now; otherwise fills in `why_not`.
 bool cuda_present(std::string_view* why_not = nullptr);
 
-// The device that `--accelerator` names: auto (a GPU if one can be used, else the CPU), cpu, cuda
-// or gpu. Throws Fault::usage for another word.
+// `automatic` is a GPU if one can be used, else the CPU.
+Device device_of(Accelerator accelerator);
+// The device of the accelerator with this name. Throws Fault::usage, listing the names.
 Device parse_accelerator(std::string_view name);
 // Throws Fault::device, with the reason, unless the device can be used.
 void require_present(Device device);

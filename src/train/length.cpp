@@ -69,7 +69,7 @@ Schedule RunLength::schedule(const Recipe& r) const {
           .min_lr = r.min_lr,
           .warmup_steps = warmup_,
           .total_steps = steps_,
-          .decay = parse_decay(r.schedule)};
+          .decay = r.schedule};
 }
 
 }  // namespace capstan

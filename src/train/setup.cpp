@@ -51,26 +51,26 @@ constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
        key, name, why, known_families(), fmt::join(known_architectures(), ", "));
 }
 
-void require_there(const std::string& path) {
+void require_there(const std::optional<std::string>& path) {
   std::error_code error;
-  require(path.empty() || path.find("://") != std::string::npos || fs::exists(path, error),
-          Fault::file, "{}: no such file or folder. Name the data that are to be read", path);
+  require(!path || path->find("://") != std::string::npos || fs::exists(*path, error), Fault::file,
+          "{}: no such file or folder. Name the data that are to be read", path.value_or(""));
 }
 
 NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
   NamedModel m;
-  if (!r.initial_checkpoint_dir.empty()) {
-    m.folder = find_checkpoint_dir(r.initial_checkpoint_dir);
+  if (r.initial_checkpoint_dir) {
+    m.folder = find_checkpoint_dir(*r.initial_checkpoint_dir);
     m.config = read_config(m.folder);
     m.name = m.folder.filename().string();
-  } else if (!r.model_config.empty()) {
-    m.config = parse_config(read_text(r.model_config, 1 << 20), r.model_config);
-    m.name = r.model_config;
-  } else if (!r.model_name.empty()) {
-    const auto known = known_model(r.model_name);
-    if (!known) not_known("model_name", r.model_name);
+  } else if (r.model_config) {
+    m.config = parse_config(read_text(*r.model_config, 1 << 20), *r.model_config);
+    m.name = *r.model_config;
+  } else if (r.model_name) {
+    const auto known = known_model(*r.model_name);
+    if (!known) not_known("model_name", *r.model_name);
     m.config = *known;
-    m.name = r.model_name;
+    m.name = *r.model_name;
   } else {
     const ByteTokenizer bytes;
     m.config = model_by_sizes(r, tokenizer == nullptr ? bytes : *tokenizer);
@@ -81,7 +81,7 @@ NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
 }
 
 void require_checkpoint_dir(const Recipe& r) {
-  require(!r.checkpoint_dir.empty(), Fault::usage,
+  require(r.checkpoint_dir.has_value(), Fault::usage,
           "checkpoint_dir: expected the folder of a model; give it after the command, or as "
           "--checkpoint_dir FOLDER");
 }
@@ -89,15 +89,15 @@ void require_checkpoint_dir(const Recipe& r) {
 NamedModel model_to_tune(const Recipe& r, bool known) {
   require_checkpoint_dir(r);
   NamedModel m;
-  m.name = fs::path(r.checkpoint_dir).lexically_normal().filename().string();
-  if (m.name.empty()) m.name = fs::path(r.checkpoint_dir).parent_path().filename().string();
-  if (const auto folder = try_checkpoint_dir(r.checkpoint_dir)) {
+  m.name = fs::path(*r.checkpoint_dir).lexically_normal().filename().string();
+  if (m.name.empty()) m.name = fs::path(*r.checkpoint_dir).parent_path().filename().string();
+  if (const auto folder = try_checkpoint_dir(*r.checkpoint_dir)) {
     m.folder = *folder;
     m.config = read_config(m.folder);
     return m;
   }
-  if (!known) find_checkpoint_dir(r.checkpoint_dir);  // says where it looked
-  const auto config = known_model(r.checkpoint_dir);
+  if (!known) find_checkpoint_dir(*r.checkpoint_dir);  // says where it looked
+  const auto config = known_model(*r.checkpoint_dir);
   if (!config) not_known("checkpoint_dir", m.name);
   m.config = *config;
   return m;
@@ -158,15 +158,15 @@ void read_tokenizer(RunInputs& in) {
 fs::path tokenizer_folder(const Recipe& r, Task task) {
   if (task != Task::pretrain) {
     require_checkpoint_dir(r);
-    const fs::path folder = find_checkpoint_dir(r.checkpoint_dir);
+    const fs::path folder = find_checkpoint_dir(*r.checkpoint_dir);
     require(!is_adapter(folder) || fs::exists(folder / "config.json"), Fault::file,
             "{}: is an adapter, not a whole model; 'capstan merge_lora' makes one of it, which can "
             "be fine-tuned",
             folder.string());
     return folder;
   }
-  if (!r.tokenizer_dir.empty()) return find_checkpoint_dir(r.tokenizer_dir);
-  if (!r.initial_checkpoint_dir.empty()) return find_checkpoint_dir(r.initial_checkpoint_dir);
+  if (r.tokenizer_dir) return find_checkpoint_dir(*r.tokenizer_dir);
+  if (r.initial_checkpoint_dir) return find_checkpoint_dir(*r.initial_checkpoint_dir);
   return {};
 }
 
@@ -176,13 +176,13 @@ std::string prompting_to_record(const Recipe& r, const RunInputs& in) {
   if (in.data.style != nullptr) return prompt_style_yaml(*in.data.style);
   if (!in.data.chat_template) return "";
   if (in.own_template != in.data.chat_template) return prompt_style_yaml(*in.data.chat_template);
-  return r.prompt_style.empty() ? "" : own_template_yaml();
+  return r.prompt_style ? own_template_yaml() : "";
 }
 
 }  // namespace
 
 bool by_sizes(const Recipe& r) {
-  return r.initial_checkpoint_dir.empty() && r.model_config.empty() && r.model_name.empty();
+  return !r.initial_checkpoint_dir && !r.model_config && !r.model_name;
 }
 
 ModelConfig model_by_sizes(const Recipe& r, const Tokenizer& tokenizer) {
@@ -253,9 +253,9 @@ namespace {
 
 // data.columns over the names that the set has.
 RecordFields with_columns(RecordFields f, const Recipe& r) {
-  const auto put = [](std::string& to, const std::string& given) {
-    if (!given.empty()) to = given;
-    return !given.empty();
+  const auto put = [](std::string& to, const std::optional<std::string>& given) {
+    if (given) to = *given;
+    return given.has_value();
   };
   const bool instruction = put(f.instruction, r.column_instruction);
   const bool input = put(f.input, r.column_input);
@@ -276,26 +276,25 @@ RecordFields with_columns(RecordFields f, const Recipe& r) {
 
 DataOptions data_options(const Recipe& r, int64_t max_seq_length) {
   DataOptions o;
-  if (r.data == "TextFiles") {
-    require(!r.train_data_path.empty(), Fault::usage,
+  if (r.data == DataClass::text_files) {
+    require(r.train_data_path.has_value(), Fault::usage,
             "data.train_data_path: expected a .txt or .jsonl file or a folder of them; give "
             "--data.train_data_path PATH");
     o.kind = DataOptions::Kind::text_files;
-    o.path = r.train_data_path;
-    o.validation_path = r.val_data_path;
+    o.path = *r.train_data_path;
+    o.validation_path = r.val_data_path.value_or("");
   } else if (is_text_set(r.data)) {
-    o = text_set_options(r.data, {r.data_path, r.split_names, r.use_starcoder});
-  } else if (r.data == "JSON") {
-    require(!r.json_path.empty(), Fault::usage,
+    o = text_set_options(r.data, {r.data_path.value_or(""), r.split_names, r.use_starcoder});
+  } else if (r.data == DataClass::json) {
+    require(r.json_path.has_value(), Fault::usage,
             "data.json_path: expected a .json, .jsonl or .csv file, or a folder with train and "
-            "val; give "
-            "--data.json_path PATH");
-    o.path = r.json_path;
+            "val; give --data.json_path PATH");
+    o.path = *r.json_path;
   } else {
-    o = named_set_options(r.data, r.json_path, r.download_dir.empty() ? "data" : r.download_dir);
+    o = named_set_options(r.data, r.json_path.value_or(""), r.download_dir.value_or("data"));
   }
   o.fields = with_columns(std::move(o.fields), r);
-  if (!r.prompt_style.empty()) o.style = r.prompt_style;
+  if (r.prompt_style) o.style = *r.prompt_style;
   if (r.val_split_fraction) o.validation_fraction = r.val_split_fraction;
   o.mask_prompt = r.mask_prompt;
   o.seed = static_cast<uint64_t>(r.data_seed);
@@ -317,7 +316,7 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   };
   // The tokenizer is in the model's folder unless tokenizer_dir names another. What is wrong with
   // that folder is told once.
-  const bool own_folder = task == Task::pretrain && !r.tokenizer_dir.empty();
+  const bool own_folder = task == Task::pretrain && r.tokenizer_dir;
   const bool tokenizer = check.plan || look([&] { tokenizer_folder(r, task); });
   if (tokenizer || own_folder)
     look([&] {
@@ -329,7 +328,7 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   if (task == Task::finetune_lora) look([&] { lora_options(r); });
   if (!check.data) return found;
   const size_t before = found.size();
-  for (const std::string* path : {&r.json_path, &r.train_data_path, &r.val_data_path, &r.data_path})
+  for (const auto* path : {&r.json_path, &r.train_data_path, &r.val_data_path, &r.data_path})
     look([&] { require_there(*path); });
   // Of sets by name a plan does not need the files, and of paths that are told of above no more is
   // said.
@@ -361,19 +360,17 @@ RunInputs find_inputs(const Recipe& r, Task task) {
 TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model) {
   TrainOptions o;
   o.model = model;
-  o.device = parse_accelerator(r.accelerator);
+  o.device = device_of(r.accelerator);
   o.staging = r.save_async;
   // As LitGPT: bf16-mixed where the device is made for it.
   const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
-  o.precision = r.precision.empty() ? usual : parse_precision(r.precision);
-  o.tf32 = r.matmul_precision == "high";
-  o.recompute_to_fit = r.activations == "auto";
-  if (!o.recompute_to_fit && !r.activations.empty())
-    o.recompute = parse_recomputation(r.activations);
+  o.precision = r.precision.value_or(usual);
+  o.tf32 = r.matmul_precision == MatmulPrecision::high;
+  o.recompute_to_fit = r.activations.automatic;
+  if (!o.recompute_to_fit) o.recompute = recomputation_of(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
-  const OptimizerClass method = parse_optimizer(r.optimizer);
-  o.optimizer = {.kind = method.kind,
-                 .paged = method.paged,
+  o.optimizer = {.kind = r.optimizer.kind,
+                 .paged = r.optimizer.paged,
                  .beta1 = r.betas.first,
                  .beta2 = r.betas.second,
                  .eps = r.eps,
@@ -381,17 +378,15 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
                  .dampening = r.dampening,
                  .nesterov = r.nesterov,
                  .weight_decay = r.weight_decay,
-                 .stochastic = r.rounding == "stochastic",
+                 .stochastic = r.rounding == Rounding::stochastic,
                  .seed = static_cast<uint64_t>(r.seed)};
-  o.decay = r.decay == "matrices" ? Decay::matrices : Decay::all;
+  o.decay = r.decay;
   o.max_norm = r.max_norm.value_or(0);
-  o.skip_not_finite = r.on_nan == "skip";
+  o.skip_not_finite = r.on_nan == OnNan::skip;
   o.seed = static_cast<uint64_t>(r.seed);
   if (task == Task::finetune_lora) {
     o.lora = lora_options(r);
-    if (!r.quantize.empty())
-      o.quantize =
-          parse_quantize(r.quantize.starts_with("bnb.") ? r.quantize : "bnb." + r.quantize);
+    o.quantize = r.quantize.value_or(Quantize::none);
   }
   return o;
 }
@@ -436,7 +431,7 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
   if (task != Task::finetune_lora && in.model.generation_config)
     files.push_back(*in.model.generation_config);
   Recipe record = r;
-  record.resume = "false";  // how a run was started is no part of what it computes
+  record.resume = {};  // how a run was started is no part of what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));
   if (const std::string prompting = prompting_to_record(r, in); !prompting.empty())
     files.push_back(ExtraFile::text("prompt_style.yaml", prompting));

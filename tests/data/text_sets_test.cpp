@@ -16,8 +16,9 @@ class TextSets : public testing::Test {
     fs::create_directories((root.path() / file).parent_path());
     root.write(file, text);
   }
-  DataOptions options(std::string_view name, const std::string& splits = "", bool code = true) {
-    return text_set_options(name, {root.path(), splits, code});
+  DataOptions options(DataClass set, const std::optional<SplitNames>& splits = {},
+                      bool code = true) {
+    return text_set_options(set, {root.path(), splits, code});
   }
   LoadedData load(DataOptions o) {
     o.max_seq_length = 64;
@@ -34,11 +35,11 @@ TEST_F(TextSets, OfTinyLlamaAreTwoFoldersAndAThirdForValidation) {
   make("slimpajama/train/b.txt", "more prose");
   make("slimpajama/val/c.txt", "held out");
   expect_error(Fault::file, {"expected the folder ", "/starcoder, found none", "--data TextFiles"},
-               [&] { options("TinyLlama"); });
-  EXPECT_EQ(load(options("MicroLlama")).train.size(), 2);
-  EXPECT_EQ(load(options("TinyLlama", "", false)).train.size(), 2);
+               [&] { options(DataClass::tinyllama); });
+  EXPECT_EQ(load(options(DataClass::microllama)).train.size(), 2);
+  EXPECT_EQ(load(options(DataClass::tinyllama, {}, false)).train.size(), 2);
   make("starcoder/d.txt", "int main() {}");
-  const LoadedData all = load(options("TinyLlama"));
+  const LoadedData all = load(options(DataClass::tinyllama));
   EXPECT_EQ(all.train.size(), 3);
   EXPECT_EQ(all.validation.size(), 1);
   EXPECT_NE(all.train.where_of(2).find("starcoder/d.txt"), std::string::npos);
@@ -47,21 +48,18 @@ TEST_F(TextSets, OfTinyLlamaAreTwoFoldersAndAThirdForValidation) {
 
 TEST_F(TextSets, OfOpenWebTextAndLitDataHaveTheirOwnSplits) {
   make("train/a.txt", "train");
-  const DataOptions one = options("OpenWebText");
+  const DataOptions one = options(DataClass::openwebtext);
   EXPECT_EQ(one.path, root.path());
   EXPECT_EQ(one.validation_fraction, 0.0005);
   make("val/b.txt", "val");
-  const DataOptions two = options("OpenWebText");
+  const DataOptions two = options(DataClass::openwebtext);
   EXPECT_EQ(two.path, root / "train");
   EXPECT_EQ(two.validation_path, root / "val");
   EXPECT_FALSE(two.validation_fraction);
-  const DataOptions lit = options("LitData", "[val, train]");
+  const DataOptions lit = options(DataClass::litdata, SplitNames{"val", "train"});
   EXPECT_EQ(lit.path, root / "val");
   EXPECT_EQ(lit.validation_path, root / "train");
-  EXPECT_EQ(options("LitData").path, root.path());
-  for (const char* splits : {"train", "[a, b, c]", "[, b]", "[]"})
-    expect_error(Fault::usage, {"data.split_names: expected two names"},
-                 [&] { options("LitData", splits); });
+  EXPECT_EQ(options(DataClass::litdata).path, root.path());
 }
 
 TEST_F(TextSets, OfTinyStoriesAreListsOfStoriesOfWhichTheFirstIsHeldOut) {
@@ -70,7 +68,7 @@ TEST_F(TextSets, OfTinyStoriesAreListsOfStoriesOfWhichTheFirstIsHeldOut) {
   make(folder + "data01.json", R"([{"story": "a cat"}, {"story": "a dog", "summary": "x"}])");
   make(folder + "data02.json", R"([{"story": "a llama"}])");
   make("train/index.json", "{}");
-  const LoadedData data = load(options("TinyStories"));
+  const LoadedData data = load(options(DataClass::tinystories));
   ASSERT_EQ(data.train.size(), 3);
   ASSERT_EQ(data.validation.size(), 1);
   const auto text = [&](const Dataset& part, int64_t i) {
@@ -84,19 +82,18 @@ TEST_F(TextSets, OfTinyStoriesAreListsOfStoriesOfWhichTheFirstIsHeldOut) {
   EXPECT_NE(data.train.where_of(2).find("data02.json:1"), std::string::npos);
   make(folder + "data02.json", R"([{"tale": "a llama"}])");
   expect_error(Fault::file, {"data02.json:1", "\"story\"", "\"tale\""},
-               [&] { load(options("TinyStories")); });
+               [&] { load(options(DataClass::tinystories)); });
 }
 
 TEST_F(TextSets, ThatAreMissingSayWhatBelongsThere) {
   expect_error(Fault::file,
                {"data TinyStories: expected the folder data/tinystories, found none", "curl -L",
                 "tar xz -C data/tinystories/TinyStories_all_data", "--data.data_path"},
-               [] { text_set_options("TinyStories", {}); });
+               [] { text_set_options(DataClass::tinystories, {}); });
   expect_error(Fault::file, {"slimpajama/train, ", "slimpajama/val", "starcoder"},
-               [&] { options("TinyLlama"); });
-  expect_error(Fault::usage, {"s3://bucket/x is not on this machine"}, [] {
-    text_set_options("LitData", {"s3://bucket/x", "", true});
-  });
+               [&] { options(DataClass::tinyllama); });
+  expect_error(Fault::usage, {"s3://bucket/x is not on this machine"},
+               [] { text_set_options(DataClass::litdata, {"s3://bucket/x"}); });
 }
 
 }  // namespace

@@ -187,10 +187,15 @@ TEST(QuantizedSizes, BytesPerParameter) {
 }
 
 TEST(QuantizedNames, AreThoseOfBitsandbytesRecipes) {
-  for (const Quantize kind : kKinds) EXPECT_EQ(parse_quantize(name_of(kind)), kind);
-  EXPECT_EQ(parse_quantize("bnb.int8-training"), Quantize::int8);
-  EXPECT_THROW(parse_quantize("nf4"), Error);
-  EXPECT_THROW(parse_quantize("none"), Error);
+  for (const Quantize kind : kKinds) {
+    const std::string_view name = name_of(kind);
+    EXPECT_TRUE(name.starts_with("bnb.")) << name;
+    EXPECT_EQ(value_named<Quantize>(name), kind);
+    EXPECT_EQ(value_named<Quantize>(name.substr(4)), kind) << "also without bnb.";
+  }
+  EXPECT_EQ(value_named<Quantize>("bnb.int8"), Quantize::int8);
+  EXPECT_EQ(value_named<Quantize>("none"), Quantize::none);
+  EXPECT_EQ(value_named<Quantize>("NF4"), std::nullopt);
 }
 
 TEST_P(Quantized, RefusesWrongOperands) {

@@ -74,11 +74,11 @@ TEST(Schedule, AWarmUpAsLongAsTheRunIsFollowedByTheEnd) {
 }
 
 TEST(Schedule, NamesAreReadBack) {
-  for (const Decay d : kDecays) EXPECT_EQ(parse_decay(name_of(d)), d);
+  for (const Decay d : kDecays) EXPECT_EQ(value_named<Decay>(name_of(d)), d);
 }
 
 TEST(Schedule, AnUnknownNameListsTheKnownOnes) {
-  EXPECT_EQ(message_of(Fault::usage, [] { parse_decay("Cosine"); }),
+  EXPECT_EQ(message_of(Fault::usage, [] { parse_named<Decay>("schedule", "Cosine"); }),
             "schedule: 'Cosine' is not one of constant, linear, cosine");
 }
 

@@ -15,7 +15,7 @@ constexpr int64_t kGB = 1'000'000'000;
 // One sample of 512 tokens in bf16, and nothing saved meanwhile.
 Recipe one_sample(Task task) {
   Recipe r = defaults_of(task);
-  r.precision = "bf16-true";
+  r.precision = Precision::bf16_true;
   r.micro_batch_size = 1;
   r.max_seq_length = 512;
   r.save_async = false;
@@ -27,7 +27,7 @@ TrainOptions options(const std::string& model, Task task, const Recipe& r) {
   return worst_case_options(r, task, known_model(model).value());
 }
 
-MemoryPlan plan(const std::string& model, Task task, const std::string& quantize = "") {
+MemoryPlan plan(const std::string& model, Task task, Quantize quantize = Quantize::none) {
   Recipe r = one_sample(task);
   r.quantize = quantize;
   return Trainer::plan(options(model, task, r)).device;
@@ -52,8 +52,8 @@ TEST(KnownAnswers, AdaptersOfRankEightOnQueryAndValue) {
 TEST(KnownAnswers, WhatDoubleQuantizationSaves) {
   for (const auto& [model, saved] :
        {std::pair{"Llama-2-7b", 0.302}, std::pair{"Llama-2-13b", 0.592}}) {
-    const int64_t once = weights(plan(model, Task::finetune_lora, "bnb.nf4"));
-    const int64_t twice = weights(plan(model, Task::finetune_lora, "bnb.nf4-dq"));
+    const int64_t once = weights(plan(model, Task::finetune_lora, Quantize::nf4));
+    const int64_t twice = weights(plan(model, Task::finetune_lora, Quantize::nf4_dq));
     EXPECT_NEAR(static_cast<double>(once - twice) / kGB, saved, 0.0005) << model;
   }
 }
@@ -61,13 +61,13 @@ TEST(KnownAnswers, WhatDoubleQuantizationSaves) {
 // Dettmers et al., 2023: rank 64 on every linear map, one GPU of 48 GB.
 TEST(KnownAnswers, SixtyFiveBillionParametersFitFortyEightGigabytes) {
   Recipe r = one_sample(Task::finetune_lora);
-  r.quantize = "bnb.nf4-dq";
-  r.activations = "block";
+  r.quantize = Quantize::nf4_dq;
+  r.activations.policy = Recompute::block;
   r.lora_r = 64;
   r.lora_key = r.lora_projection = r.lora_mlp = true;
   EXPECT_LE(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).device.total_bytes,
             48 * kGB);
-  r.quantize = "";
+  r.quantize = std::nullopt;
   EXPECT_GT(Trainer::plan(options("llama-65b", Task::finetune_lora, r)).device.total_bytes,
             48 * kGB);
 }
@@ -83,9 +83,9 @@ TEST(KnownAnswers, QuantizedNeedsLessThanAdaptersAndTheseLessThanAllForEveryMode
     const int64_t full = plan(model, Task::finetune_full).total_bytes;
     const int64_t lora = plan(model, Task::finetune_lora).total_bytes;
     int64_t more = lora;
-    for (const char* kind : {"bnb.int8", "bnb.nf4", "bnb.nf4-dq"}) {
+    for (const Quantize kind : {Quantize::int8, Quantize::nf4, Quantize::nf4_dq}) {
       const int64_t less = plan(model, Task::finetune_lora, kind).total_bytes;
-      EXPECT_LT(less, more) << model << ", " << kind;
+      EXPECT_LT(less, more) << model << ", " << name_of(kind);
       more = less;
     }
     EXPECT_LT(lora, full) << model;

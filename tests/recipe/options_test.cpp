@@ -31,10 +31,13 @@ std::string another_value(const Option& o) {
   if (std::holds_alternative<bool Recipe::*>(o.field) ||
       std::holds_alternative<std::optional<bool> Recipe::*>(o.field))
     return value_of(defaults, o) == "true" ? "false" : "true";
-  if (o.check == Check::words) return "3";
-  if (o.check == Check::counted) return "block:3";
-  for (const std::string_view choice : o.choices)
-    if (choice != value_of(defaults, o)) return std::string(choice);
+  if (std::holds_alternative<DeviceCount Recipe::*>(o.field) ||
+      std::holds_alternative<ExampleChoice Recipe::*>(o.field))
+    return "3";
+  if (std::holds_alternative<Activations Recipe::*>(o.field)) return "block:3";
+  if (std::holds_alternative<std::optional<SplitNames> Recipe::*>(o.field)) return "[a, b]";
+  for (const std::string& choice : choices_of(o))
+    if (choice != value_of(defaults, o)) return choice;
   return "a \"path\" with: # '\\ and ü";
 }
 
@@ -44,9 +47,9 @@ TEST(Options, EachKeyIsThereOnceAndExplained) {
     EXPECT_TRUE(keys.insert(o.key).second) << o.key << " is there twice";
     EXPECT_STRNE(o.help, "") << o.key;
     EXPECT_NE(o.tasks, 0) << o.key;
-    const bool chosen =
-        o.check == Check::oneof || o.check == Check::words || o.check == Check::counted;
-    EXPECT_EQ(chosen, !o.choices.empty()) << o.key;
+    if (!choices_of(o).empty()) {
+      EXPECT_TRUE(is_string(o)) << o.key;
+    }
     EXPECT_EQ(&find_option(o.key), &o);
   }
 }
@@ -67,7 +70,7 @@ TEST(Options, DefaultsOfEveryCommandAreGoodValues) {
     for (const Option& o : options()) {
       Recipe r;
       const std::string value = value_of(defaults, o);
-      EXPECT_NO_THROW(set_option(r, o, value.empty() ? "null" : value)) << o.key;
+      EXPECT_NO_THROW(set_option(r, o, value)) << o.key;
       EXPECT_EQ(value_of(r, o), value) << o.key;
     }
   }
@@ -80,7 +83,8 @@ TEST(Options, DefaultsAreLitgpts) {
   EXPECT_EQ(full.out_dir, "out/finetune/full");
   EXPECT_EQ(lora.out_dir, "out/finetune/lora");
   EXPECT_EQ(pre.out_dir, "out/pretrain");
-  EXPECT_EQ(pre.devices, "auto");
+  EXPECT_TRUE(pre.devices.automatic);
+  EXPECT_EQ(full.devices, DeviceCount());
   EXPECT_EQ(full.global_batch_size, 16);
   EXPECT_EQ(full.micro_batch_size, 1);
   EXPECT_EQ(pre.global_batch_size, 512);
@@ -100,8 +104,8 @@ TEST(Options, DefaultsAreLitgpts) {
   EXPECT_EQ(pre.eval_interval, 1000);
   EXPECT_EQ(full.eval_max_new_tokens, 100);
   EXPECT_FALSE(pre.eval_max_new_tokens);
-  EXPECT_EQ(full.logger_name, "csv");
-  EXPECT_EQ(pre.logger_name, "tensorboard");
+  EXPECT_EQ(full.logger_name, Logger::csv);
+  EXPECT_EQ(pre.logger_name, Logger::tensorboard);
   EXPECT_EQ(full.seed, 1337);
   EXPECT_EQ(pre.seed, 42);
   EXPECT_EQ(lora.lora_r, 8);
@@ -152,22 +156,33 @@ TEST(SetOption, TakesWholeNumbersInAnyForm) {
 TEST(SetOption, NullEmptiesWhatCanBeEmpty) {
   EXPECT_FALSE(with("train.save_interval", "null").save_interval);
   EXPECT_FALSE(with("train.max_norm", "null").max_norm);
-  EXPECT_EQ(with("data.prompt_style", "null").prompt_style, "");
+  EXPECT_FALSE(with("data.prompt_style", "null").prompt_style);
+  EXPECT_FALSE(with("data.prompt_style", "").prompt_style);
+  EXPECT_FALSE(with("precision", "null").precision);
+  EXPECT_FALSE(with("quantize", "null").quantize);
+  EXPECT_EQ(with("resume", "null").resume, Resume());
 }
 
 TEST(SetOption, OfAClassOnlyTheNameCounts) {
-  EXPECT_EQ(with("optimizer", "torch.optim.SGD").optimizer, "SGD");
-  EXPECT_EQ(with("optimizer", "bitsandbytes.optim.AdamW8bit").optimizer, "AdamW8bit");
-  EXPECT_EQ(with("optimizer", "bnb.optim.PagedAdamW8bit").optimizer, "PagedAdamW8bit");
-  EXPECT_EQ(with("optimizer", "bitsandbytes.optim.PagedAdamW").optimizer, "PagedAdamW");
-  EXPECT_EQ(with("data", "litgpt.data.Alpaca2k").data, "Alpaca2k");
+  const auto optimizer = [](const std::string& text) {
+    return std::string(name_of(with("optimizer", text).optimizer));
+  };
+  for (const char* module : {"", "torch.optim.", "bitsandbytes.optim.", "bnb.optim."})
+    for (const std::string_view name : names_of<OptimizerClass>())
+      EXPECT_EQ(optimizer(module + std::string(name)), name);
+  EXPECT_EQ(with("optimizer", "bnb.optim.PagedAdamW8bit").optimizer,
+            (OptimizerClass{OptimizerKind::adamw8bit, true}));
+  EXPECT_EQ(with("data", "litgpt.data.Alpaca2k").data, DataClass::alpaca2k);
   EXPECT_NE(refusal("optimizer", "torch.optim.Adam").find("did you mean AdamW?"),
             std::string::npos);
 }
 
 TEST(SetOption, SomeChoicesHaveACount) {
-  EXPECT_EQ(with("activations", "block").activations, "block");
-  EXPECT_EQ(with("activations", "block:08").activations, "block:8");
+  EXPECT_EQ(with("activations", "block").activations, Activations{.policy = Recompute::block});
+  EXPECT_EQ(with("activations", "block:08").activations,
+            (Activations{.policy = Recompute::block, .blocks = 8}));
+  EXPECT_EQ(with("activations", "block:08").activations.text(), "block:8");
+  EXPECT_TRUE(with("activations", "auto").activations.automatic);
   for (const char* text : {"block:", "block:0", "block:-1", "block:x", "block:1:2", "blok:8", ":8",
                            "none:2", "auto:2", "block[:N]"}) {
     const std::string message = refusal("activations", text);
@@ -181,11 +196,66 @@ TEST(SetOption, SomeChoicesHaveACount) {
   EXPECT_NE(refusal("activations", "blok:8").find("did you mean block?"), std::string::npos);
 }
 
-TEST(SetOption, WordsAreChoicesOrNumbers) {
-  EXPECT_EQ(with("eval.evaluate_example", "random").evaluate_example, "random");
-  EXPECT_EQ(with("eval.evaluate_example", "17").evaluate_example, "17");
-  EXPECT_NE(refusal("eval.evaluate_example", "-1").find("or a whole number"), std::string::npos);
-  EXPECT_EQ(with("devices", "auto").devices, "auto");
+TEST(SetOption, SomeValuesAreWordsOrNumbers) {
+  using Kind = ExampleChoice::Kind;
+  EXPECT_EQ(with("eval.evaluate_example", "random").evaluate_example.kind, Kind::random);
+  EXPECT_EQ(with("eval.evaluate_example", "17").evaluate_example,
+            (ExampleChoice{Kind::at_index, 17}));
+  EXPECT_EQ(refusal("eval.evaluate_example", "-1"),
+            "eval.evaluate_example: expected one of first, random or a whole number, found '-1'");
+  EXPECT_TRUE(with("devices", "auto").devices.automatic);
+  EXPECT_EQ(with("devices", "4").devices.count, 4);
+  EXPECT_EQ(refusal("devices", "all"), "devices: expected auto or a whole number, found 'all'");
+}
+
+TEST(SetOption, ResumeIsATruthAutoOrAFolder) {
+  using Mode = Resume::Mode;
+  for (const char* text : {"false", "no", "Off", "null", ""})
+    EXPECT_EQ(with("resume", text).resume, Resume()) << text;
+  for (const char* text : {"true", "Yes", "on"})
+    EXPECT_EQ(with("resume", text).resume.mode, Mode::newest) << text;
+  EXPECT_EQ(with("resume", "auto").resume.mode, Mode::newest_if_any);
+  EXPECT_EQ(with("resume", "out/step-000010").resume, (Resume{Mode::folder, "out/step-000010"}));
+}
+
+TEST(SetOption, SplitNamesAreTwo) {
+  for (const char* text : {"[train, val]", "train,val", "('train', 'val')"})
+    EXPECT_EQ(with("data.split_names", text).split_names, (SplitNames{"train", "val"})) << text;
+  for (const char* text : {"train", "[a, b, c]", "[, b]", "[]"})
+    EXPECT_EQ(
+        refusal("data.split_names", text),
+        fmt::format("data.split_names: expected two names, as [train, val], found '{}'", text));
+}
+
+TEST(SetOption, AWordOfLitgptsThatIsNotHereSaysWhatToUse) {
+  EXPECT_NE(refusal("precision", "16-mixed").find("use bf16-mixed"), std::string::npos);
+  EXPECT_NE(refusal("precision", "16-true").find("use bf16-true"), std::string::npos);
+  for (const char* service : {"wandb", "mlflow"})
+    EXPECT_NE(refusal("logger_name", service).find("use csv, tensorboard or jsonl"),
+              std::string::npos);
+  EXPECT_EQ(
+      refusal("logger_name", "CSV"),
+      "logger_name: expected one of csv, tensorboard, jsonl, found 'CSV' (did you mean csv?)");
+}
+
+TEST(SetOption, EveryWordOfAChoiceIsTakenAndPrintedAsItsFirst) {
+  for (const Option& o : options())
+    for (std::string choice : choices_of(o)) {
+      choice.resize(std::min(choice.find("[:N]"), choice.size()));
+      Recipe r, back;
+      EXPECT_NO_THROW(set_option(r, o, choice)) << o.key << " " << choice;
+      EXPECT_NO_THROW(set_option(back, o, value_of(r, o))) << o.key << " " << choice;
+      EXPECT_EQ(value_of(back, o), value_of(r, o)) << o.key << " " << choice;
+    }
+  EXPECT_EQ(with("accelerator", "gpu").accelerator, Accelerator::cuda);
+  EXPECT_EQ(with("quantize", "nf4").quantize, Quantize::nf4);
+}
+
+TEST(SetOption, WhatCannotBeNullRefusesIt) {
+  EXPECT_EQ(refusal("train.schedule", "null"),
+            "train.schedule: expected one of constant, linear, cosine, found 'null'");
+  EXPECT_EQ(refusal("out_dir", "null"), "out_dir: expected a path, found 'null'");
+  EXPECT_EQ(refusal("out_dir", ""), "out_dir: expected a path, found ''");
 }
 
 TEST(SetOption, RefusesWhatIsOutOfRange) {
@@ -280,14 +350,13 @@ TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
   r.global_batch_size = 3;
   r.micro_batch_size = 2;
   r.min_lr = 1;
-  r.precision = "16-mixed";
-  r.logger_name = "wandb";
-  r.devices = "4";
+  r.rounding = Rounding::stochastic;
+  r.devices.count = 4;
   r.num_nodes = 2;
   const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
   for (const char* part :
        {"train.global_batch_size: 3 is not", "train.min_lr: 1 is above optimizer.lr 0.001",
-        "nothing says how long to train", "use bf16-mixed", "use csv, tensorboard or jsonl",
+        "nothing says how long to train", "give precision bf16-true",
         "devices: 4 were asked for; there is 1", "num_nodes: 2 machines"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in:\n" << message;
 }
@@ -296,7 +365,9 @@ TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
   Recipe r;
   r.max_steps = 1;
   set_option(r, find_option("optimizer.rounding"), "stochastic");
-  for (const char* precision : {"", "32-true", "bf16-mixed", "fp8-mixed"}) {
+  for (const std::optional<Precision> precision :
+       {std::optional<Precision>(), std::optional(Precision::f32_true),
+        std::optional(Precision::bf16_mixed), std::optional(Precision::fp8_mixed)}) {
     r.precision = precision;
     const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
     EXPECT_NE(message.find("optimizer.rounding: stochastic is for weights that are bf16 alone"),
@@ -304,16 +375,16 @@ TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
         << message;
     EXPECT_NE(message.find("give precision bf16-true"), std::string::npos) << message;
   }
-  r.precision = "bf16-true";
+  r.precision = Precision::bf16_true;
   EXPECT_NO_THROW(check_recipe(r));
-  EXPECT_EQ(defaults_of(Task::pretrain).rounding, "nearest");
+  EXPECT_EQ(defaults_of(Task::pretrain).rounding, Rounding::nearest);
 }
 
 TEST(Options, MatmulPrecisionIsExactUnlessAsked) {
   Recipe r;
-  EXPECT_EQ(r.matmul_precision, "highest");
+  EXPECT_EQ(r.matmul_precision, MatmulPrecision::highest);
   set_option(r, find_option("matmul_precision"), "high");
-  EXPECT_EQ(r.matmul_precision, "high");
+  EXPECT_EQ(r.matmul_precision, MatmulPrecision::high);
   const std::string message =
       message_of(Fault::usage, [&] { set_option(r, find_option("matmul_precision"), "medium"); });
   EXPECT_NE(message.find("highest, high"), std::string::npos) << message;
@@ -324,7 +395,7 @@ TEST(CheckRecipe, ACosineNeedsAnEnd) {
   r.max_time = 60;
   EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("train.max_time"),
             std::string::npos);
-  r.schedule = "constant";
+  r.schedule = LrDecay::constant;
   EXPECT_NO_THROW(check_recipe(r));
   r.lr_warmup_fraction = 0.1;
   EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("of how many steps"),

@@ -48,7 +48,7 @@ TEST_F(Input, TheRecordOfARunIsReadBackAsItWasWritten) {
     r.betas = {0.8, 0.9};
     r.val_split_fraction = 0.25;
     r.max_seq_length = 77;
-    r.resume = "true";
+    r.resume.mode = Resume::Mode::newest;
     const Recipe back = read(recipe_yaml(r, task), {}, task);
     EXPECT_EQ(recipe_yaml(back, task), recipe_yaml(r, task));
   }
@@ -62,7 +62,7 @@ TEST_F(Input, TakesKeysNestedFlatAndAsClasses) {
       read("train.max_steps: 5\noptimizer: SGD\noptimizer.lr: 0.5\noptimizer.momentum: 0.9\n");
   for (const Recipe& r : {nested, flat}) {
     EXPECT_EQ(r.max_steps, 5);
-    EXPECT_EQ(r.optimizer, "SGD");
+    EXPECT_EQ(name_of(r.optimizer), "SGD");
     EXPECT_EQ(r.lr, 0.5);
     EXPECT_EQ(r.momentum, 0.9);
     EXPECT_EQ(r.weight_decay, 0) << "torch.optim.SGD's default";
@@ -82,7 +82,7 @@ TEST_F(Input, NullEmptiesWhatCanBeEmptyAndLeavesOtherDefaults) {
   EXPECT_FALSE(r.max_norm);
   EXPECT_FALSE(r.save_interval);
   EXPECT_EQ(r.log_interval, 1);
-  EXPECT_EQ(r.precision, "");
+  EXPECT_FALSE(r.precision);
 }
 
 TEST_F(Input, TheCommandLineWinsOverTheFileAndTheFileOverTheDefaults) {
@@ -105,7 +105,9 @@ TEST_F(Input, AValueThatTheCommandLineReplacesNeedNotBeRight) {
        {"seed", "5"},
        {"train.max_steps", "7"}},
       Task::finetune_lora);
-  EXPECT_EQ(r.data + r.optimizer + r.quantize, "Alpaca2kSGDbnb.nf4");
+  EXPECT_EQ(r.data, DataClass::alpaca2k);
+  EXPECT_EQ(r.optimizer.kind, OptimizerKind::sgd);
+  EXPECT_EQ(r.quantize, Quantize::nf4);
   EXPECT_EQ(r.seed, 5);
   EXPECT_EQ(r.max_steps, 7);
   EXPECT_EQ(refusal("seed: x\n", {{"seed", "y"}}),
@@ -159,7 +161,7 @@ TEST_F(Input, LitgptsInlineModelsAreRead) {
   EXPECT_EQ(r.max_positions, 128);
   EXPECT_EQ(r.rms_norm_eps, 1e-6);
   EXPECT_EQ(r.rope_theta, 5e5);
-  EXPECT_EQ(r.model_name, "") << "the config counts, as in LitGPT";
+  EXPECT_EQ(r.model_name, std::nullopt) << "the config counts, as in LitGPT";
   EXPECT_TRUE(input->notes().empty()) << input->notes()[0];
   EXPECT_EQ(recipe_yaml(read(recipe_yaml(r, Task::pretrain), {}, Task::pretrain), Task::pretrain),
             recipe_yaml(r, Task::pretrain));
@@ -212,12 +214,15 @@ TEST_F(Input, SetsOfTextsHaveKeysOfTheirOwn) {
       "data:\n  class_path: litgpt.data.LitData\n  init_args:\n    data_path: d\n"
       "    split_names:\n    - a\n    - b\n    num_workers: 8\n",
       {}, Task::pretrain);
-  EXPECT_EQ(r.data + r.data_path + r.split_names, "LitDatad[a, b]");
+  EXPECT_EQ(r.data, DataClass::litdata);
+  EXPECT_EQ(r.data_path, "d");
+  EXPECT_EQ(r.split_names, (SplitNames{"a", "b"}));
   for (const char* name : {"TinyStories", "TinyLlama", "MicroLlama", "OpenWebText"})
-    EXPECT_EQ(read(fmt::format("data: {}\n", name), {}, Task::pretrain).data, name);
+    EXPECT_EQ(name_of(read(fmt::format("data: {}\n", name), {}, Task::pretrain).data), name);
   const Recipe text = read("data: TinyStories\ndata.data_path: d\n",
                            {{"data", "TextFiles"}, {"data.train_data_path", "t"}}, Task::pretrain);
-  EXPECT_EQ(text.data + text.data_path, "TextFiles");
+  EXPECT_EQ(text.data, DataClass::text_files);
+  EXPECT_EQ(text.data_path, std::nullopt);
   EXPECT_EQ(refusal("data: TinyStories\ndata.use_starcoder: false\n", {}, Task::pretrain),
             "r.yaml:2:1: data.use_starcoder: is for TinyLlama, and the data are TinyStories");
   EXPECT_EQ(refusal("data: JSON\ndata.json_path: a\ndata.data_path: b\n").rfind("r.yaml:3:1: ", 0),
@@ -281,7 +286,7 @@ TEST_F(Input, AMapInsideItselfIsAnErrorAndNotAnEndlessWalk) {
 
 TEST_F(Input, Fp8TrainsAllWeights) {
   for (const Task task : {Task::pretrain, Task::finetune_full})
-    EXPECT_EQ(read("precision: fp8-mixed\n", {}, task).precision, "fp8-mixed");
+    EXPECT_EQ(read("precision: fp8-mixed\n", {}, task).precision, Precision::fp8_mixed);
   for (const Task task : {Task::finetune_lora, Task::demo})
     EXPECT_EQ(refusal("precision: fp8-mixed\n", {{"train.max_steps", "1"}}, task),
               "r.yaml:1:1: precision: fp8-mixed is for training all weights, with pretrain or "
@@ -308,7 +313,7 @@ TEST_F(Input, ABareOptimizerKeepsWhatTheNewClassHasAndSaysWhatItDropped) {
       "optimizer:\n  class_path: torch.optim.AdamW\n  init_args:\n    lr: 0.0002\n"
       "    weight_decay: 0.5\n    betas: [0.9, 0.95]\n";
   const Recipe r = read(yaml, {{"optimizer", "SGD"}});
-  EXPECT_EQ(r.optimizer, "SGD");
+  EXPECT_EQ(name_of(r.optimizer), "SGD");
   EXPECT_EQ(r.lr, 0.0002);
   EXPECT_EQ(r.weight_decay, 0.5);
   ASSERT_EQ(input->notes().size(), 1u);
@@ -320,7 +325,7 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
   const Recipe r = read(
       "optimizer:\n  class_path: bitsandbytes.optim.PagedAdamW8bit\n  init_args:\n"
       "    lr: 0.0002\n    betas: [0.9, 0.95]\n    eps: 1e-7\n    weight_decay: 0.5\n");
-  EXPECT_EQ(r.optimizer, "PagedAdamW8bit");
+  EXPECT_EQ(name_of(r.optimizer), "PagedAdamW8bit");
   EXPECT_EQ(r.betas, (Betas{0.9, 0.95}));
   EXPECT_EQ(read("optimizer: AdamW8bit\n").weight_decay, 0.01) << "bitsandbytes' default";
   EXPECT_EQ(refusal("optimizer:\n  class_path: bnb.optim.AdamW8bit\n  init_args:\n"
@@ -350,10 +355,10 @@ TEST_F(Input, AliasesThatMakeManyKeysOfFewAreRefusedAtOnce) {
 TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   const std::string high = "matmul_precision: high\n";
   for (const std::string precision : {"", "precision: 32-true\n"}) {
-    EXPECT_EQ(read(precision + high).matmul_precision, "high");
+    EXPECT_EQ(read(precision + high).matmul_precision, MatmulPrecision::high);
     EXPECT_TRUE(input->notes().empty()) << "without a precision the device chooses it later";
   }
-  EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, "high");
+  EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, MatmulPrecision::high);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(
       input->notes()[0].ends_with("r.yaml:2:1): no effect, products of bf16-true are of "
@@ -366,8 +371,8 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
 TEST_F(Input, ANameOfDataDoesNotReadTheRecipesFile) {
   const std::string json = "data: JSON\ndata.json_path: d.jsonl\ndata.mask_prompt: true\n";
   const Recipe named = read(json, {{"data", "Alpaca2k"}});
-  EXPECT_EQ(named.data, "Alpaca2k");
-  EXPECT_EQ(named.json_path, "");
+  EXPECT_EQ(named.data, DataClass::alpaca2k);
+  EXPECT_EQ(named.json_path, std::nullopt);
   EXPECT_TRUE(named.mask_prompt);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:2:1): dropped, Alpaca2k has none"))
@@ -376,13 +381,16 @@ TEST_F(Input, ANameOfDataDoesNotReadTheRecipesFile) {
   EXPECT_EQ(read(json, {{"data", "Alpaca2k"}, {"data.json_path", "e"}}).json_path, "e");
   const Recipe text = read("data: TextFiles\ndata.train_data_path: t\n",
                            {{"data", "litgpt.data.JSON"}, {"data.json_path", "d"}}, Task::pretrain);
-  EXPECT_EQ(text.data + text.train_data_path + text.json_path, "JSONd");
+  EXPECT_EQ(text.data, DataClass::json);
+  EXPECT_EQ(text.train_data_path, std::nullopt);
+  EXPECT_EQ(text.json_path, "d");
   EXPECT_EQ(read("data.download_dir: x\n", {{"data", "Alpaca2k"}}).download_dir, "x");
 }
 
 TEST_F(Input, ColumnsOfDataMayBeNamed) {
   const auto columns = [](const Recipe& r) {
-    return fmt::format("{}|{}|{}", r.column_instruction, r.column_input, r.column_output);
+    return fmt::format("{}|{}|{}", r.column_instruction.value_or(""), r.column_input.value_or(""),
+                       r.column_output.value_or(""));
   };
   const std::string nested = "    columns: {instruction: question, output: answer}\n";
   for (const std::string& yaml :
@@ -427,13 +435,14 @@ TEST_F(Input, TakesWhatPythonAndYamlWrite) {
   EXPECT_TRUE(r.mask_prompt);
   EXPECT_FALSE(r.final_validation);
   EXPECT_EQ(r.max_steps, 1000);
-  EXPECT_EQ(r.resume, "false");
+  EXPECT_EQ(r.resume, Resume());
   EXPECT_EQ(r.lr, 1e-4);
   for (const char* wrong : {"_1", "1_", "1__0", "+-1", "++1", "+"})
     EXPECT_NE(refusal("", {{"train.max_steps", wrong}}).find("expected a whole number"),
               std::string::npos)
         << wrong;
-  EXPECT_EQ(read("data.class_path: litgpt.data.json_data.JSON\ndata.json_path: d\n").data, "JSON");
+  EXPECT_EQ(read("data.class_path: litgpt.data.json_data.JSON\ndata.json_path: d\n").data,
+            DataClass::json);
 }
 
 TEST_F(Input, ArgumentsThatDoNothingArePassedOver) {
@@ -455,7 +464,8 @@ TEST_F(Input, APromptStyleMayBeAClass) {
         "      class_path: litgpt.prompts.Llama3\n",
         "data: JSON\ndata.json_path: d\ndata.prompt_style.class_path: litgpt.prompts.Llama3\n"})
     EXPECT_EQ(read(yaml).prompt_style, "litgpt.prompts.Llama3");
-  EXPECT_EQ(read("data: JSON\ndata.json_path: d\ndata.prompt_style: null\n").prompt_style, "");
+  EXPECT_EQ(read("data: JSON\ndata.json_path: d\ndata.prompt_style: null\n").prompt_style,
+            std::nullopt);
 }
 
 TEST_F(Input, AWarmUpIsGivenInOneOfTwoWays) {
@@ -527,8 +537,8 @@ TEST_F(Input, TheLabsRecipesAreReadUnchanged) {
     RecipeInput in(task, defaults_of(task));
     in.read_file(entry.path());
     const Recipe r = in.finish();
-    EXPECT_TRUE(r.checkpoint_dir.starts_with("checkpoints/")) << entry.path();
-    EXPECT_EQ(r.data, "Alpaca2k");
+    EXPECT_TRUE(r.checkpoint_dir.value().starts_with("checkpoints/")) << entry.path();
+    EXPECT_EQ(r.data, DataClass::alpaca2k);
     EXPECT_EQ(r.val_split_fraction, 0.5);
     EXPECT_EQ(r.prompt_style, "alpaca");
     EXPECT_EQ(r.max_seq_length, 512);

@@ -401,19 +401,5 @@ TEST(MetricsLog, AFolderThatCannotBeMadeIsNamed) {
   EXPECT_NE(message.find((out / "logs").string()), std::string::npos) << message;
 }
 
-TEST(ParseLogger, KnowsThreeAndNamesThemToThoseWhoAskForOthers) {
-  EXPECT_EQ(parse_logger("csv"), Logger::csv);
-  EXPECT_EQ(parse_logger("tensorboard"), Logger::tensorboard);
-  EXPECT_EQ(parse_logger("jsonl"), Logger::jsonl);
-  for (const char* name : {"wandb", "mlflow", "", "CSV"}) {
-    const std::string message = message_of(Fault::usage, [&] { parse_logger(name); });
-    EXPECT_EQ(
-        message.rfind(
-            fmt::format("logger_name: expected csv, tensorboard or jsonl, found \"{}\"", name), 0),
-        0u)
-        << message;
-  }
-}
-
 }  // namespace
 }  // namespace capstan

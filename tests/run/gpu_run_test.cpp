@@ -8,7 +8,7 @@ namespace capstan::test {
 namespace {
 
 // The summary and the report of a short run.
-std::pair<RunSummary, std::string> run_on(const char* accelerator, const TempFolder& folder) {
+std::pair<RunSummary, std::string> run_on(Accelerator accelerator, const TempFolder& folder) {
   Recipe r = short_recipe(folder);
   r.accelerator = accelerator;
   const Quiet quiet;
@@ -22,7 +22,7 @@ std::pair<RunSummary, std::string> run_on(const char* accelerator, const TempFol
 
 TEST(GpuReport, OnACpuSaysNothingOfAGpu) {
   const TempFolder folder;
-  const auto [summary, report] = run_on("cpu", folder);
+  const auto [summary, report] = run_on(Accelerator::cpu, folder);
   EXPECT_FALSE(summary.gpu);
   EXPECT_EQ(report.find("CUDA context"), std::string::npos);
 }
@@ -31,7 +31,7 @@ TEST(GpuReport, OnCudaShowsWhatTheCardCountsBesideThePlan) {
   if (!cuda_present()) GTEST_SKIP() << "no GPU here";
   if (const Nvml nvml; !nvml.present()) GTEST_SKIP() << nvml.why_not();
   const TempFolder folder;
-  const auto [summary, report] = run_on("cuda", folder);
+  const auto [summary, report] = run_on(Accelerator::cuda, folder);
   ASSERT_TRUE(summary.gpu);
   const GpuUse& use = *summary.gpu;
   EXPECT_GT(use.card_bytes, summary.memory.measured_bytes);

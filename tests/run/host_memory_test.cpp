@@ -211,12 +211,12 @@ class RunsOnGpu : public testing::Test {
 
   Recipe recipe(const std::string& optimizer, const std::string& out) const {
     Recipe r = short_recipe(folder_);
-    r.accelerator = "cuda";
+    r.accelerator = Accelerator::cuda;
     r.out_dir = (folder_.path() / out).string();
     r.max_steps = 7;
     r.save_interval = 2;
-    r.optimizer = optimizer;
-    r.resume = "auto";
+    r.optimizer = value_named<OptimizerClass>(optimizer).value();
+    r.resume.mode = Resume::Mode::newest_if_any;
     return r;
   }
 
@@ -260,7 +260,7 @@ TEST_F(RunsOnGpu, APagedRunHasTheBitsOfAnUnpagedOneStoppedOrNot) {
       const std::string name = optimizer + precision;
       Recipe usual = recipe(optimizer, name), paged = recipe("Paged" + optimizer, name + "-paged"),
              resumed = recipe("Paged" + optimizer, name + "-resumed");
-      usual.precision = paged.precision = resumed.precision = precision;
+      usual.precision = paged.precision = resumed.precision = value_named<Precision>(precision);
       const RunSummary at_once = train(usual), over_the_bus = train(paged);
       train(resumed, 3);
       for (const char* checkpoint : {"/step-00000002", "/step-00000006", "/final"})

@@ -119,7 +119,7 @@ Trace trace(Recipe r, std::vector<int64_t> stops) {
   const Quiet quiet;
   const TempFolder folder;
   r.out_dir = folder / "out";
-  r.resume = "auto";
+  r.resume.mode = Resume::Mode::newest_if_any;
   const int64_t all = *r.max_steps;
   stops.push_back(all);
   for (const int64_t stop : stops) {
@@ -143,11 +143,12 @@ Trace trace(Recipe r, std::vector<int64_t> stops) {
 }
 
 TEST(TrainingRun, ResumesBitForBit) {
-  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed", "fp8-mixed"})
-    for (const char* optimizer : {"AdamW", "AdamW8bit", "SGD"}) {
+  for (const Precision precision : kPrecisions)
+    for (const OptimizerKind optimizer :
+         {OptimizerKind::adamw, OptimizerKind::adamw8bit, OptimizerKind::sgd}) {
       Recipe r = short_recipe(TempFolder());
       r.precision = precision;
-      r.optimizer = optimizer;
+      r.optimizer.kind = optimizer;
       r.momentum = 0.9;
       r.max_steps = 11;
       r.lr_warmup_steps = 3;
@@ -155,8 +156,8 @@ TEST(TrainingRun, ResumesBitForBit) {
       r.save_interval = 3;
       const Trace whole = trace(r, {});
       const Trace parts = trace(r, {1, 4, 5, 10});
-      EXPECT_TRUE(whole.weights == parts.weights) << precision << " " << optimizer;
-      EXPECT_EQ(whole.metrics, parts.metrics) << precision << " " << optimizer;
+      EXPECT_TRUE(whole.weights == parts.weights) << name_of(precision) << " " << name_of(optimizer);
+      EXPECT_EQ(whole.metrics, parts.metrics) << name_of(precision) << " " << name_of(optimizer);
     }
 }
 
@@ -172,7 +173,7 @@ TEST(TrainingRun, KeepsItsMeasurementsWhenItGoesOnInOtherMicroBatches) {
     run.stop_after(stop);
     run.initialize();
     run.train();
-    r.resume = "auto";
+    r.resume.mode = Resume::Mode::newest_if_any;
     r.micro_batch_size = 4;
   }
   std::vector<int64_t> steps;
@@ -198,7 +199,7 @@ TEST(TrainingRun, TellsOfAllItsParts) {
   ASSERT_GT(first.eval_seconds, 0);
   ASSERT_GT(first.save_seconds, 0);
   EXPECT_FALSE(first.resumed_after);
-  r.resume = "auto";
+  r.resume.mode = Resume::Mode::newest_if_any;
   TrainingRun run(r, Task::pretrain, short_inputs(8, 4));
   run.initialize();
   const RunSummary before = run.summary();
@@ -226,7 +227,7 @@ TEST(TrainingRun, AFinishedRunHasNothingLeftToDo) {
     run.train();
     run.finish();
   }
-  r.resume = "true";
+  r.resume.mode = Resume::Mode::newest;
   {
     TrainingRun again(r, Task::pretrain, short_inputs(5, 0));
     again.initialize();
@@ -250,7 +251,7 @@ TEST(TrainingRun, RefusesToGoOnWithAnotherRunsState) {
     run.stop_after(2);
     run.train();
   }
-  r.resume = "true";
+  r.resume.mode = Resume::Mode::newest;
   const auto refusal = [&](const Recipe& other, int64_t train) {
     TrainingRun run(other, Task::pretrain, short_inputs(train, 0));
     return message_of(Fault::usage, [&] { run.initialize(); });
@@ -369,7 +370,7 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
   const Quiet quiet;
   const TempFolder folder;
   Recipe r = short_recipe(folder);
-  r.precision = "32-true";
+  r.precision = Precision::f32_true;
   TrainingRun run(r, Task::pretrain, short_inputs(4, 2));
   run.initialize();
   const float nan = NAN;

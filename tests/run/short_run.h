@@ -30,7 +30,7 @@ struct Quiet {
 inline Recipe short_recipe(const TempFolder& folder) {
   Recipe r = defaults_of(Task::pretrain);
   r.out_dir = folder / "out";
-  r.logger_name = "csv";
+  r.logger_name = Logger::csv;
   r.max_tokens = std::nullopt;
   r.global_batch_size = 4;
   r.micro_batch_size = 2;

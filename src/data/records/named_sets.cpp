@@ -9,7 +9,7 @@ namespace fs = std::filesystem;
 
 const std::vector<NamedSet>& table() {
   static const std::vector<NamedSet> sets = {
-      {.name = "Alpaca",
+      {.name = DataClass::alpaca,
        .folder = "alpaca",
        .file = "alpaca_data_cleaned_archive.json",
        .validation_fraction = 0.03865,
@@ -17,14 +17,14 @@ const std::vector<NamedSet>& table() {
        .source = "https://github.com/tloen/alpaca-lora",
        .url = "https://raw.githubusercontent.com/tloen/alpaca-lora/main/"
               "alpaca_data_cleaned_archive.json"},
-      {.name = "Alpaca2k",
+      {.name = DataClass::alpaca2k,
        .folder = "alpaca2k",
        .file = "alpaca2k_data_cleaned_archive.json",
        .validation_fraction = 0.05,
        .style = "alpaca",
        .source = "https://huggingface.co/datasets/mhenrichsen/alpaca_2k_test",
        .hugging_face = "mhenrichsen/alpaca_2k_test"},
-      {.name = "AlpacaGPT4",
+      {.name = DataClass::alpaca_gpt4,
        .folder = "alpacagpt4",
        .file = "alpacagpt4_data_cleaned_archive.json",
        .validation_fraction = 0.03847,
@@ -32,7 +32,7 @@ const std::vector<NamedSet>& table() {
        .source = "https://github.com/Instruction-Tuning-with-GPT-4/GPT-4-LLM",
        .url = "https://raw.githubusercontent.com/Instruction-Tuning-with-GPT-4/GPT-4-LLM/main/data/"
               "alpaca_gpt4_data.json"},
-      {.name = "Dolly",
+      {.name = DataClass::dolly,
        .folder = "dolly",
        .file = "databricks-dolly-15k.jsonl",
        .validation_fraction = 0.1,
@@ -41,7 +41,7 @@ const std::vector<NamedSet>& table() {
        .url = "https://huggingface.co/datasets/databricks/databricks-dolly-15k/resolve/main/"
               "databricks-dolly-15k.jsonl",
        .fields = {"instruction", "context", "response"}},
-      {.name = "LIMA",
+      {.name = DataClass::lima,
        .folder = "lima",
        .file = "train.jsonl",
        .validation_fraction = 0.1,
@@ -50,7 +50,7 @@ const std::vector<NamedSet>& table() {
                  "licence)",
        .url = "https://huggingface.co/datasets/GAIR/lima/resolve/main/train.jsonl",
        .first_turn = true},
-      {.name = "LongForm",
+      {.name = DataClass::longform,
        .folder = "longform",
        .file = "train.json",
        .validation_file = "val.json",
@@ -58,7 +58,7 @@ const std::vector<NamedSet>& table() {
        .source = "https://github.com/akoksal/LongForm",
        .url = "https://raw.githubusercontent.com/akoksal/LongForm/main/dataset/train.json",
        .fields = {"input", "", "output"}},
-      {.name = "FLAN",
+      {.name = DataClass::flan,
        .folder = "flan",
        .file = "train.jsonl",
        .validation_file = "val.jsonl",
@@ -66,7 +66,7 @@ const std::vector<NamedSet>& table() {
        .source = "https://huggingface.co/datasets/Muennighoff/flan: join the subsets that you want "
                  "from its folders train and test",
        .fields = {"inputs", "", "targets"}},
-      {.name = "Deita",
+      {.name = DataClass::deita,
        .folder = "deita",
        .file = "train.json",
        .validation_file = "val.json",
@@ -134,7 +134,7 @@ std::span<const NamedSet> named_sets() {
   return table();
 }
 
-const NamedSet* find_named_set(std::string_view name) {
+const NamedSet* find_named_set(DataClass name) {
   for (const NamedSet& set : table())
     if (set.name == name) return &set;
   return nullptr;
@@ -162,7 +162,7 @@ NamedSetFiles locate(const NamedSet& set, const fs::path& root) {
   fail(Fault::file,
        "data {}: expected {}, found no such file. Get the dataset from {} and put it there{}\nor "
        "use your own file: --data JSON --data.json_path FILE",
-       set.name, files, set.source, commands(set, folder));
+       name_of(set.name), files, set.source, commands(set, folder));
 }
 
 }  // namespace capstan

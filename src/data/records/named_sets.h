@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/records/record.h"
+#include "recipe/choices.h"
 
 namespace capstan {
 
@@ -17,7 +18,7 @@ struct NamedSet {
     std::string_view train = "train", validation = "test";
   };
 
-  std::string_view name;                  // "Alpaca2k"
+  DataClass name;
   std::string_view folder;                // under data/
   std::string_view file;                  // in it, with LitGPT's name if it has one
   std::string_view validation_file = {};  // if the dataset has its own; else a fraction is held out
@@ -33,8 +34,8 @@ struct NamedSet {
 };
 
 std::span<const NamedSet> named_sets();
-// Null for an unknown name. Case-sensitive, like LitGPT's classes.
-const NamedSet* find_named_set(std::string_view name);
+// Null for a class of data that is not a named set.
+const NamedSet* find_named_set(DataClass name);
 
 struct NamedSetFiles {
   std::filesystem::path train, validation;  // validation may be empty

@@ -23,36 +23,35 @@ TEST(NamedSets, SayWhereToGetThemAndWhereToPutThem) {
     EXPECT_NE(message.find("--data JSON --data.json_path FILE"), std::string::npos) << message;
   }
   const std::string alpaca =
-      message_of(Fault::file, [&] { named_set_options("Alpaca", {}, root.path()); });
+      message_of(Fault::file, [&] { named_set_options(DataClass::alpaca, {}, root.path()); });
   EXPECT_NE(alpaca.find("curl -L -o " + root.path().string() +
                         "/alpaca/alpaca_data_cleaned_archive.json https://raw."),
             std::string::npos)
       << alpaca;
   const std::string deita =
-      message_of(Fault::file, [&] { named_set_options("Deita", {}, root.path()); });
+      message_of(Fault::file, [&] { named_set_options(DataClass::deita, {}, root.path()); });
   EXPECT_NE(deita.find("split='test_sft'"), std::string::npos) << deita;
-  expect_error(Fault::usage, {"\"alpaca\"", "Alpaca2k", "JSON"},
-               [&] { named_set_options("alpaca", {}, root.path()); });
+  EXPECT_EQ(find_named_set(DataClass::json), nullptr);
 }
 
 TEST(NamedSets, AreFoundUnderTheirNames) {
   const TempFolder root;
   fs::create_directory(root / "alpaca2k");
   const auto own = root.write("alpaca2k/alpaca2k_data_cleaned_archive.json", "[]");
-  const DataOptions o = named_set_options("Alpaca2k", {}, root.path());
+  const DataOptions o = named_set_options(DataClass::alpaca2k, {}, root.path());
   EXPECT_EQ(o.path, own);
   EXPECT_EQ(o.validation_fraction, 0.05);
   EXPECT_EQ(o.style, "alpaca");
 
   const auto single = root.write("dolly.jsonl", "");
-  const DataOptions dolly = named_set_options("Dolly", {}, root.path());
+  const DataOptions dolly = named_set_options(DataClass::dolly, {}, root.path());
   EXPECT_EQ(dolly.path, single);
   EXPECT_EQ(dolly.fields.output, "response");
 
   fs::create_directory(root / "longform");
   const auto train = root.write("longform/train.json", "");
   const auto val = root.write("longform/val.json", "");
-  const DataOptions longform = named_set_options("LongForm", {}, root.path());
+  const DataOptions longform = named_set_options(DataClass::longform, {}, root.path());
   EXPECT_EQ(longform.path, train);
   EXPECT_EQ(longform.validation_path, val);
   EXPECT_FALSE(longform.validation_fraction.has_value());
@@ -68,18 +67,21 @@ TEST(NamedSets, MayBeInTheFolderItself) {
   const auto train = root.write("longform/train.json", "");
   root.write("longform/val.json", "");
   for (const char* ending : {"", "/"})
-    EXPECT_EQ(named_set_options("Alpaca2k", {}, (root / "alpaca2k").string() + ending).path, own);
-  EXPECT_EQ(named_set_options("LongForm", {}, root / "longform").path, train);
+    EXPECT_EQ(
+        named_set_options(DataClass::alpaca2k, {}, (root / "alpaca2k").string() + ending).path,
+        own);
+  EXPECT_EQ(named_set_options(DataClass::longform, {}, root / "longform").path, train);
   const auto elsewhere = root.write("alpaca_data_cleaned_archive.json", "[]");
-  EXPECT_EQ(named_set_options("Alpaca", {}, root.path()).path, elsewhere);
-  EXPECT_NE(message_of(Fault::file, [&] { named_set_options("FLAN", {}, root / "longform"); })
-                .find("longform/flan/train.jsonl"),
-            std::string::npos)
+  EXPECT_EQ(named_set_options(DataClass::alpaca, {}, root.path()).path, elsewhere);
+  EXPECT_NE(
+      message_of(Fault::file, [&] { named_set_options(DataClass::flan, {}, root / "longform"); })
+          .find("longform/flan/train.jsonl"),
+      std::string::npos)
       << "a file of another set";
 }
 
 TEST(NamedSets, APathWins) {
-  const DataOptions o = named_set_options("LIMA", "my.json", "/nowhere");
+  const DataOptions o = named_set_options(DataClass::lima, "my.json", "/nowhere");
   EXPECT_EQ(o.path, "my.json");
   EXPECT_EQ(o.validation_fraction, 0.1);
   EXPECT_TRUE(o.first_turn);

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace capstan {
+
+// How many devices to train on: a number, or "auto" for those that there are.
+struct DeviceCount {
+  bool automatic = false;
+  int64_t count = 1;  // unless automatic
+
+  static constexpr std::string_view kOtherwise = "a whole number";
+  static std::optional<DeviceCount> parse(std::string_view text);
+  static std::vector<std::string> choices() { return {"auto"}; }
+  std::string text() const { return automatic ? "auto" : std::to_string(count); }
+
+  bool operator==(const DeviceCount&) const = default;
+};
+
+}  // namespace capstan
