@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "recipe/values.h"
 
 namespace capstan {
 namespace {
@@ -18,48 +19,41 @@ std::string batch_problem(int64_t global, int64_t micro) {
                      common > 1 ? fmt::format(", or train.micro_batch_size {}", common) : "");
 }
 
+// "{optimizer}" becomes the value of that key.
+std::string with_values(std::string_view text, const Recipe& recipe) {
+  std::string out;
+  for (size_t open = text.find('{'); open != std::string_view::npos; open = text.find('{')) {
+    const size_t close = text.find('}', open);
+    out += text.substr(0, open);
+    out += value_of(recipe, find_option(text.substr(open + 1, close - open - 1)));
+    text.remove_prefix(close + 1);
+  }
+  return out.append(text);
+}
+
 }  // namespace
 
-std::vector<Problem> problems_of(const Recipe& r) {
+std::optional<std::string> unmet(const Option& option, Condition::Unmet consequence,
+                                 const Recipe& recipe, Task task) {
+  for (const Condition& c : option.needs)
+    if (c.unmet == consequence && !c.holds(recipe, task)) return with_values(c.otherwise, recipe);
+  return std::nullopt;
+}
+
+std::vector<Problem> problems_of(const Recipe& r, Task task) {
   std::vector<Problem> found;
-  const auto add = [&](const char* key, std::string text) {
-    found.push_back({key, std::move(text)});
-  };
+  for (const Option& o : options())
+    if (auto text = unmet(o, Condition::Unmet::refused, r, task))
+      found.push_back({o.key, std::move(*text)});
   if (r.global_batch_size % r.micro_batch_size != 0)
-    add("train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size));
-  if (r.schedule != LrDecay::constant && r.min_lr > r.lr)
-    add("train.min_lr", fmt::format("{} is above optimizer.lr {}: the rate would rise; give a "
-                                    "train.min_lr of at most {}, or train.schedule constant",
-                                    r.min_lr, r.lr, r.lr));
-  if (!r.epochs && !r.max_steps && !r.max_tokens && !r.max_time)
-    add("train.max_steps",
-        "nothing says how long to train; give train.epochs, max_steps, max_tokens or max_time");
-  const bool time_alone = !r.epochs && !r.max_steps && !r.max_tokens && r.max_time;
-  if (time_alone && r.schedule != LrDecay::constant)
-    add("train.max_time",
-        fmt::format("does not say where the {} ends; give train.max_steps, epochs or max_tokens as "
-                    "well, or train.schedule constant",
-                    name_of(r.schedule)));
-  if (time_alone && r.lr_warmup_fraction)
-    add("train.lr_warmup_fraction",
-        "of how many steps, train.max_time alone does not say; give train.lr_warmup_steps, or "
-        "train.max_steps, epochs or max_tokens as well");
-  if (r.rounding == Rounding::stochastic && r.precision != Precision::bf16_true)
-    add("optimizer.rounding",
-        fmt::format("stochastic is for weights that are bf16 alone, and with precision {} they are "
-                    "f32; give precision bf16-true, or leave it out",
-                    r.precision ? name_of(*r.precision) : "null"));
-  if (r.num_nodes != 1)
-    add("num_nodes",
-        fmt::format("{} machines were asked for; there is 1 that it runs on", r.num_nodes));
-  if (!r.devices.automatic && r.devices.count != 1)
-    add("devices", fmt::format("{} were asked for; there is 1 that it runs on", r.devices.count));
+    found.push_back(
+        {"train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size)});
   return found;
 }
 
-void check_recipe(const Recipe& recipe) {
+void check_recipe(const Recipe& recipe, Task task) {
   std::vector<std::string> errors;
-  for (const Problem& p : problems_of(recipe))
+  for (const Problem& p : problems_of(recipe, task))
     errors.push_back(fmt::format("{}: {}", p.key, p.text));
   require(errors.empty(), Fault::usage, "{}", fmt::join(errors, "\n"));
 }

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "recipe/condition.h"
 #include "recipe/recipe.h"
 
 namespace capstan {
@@ -38,6 +39,7 @@ struct Option {
   Check check;
   uint8_t tasks;  // which commands use it: bits of Task
   const char* help;
+  std::span<const Condition> needs = {};
   // Why a key that LitGPT has changes nothing here; null for all that do something.
   const char* ignored = nullptr;
   std::vector<RefusedWord> refused = {};

@@ -68,15 +68,13 @@ class RecipeInput {
   void add_wrong(const std::string& key, const Given& given, const std::string& text);
   void replace(std::string_view key, const Given& given);
   void check_uses();
-  void settle_optimizer();
-  void settle_data();
+  void drop_other_arguments(const std::string& section);
   void settle_min_lr();
   void set_model_field(const std::string& field, const Given& given);
   void settle_model();
   bool model_is_replaced();
   void check_model_fields();
   void require_model_sizes();
-  std::string without_effect(std::string_view key) const;
   void complain(std::string_view key, const std::string& text);
   void note_idle(std::string_view key, const std::string& why);  // if it was given
 

@@ -64,7 +64,7 @@ std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
 
 TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
                         const std::optional<ExamplePrompt>& example) {
-  check_recipe(r);
+  check_recipe(r, task);
   TrainOptions o = train_options(r, task, in);
   o.sample_positions = in.sample_positions;
   if (example)

@@ -435,7 +435,7 @@ TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
 }
 
 TEST_F(Finetune, MoreDevicesThanThereAreIsRefused) {
-  expect_refused(2, finetune({"--devices=4"}), {"devices: 4 were asked for; there is 1"});
+  expect_refused(2, finetune({"--devices=4"}), {"devices: 4 requested; Capstan trains on one device"});
   expect_refused(2, finetune({"--num_nodes=2"}), {"num_nodes: 2"});
 }
 

@@ -66,15 +66,15 @@ TEST_F(Cli, ActivationsCanBeChosenByTheRun) {
 
 TEST_F(Cli, KeysWithoutAnEffectAreRefused) {
   expect_refused(2, tiny({"--model_config=c.json"}),
-                 {"model.hidden_size: model_config says it", "model.num_hidden_layers: "});
+                 {"model.hidden_size: model_config sets it too", "model.num_hidden_layers: "});
   expect_refused(2, brief({"--initial_checkpoint_dir=c", "--model_config=c.json"}),
                  {"model_config: initial_checkpoint_dir has"});
   expect_refused(2, tiny({"--optimizer.momentum=0.9"}),
-                 {"optimizer.momentum: SGD has it, and the optimizer is AdamW"});
+                 {"optimizer.momentum: only SGD has it; the optimizer is AdamW"});
   expect_refused(2, tiny({"--optimizer=torch.optim.SGD", "--optimizer.eps=1e-6"}),
-                 {"optimizer.eps: AdamW has it, and the optimizer is SGD"});
+                 {"optimizer.eps: only AdamW has it; the optimizer is SGD"});
   expect_refused(2, tiny({"--optimizer=SGD", "--optimizer.nesterov=true"}),
-                 {"optimizer.nesterov: needs an optimizer.momentum above 0"});
+                 {"optimizer.nesterov: needs optimizer.momentum above 0"});
   write("r.yaml", "optimizer.betas: [0.8, 0.9]\n");
   const Outcome o = run(tiny({"--config=r.yaml", "--optimizer=SGD"}));
   EXPECT_EQ(o.code, 0) << o.err;

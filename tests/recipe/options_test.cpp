@@ -116,6 +116,19 @@ TEST(Options, DefaultsAreLitgpts) {
   EXPECT_EQ(full.betas, (Betas{0.9, 0.999}));
 }
 
+TEST(Options, ConditionsNameKeysThatExist) {
+  for (const Option& o : options())
+    for (const Condition& c : o.needs) {
+      EXPECT_EQ(c.otherwise.empty(), c.unmet == Condition::Unmet::allowed) << o.key;
+      const std::string_view key = o.key;
+      EXPECT_TRUE(!c.of_class || key.starts_with("data.") || key.starts_with("optimizer.")) << key;
+      for (std::string_view rest = c.otherwise; rest.find('{') != std::string_view::npos;) {
+        rest.remove_prefix(rest.find('{') + 1);
+        EXPECT_NO_THROW(find_option(rest.substr(0, rest.find('}')))) << o.key;
+      }
+    }
+}
+
 TEST(SetOption, WhatValueOfSaysIsReadBackToTheBit) {
   for (const Option& o : options()) {
     Recipe r, back;
@@ -328,7 +341,7 @@ TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {
   const auto complaint = [&](int64_t global, int64_t micro) {
     r.global_batch_size = global;
     r.micro_batch_size = micro;
-    return message_of(Fault::usage, [&] { check_recipe(r); });
+    return message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); });
   };
   EXPECT_EQ(complaint(32, 6),
             "train.global_batch_size: 32 is not a whole number of micro-batches of 6; 30 or 36 "
@@ -341,7 +354,7 @@ TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {
   for (const auto& [global, micro] : {std::pair{32, 32}, {32, 1}, {30, 6}}) {
     r.global_batch_size = global;
     r.micro_batch_size = micro;
-    EXPECT_NO_THROW(check_recipe(r)) << global << " " << micro;
+    EXPECT_NO_THROW(check_recipe(r, Task::finetune_full)) << global << " " << micro;
   }
 }
 
@@ -353,11 +366,12 @@ TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
   r.rounding = Rounding::stochastic;
   r.devices.count = 4;
   r.num_nodes = 2;
-  const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
+  const std::string message =
+      message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); });
   for (const char* part :
        {"train.global_batch_size: 3 is not", "train.min_lr: 1 is above optimizer.lr 0.001",
-        "nothing says how long to train", "give precision bf16-true",
-        "devices: 4 were asked for; there is 1", "num_nodes: 2 machines"})
+        "does not say how long to train", "set precision bf16-true",
+        "devices: 4 requested; Capstan trains on one device", "num_nodes: 2 requested"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in:\n" << message;
 }
 
@@ -369,14 +383,15 @@ TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
        {std::optional<Precision>(), std::optional(Precision::f32_true),
         std::optional(Precision::bf16_mixed), std::optional(Precision::fp8_mixed)}) {
     r.precision = precision;
-    const std::string message = message_of(Fault::usage, [&] { check_recipe(r); });
-    EXPECT_NE(message.find("optimizer.rounding: stochastic is for weights that are bf16 alone"),
+    const std::string message =
+        message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); });
+    EXPECT_NE(message.find("optimizer.rounding: stochastic rounds bf16-true weights"),
               std::string::npos)
         << message;
-    EXPECT_NE(message.find("give precision bf16-true"), std::string::npos) << message;
+    EXPECT_NE(message.find("set precision bf16-true"), std::string::npos) << message;
   }
   r.precision = Precision::bf16_true;
-  EXPECT_NO_THROW(check_recipe(r));
+  EXPECT_NO_THROW(check_recipe(r, Task::finetune_full));
   EXPECT_EQ(defaults_of(Task::pretrain).rounding, Rounding::nearest);
 }
 
@@ -393,15 +408,17 @@ TEST(Options, MatmulPrecisionIsExactUnlessAsked) {
 TEST(CheckRecipe, ACosineNeedsAnEnd) {
   Recipe r;
   r.max_time = 60;
-  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("train.max_time"),
+  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); })
+                .find("train.max_time"),
             std::string::npos);
   r.schedule = LrDecay::constant;
-  EXPECT_NO_THROW(check_recipe(r));
+  EXPECT_NO_THROW(check_recipe(r, Task::finetune_full));
   r.lr_warmup_fraction = 0.1;
-  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r); }).find("of how many steps"),
+  EXPECT_NE(message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); })
+                .find("a warm-up fraction is undefined"),
             std::string::npos);
   r.max_steps = 10;
-  EXPECT_NO_THROW(check_recipe(r));
+  EXPECT_NO_THROW(check_recipe(r, Task::finetune_full));
 }
 
 }  // namespace

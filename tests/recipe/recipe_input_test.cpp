@@ -224,7 +224,7 @@ TEST_F(Input, SetsOfTextsHaveKeysOfTheirOwn) {
   EXPECT_EQ(text.data, DataClass::text_files);
   EXPECT_EQ(text.data_path, std::nullopt);
   EXPECT_EQ(refusal("data: TinyStories\ndata.use_starcoder: false\n", {}, Task::pretrain),
-            "r.yaml:2:1: data.use_starcoder: is for TinyLlama, and the data are TinyStories");
+            "r.yaml:2:1: data.use_starcoder: only TinyLlama has it; data is TinyStories");
   EXPECT_EQ(refusal("data: JSON\ndata.json_path: a\ndata.data_path: b\n").rfind("r.yaml:3:1: ", 0),
             0u);
 }
@@ -253,7 +253,7 @@ TEST_F(Input, AllErrorsAreReportedAtOnceEachWithItsPlace) {
 
 TEST_F(Input, ImpossibleCombinationsHaveTheirPlace) {
   EXPECT_EQ(refusal("optimizer: SGD\noptimizer.nesterov: true\n"),
-            "r.yaml:2:1: optimizer.nesterov: needs an optimizer.momentum above 0");
+            "r.yaml:2:1: optimizer.nesterov: needs optimizer.momentum above 0");
   EXPECT_EQ(refusal("train.lr_warmup_fraction: 0.1\ntrain.lr_warmup_steps: 5\n"),
             "r.yaml:1:1: train.lr_warmup_fraction: train.lr_warmup_steps says it too; give one of "
             "the two");
@@ -289,7 +289,7 @@ TEST_F(Input, Fp8TrainsAllWeights) {
     EXPECT_EQ(read("precision: fp8-mixed\n", {}, task).precision, Precision::fp8_mixed);
   for (const Task task : {Task::finetune_lora, Task::demo})
     EXPECT_EQ(refusal("precision: fp8-mixed\n", {{"train.max_steps", "1"}}, task),
-              "r.yaml:1:1: precision: fp8-mixed is for training all weights, with pretrain or "
+              "r.yaml:1:1: precision: fp8-mixed trains all weights, so it needs pretrain or "
               "finetune_full; use bf16-mixed with adapters");
 }
 
@@ -336,7 +336,7 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
             "r.yaml:5:5: optimizer.init_args.amsgrad: is always false; leave it out\n"
             "r.yaml:7:5: optimizer.init_args.optim_bits: is always in the optimizer's name: AdamW "
             "or AdamW8bit; leave it out\n"
-            "r.yaml:6:5: optimizer.momentum: SGD has it, and the optimizer is AdamW8bit");
+            "r.yaml:6:5: optimizer.momentum: only SGD has it; the optimizer is AdamW8bit");
 }
 
 // Three maps of a hundred aliases each to the next: a million keys in a few thousand bytes.
@@ -361,8 +361,8 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, MatmulPrecision::high);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(
-      input->notes()[0].ends_with("r.yaml:2:1): no effect, products of bf16-true are of "
-                                  "bf16 or less already"))
+      input->notes()[0].ends_with("r.yaml:2:1): no effect, bf16-true multiplies in bf16 "
+                                  "or less already"))
       << input->notes()[0];
   read("precision: bf16-true\nmatmul_precision: highest\n");
   EXPECT_TRUE(input->notes().empty());
@@ -410,7 +410,7 @@ TEST_F(Input, ColumnsOfDataMayBeNamed) {
                 .find("data.columns.question: no such key"),
             std::string::npos);
   EXPECT_NE(refusal("data: TextFiles\ndata.train_data_path: d\ndata.columns.output: x\n")
-                .find("data.columns.output: is for records"),
+                .find("data.columns.output: only records have it"),
             std::string::npos);
   EXPECT_EQ(read("data: TextFiles\ndata.train_data_path: d\ndata.columns.text: x\n").column_text,
             "x");
@@ -423,8 +423,9 @@ TEST_F(Input, TheLeastRateFollowsARateThatIsGivenLater) {
       << input->notes()[0];
   EXPECT_EQ(read("train.min_lr: 6e-5\n", {{"optimizer.lr", "1e-3"}}).min_lr, 6e-5);
   EXPECT_TRUE(input->notes().empty());
-  EXPECT_NE(refusal("train.min_lr: 6e-5\noptimizer.lr: 2e-5\n").find("the rate would rise"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal("train.min_lr: 6e-5\noptimizer.lr: 2e-5\n").find("the learning rate would rise"),
+      std::string::npos);
 }
 
 TEST_F(Input, TakesWhatPythonAndYamlWrite) {
@@ -485,15 +486,17 @@ TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
   EXPECT_TRUE(notes_of("train.schedule: constant\ntrain.min_lr: 1e-7\n", Task::finetune_full)
                   .ends_with("r.yaml:2:1): no effect, the schedule is constant"));
   EXPECT_EQ(notes_of("train.min_lr: 1e-7\n", Task::finetune_full), "");
+  EXPECT_TRUE(notes_of("train.max_skipped: 3\n", Task::finetune_full)
+                  .ends_with("r.yaml:1:1): no effect, train.on_nan is stop"));
+  EXPECT_EQ(notes_of("train.max_skipped: 3\ntrain.on_nan: skip\n", Task::finetune_full), "");
   EXPECT_EQ(notes_of("train.schedule: constant\n", Task::finetune_full), "");
   EXPECT_EQ(notes_of("train.schedule: constant\noptimizer.lr: 1e-5\ntrain.min_lr: 1e-5\n",
                      Task::pretrain),
             "")
       << "what the record of a run has";
-  EXPECT_TRUE(
-      notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
-               Task::pretrain)
-          .ends_with("r.yaml:3:1): no effect, the data are TextFiles, which have no prompts"));
+  EXPECT_TRUE(notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
+                       Task::pretrain)
+                  .ends_with("r.yaml:3:1): no effect, data is TextFiles, which has no prompts"));
   read("", {{"matmul_precision", "high"}, {"precision", "bf16-true"}});
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(input->notes()[0].starts_with("matmul_precision (command line): no effect"))
