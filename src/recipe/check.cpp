@@ -14,8 +14,8 @@ namespace {
 std::string batch_problem(int64_t global, int64_t micro) {
   const int64_t lower = global / micro * micro, common = std::gcd(global, micro);
   const auto upper = static_cast<uint64_t>(lower) + static_cast<uint64_t>(micro);
-  return fmt::format("{} is not a whole number of micro-batches of {}; {}{} would be{}", global,
-                     micro, lower > 0 ? fmt::format("{} or ", lower) : "", upper,
+  return fmt::format("{} is not a multiple of train.micro_batch_size {}; use {}{}{}", global, micro,
+                     lower > 0 ? fmt::format("{} or ", lower) : "", upper,
                      common > 1 ? fmt::format(", or train.micro_batch_size {}", common) : "");
 }
 

@@ -1,7 +1,5 @@
 #include "recipe/device_count.h"
 
-#include "recipe/scalars.h"
-
 namespace capstan {
 
 std::optional<DeviceCount> DeviceCount::parse(std::string_view text) {

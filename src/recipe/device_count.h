@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "recipe/scalars.h"
+
 namespace capstan {
 
 // How many devices to train on: a number, or "auto" for those that there are.
@@ -13,7 +15,7 @@ struct DeviceCount {
   bool automatic = false;
   int64_t count = 1;  // unless automatic
 
-  static constexpr std::string_view kOtherwise = "a whole number";
+  static constexpr std::string_view kOtherwise = kWholeNumber;
   static std::optional<DeviceCount> parse(std::string_view text);
   static std::vector<std::string> choices() { return {"auto"}; }
   std::string text() const { return automatic ? "auto" : std::to_string(count); }

@@ -1,7 +1,5 @@
 #include "recipe/example_choice.h"
 
-#include "recipe/scalars.h"
-
 namespace capstan {
 
 std::optional<ExampleChoice> ExampleChoice::parse(std::string_view text) {

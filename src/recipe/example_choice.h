@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/names.h"
+#include "recipe/scalars.h"
 
 namespace capstan {
 
@@ -16,7 +17,7 @@ struct ExampleChoice {
   Kind kind = Kind::first;
   int64_t index = 0;  // of at_index
 
-  static constexpr std::string_view kOtherwise = "a whole number";
+  static constexpr std::string_view kOtherwise = kWholeNumber;
   static std::optional<ExampleChoice> parse(std::string_view text);
   static std::vector<std::string> choices();
   std::string text() const;

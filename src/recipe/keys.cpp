@@ -22,14 +22,14 @@ bool is_for_a_service(std::string_view key) {
 
 }  // namespace
 
-std::string_view fixed_value(std::string_view key) {
+std::string_view why_fixed(std::string_view key) {
   static constexpr std::pair<std::string_view, std::string_view> kFixed[] = {
-      {"optimizer.amsgrad", "false"},
-      {"optimizer.min_8bit_size", "4096, for AdamW8bit"},
-      {"optimizer.block_wise", "true, for AdamW8bit"},
-      {"optimizer.percentile_clipping", "100 (none; train.max_norm clips)"},
-      {"optimizer.optim_bits", "in the optimizer's name: AdamW or AdamW8bit"},
-      {"optimizer.is_paged", "in the optimizer's name: PagedAdamW, PagedAdamW8bit"}};
+      {"optimizer.amsgrad", "is always false"},
+      {"optimizer.min_8bit_size", "is always 4096 in AdamW8bit"},
+      {"optimizer.block_wise", "is always true in AdamW8bit"},
+      {"optimizer.percentile_clipping", "is always 100 (off); train.max_norm clips gradients"},
+      {"optimizer.optim_bits", "the optimizer's name says it, AdamW or AdamW8bit"},
+      {"optimizer.is_paged", "the optimizer's name says it, PagedAdamW or PagedAdamW8bit"}};
   for (const auto& [name, value] : kFixed)
     if (key == name) return value;
   return "";

@@ -20,7 +20,8 @@ std::optional<std::string_view> model_field(std::string_view key);
 // it does nothing there ("optimizer.amsgrad", "false").
 bool changes_nothing(std::string_view key, std::string_view value);
 
-// The value that an argument of bitsandbytes' optimizers always has here; empty for other keys.
-std::string_view fixed_value(std::string_view key);
+// Why an argument of bitsandbytes' optimizers cannot be set: "is always false". Empty for other
+// keys.
+std::string_view why_fixed(std::string_view key);
 
 }  // namespace capstan

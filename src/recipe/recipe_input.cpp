@@ -64,7 +64,7 @@ void RecipeInput::replace(std::string_view key, const Given& given) {
     const bool argument =
         other_class && wrong.unknown && wrong.key.starts_with(key) && wrong.key[key.size()] == '.';
     if (argument)
-      notes_.push_back(fmt::format("{} ({}): dropped, {} has none", wrong.key, wrong.place,
+      notes_.push_back(fmt::format("{} ({}): dropped, {} does not have it", wrong.key, wrong.place,
                                    name_of_class(given.value)));
     return argument;
   });
@@ -93,7 +93,8 @@ void RecipeInput::complain(std::string_view key, const std::string& text) {
 
 void RecipeInput::note_idle(std::string_view key, const std::string& why) {
   if (!given(key)) return;
-  notes_.push_back(fmt::format("{} ({}): no effect, {}", key, origin_of(find_option(key)), why));
+  notes_.push_back(
+      fmt::format("{} ({}): has no effect: {}", key, origin_of(find_option(key)), why));
 }
 
 // A class that a later source names, as the command line does, replaces the one before. What the
@@ -109,7 +110,8 @@ void RecipeInput::drop_other_arguments(const std::string& section) {
       return !c.of_class || c.holds(recipe_, task_);
     });
     if (!std::string_view(o.key).starts_with(section + ".") || !earlier || has) continue;
-    notes_.push_back(fmt::format("{} ({}): dropped, {} has none", o.key, it->second.place, is_now));
+    notes_.push_back(
+        fmt::format("{} ({}): dropped, {} does not have it", o.key, it->second.place, is_now));
     set_option(recipe_, o, value_of(defaults_, o));
     given_.erase(it);
   }
@@ -168,7 +170,7 @@ Recipe RecipeInput::finish(const Also& also) {
     const bool both = recipe_.lr_warmup_steps.value_or(0) > 0 && *recipe_.lr_warmup_fraction > 0;
     if (given("train.lr_warmup_steps") && both)
       complain("train.lr_warmup_fraction",
-               "train.lr_warmup_steps says it too; give one of the two");
+               "train.lr_warmup_steps sets the warm-up too; give only one of the two");
     if (given("train.lr_warmup_steps") && *recipe_.lr_warmup_fraction == 0)
       recipe_.lr_warmup_fraction = std::nullopt;
     else

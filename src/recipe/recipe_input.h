@@ -44,7 +44,8 @@ class RecipeInput {
   std::string origin_of(const Option& option) const;
   bool given(std::string_view key) const;
   bool sets(std::string_view key) const;  // it is given, and not as the default
-  // What was decided for the user, to be said once: "optimizer.betas: dropped, SGD has none".
+  // What was decided for the user, to be said once: "optimizer.betas: dropped, SGD does not have
+  // it".
   const std::vector<std::string>& notes() const { return notes_; }
 
   // The recipe as YAML, each value with its origin, and what is ignored with the reason.

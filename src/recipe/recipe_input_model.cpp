@@ -96,13 +96,13 @@ const Field* find_fixed(std::string_view name) {
 std::string problem_of(std::string_view name, std::string_view value) {
   if (std::find(std::begin(kIdle), std::end(kIdle), name) != std::end(kIdle)) return "";
   const Field* field = find_fixed(name);
-  if (field == nullptr) return "LitGPT's Config has no such field that is known here";
+  if (field == nullptr) return "Capstan knows no such field of LitGPT's Config";
   if (same_value(value, field->here)) return "";
   return fmt::format("expected {}, as in a Llama, found '{}'; {}", field->here, value,
                      field->in_config_json
-                         ? "where the model is a Mistral or Qwen, or its rope is scaled, give "
-                           "--model_config the path of its config.json instead"
-                         : "models of other families are not trained here");
+                         ? "for a Mistral, a Qwen or a model with scaled RoPE, set model_config "
+                           "to the path of its config.json"
+                         : "Capstan does not train models of other families");
 }
 
 }  // namespace
@@ -124,8 +124,9 @@ bool RecipeInput::model_is_replaced() {
     const auto name = model_fields_.find("name");
     const bool same = name != model_fields_.end() && name->second.value == it->second.value;
     if (same && key == "model_name") continue;
-    notes_.push_back(fmt::format("model_config: its fields are dropped, {} is given on the {}", key,
-                                 it->second.place.empty() ? "command line" : "later file"));
+    notes_.push_back(
+        fmt::format("model_config: dropped its fields, because {} is given {}", key,
+                    it->second.place.empty() ? "on the command line" : "in a later file"));
     const int source = it->second.source;
     std::erase_if(given_, [&](const auto& entry) {
       if (!std::string_view(entry.first).starts_with("model.") || entry.second.source >= source)
@@ -149,7 +150,7 @@ void RecipeInput::check_model_fields() {
       left_out.push_back(
           fmt::format("{} ({}, LitGPT's default is {})", field.name, field.here, field.theirs));
   if (!left_out.empty())
-    notes_.push_back(fmt::format("model_config does not say these, which are as in a Llama: {}",
+    notes_.push_back(fmt::format("model_config leaves these out, so they are as in a Llama: {}",
                                  fmt::join(left_out, ", ")));
   for (const auto& [name, given] : model_fields_)
     if (const std::string problem = problem_of(name, given.value); !problem.empty())
@@ -161,7 +162,8 @@ void RecipeInput::check_model_fields() {
 void RecipeInput::require_model_sizes() {
   for (const std::string_view field : {"n_layer", "n_embd", "n_head", "intermediate_size"})
     if (const std::string key = fmt::format("{}{}", kSection, field); !given(short_key(key)))
-      add_error(fmt::format("{}: expected a size, found none beside the other fields", key));
+      add_error(
+          fmt::format("{}: expected a size, found none; an inline model_config needs it", key));
   if (!given("model.max_position_embeddings")) recipe_.max_positions = 4096;
   const auto vocab = model_fields_.find("vocab_size");
   if (given("model.vocab_size") || vocab == model_fields_.end()) return;
@@ -194,7 +196,7 @@ void RecipeInput::settle_model() {
   const auto name = model_fields_.find("name");
   if (recipe_.model_name &&
       (name == model_fields_.end() || name->second.value != *recipe_.model_name))
-    note_idle("model_name", "model_config says what the model is");
+    note_idle("model_name", "model_config defines the model");
   recipe_.model_name.reset();
   given_.erase("model_name");
 }

@@ -120,8 +120,8 @@ std::string text_of(const Entry& entry) {
   require(value.IsSequence(), Fault::usage, "{}: expected one value, found a map", entry.key);
   std::vector<std::string> items;
   for (const YAML::Node& item : value) {
-    require(item.IsScalar(), Fault::usage, "{}: expected values in the list, found another",
-            entry.key);
+    require(item.IsScalar(), Fault::usage,
+            "{}: expected single values in the list, found a list or a map", entry.key);
     items.push_back(item.Scalar());
   }
   return fmt::format("[{}]", fmt::join(items, ", "));

@@ -11,6 +11,8 @@ namespace capstan {
 std::optional<double> number_of(std::string_view text);
 // Whole numbers may be written "3e12" and "5.0".
 std::optional<int64_t> whole_number_of(std::string_view text);
+// What the user is told to write for one.
+inline constexpr std::string_view kWholeNumber = "a whole number";
 // "yes", "Off", "True"; nothing for other words.
 std::optional<bool> truth_of(std::string_view text);
 

@@ -35,7 +35,7 @@ std::string expectation(Check check, std::string_view kind) {
 int64_t whole_number(const Option& o, std::string_view text) {
   const auto value = whole_number_of(text);
   require(value && within(o.check, static_cast<double>(*value)), Fault::usage,
-          "{}: expected {}, found '{}'", o.key, expectation(o.check, "a whole number"), text);
+          "{}: expected {}, found '{}'", o.key, expectation(o.check, kWholeNumber), text);
   return *value;
 }
 
@@ -179,7 +179,11 @@ std::string value_of(const Recipe& recipe, const Option& o) {
 }
 
 std::vector<std::string> choices_of(const Option& o) {
-  return with_type(o, []<class T>() { return choices_for<T>(); });
+  return with_type(o, []<class T>() {
+    auto choices = choices_for<T>();
+    if (otherwise_for<T>() == kWholeNumber) choices.emplace_back("N");
+    return choices;
+  });
 }
 
 bool can_be_null(const Option& o) {

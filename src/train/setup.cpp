@@ -30,10 +30,10 @@ void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
 void require_targets(const RunInputs& in) {
   const auto targets = [&](const Dataset& data) { return count(data, in.max_seq_length).targets; };
   require(targets(in.data.train) > 0, Fault::file,
-          "the training data: there is nothing to learn, every token is masked or cut; give a "
-          "longer train.max_seq_length, or data.mask_prompt false");
+          "training data: every token is masked or truncated, so there is nothing to learn; raise "
+          "train.max_seq_length, or set data.mask_prompt false");
   if (in.data.validation.size() > 0 && targets(in.data.validation) == 0)
-    log::warn("every token of what is held out ({}) is masked or cut: there is no validation",
+    log::warn("every token of the validation data ({}) is masked or truncated: validation is off",
               count(in.data.validation.size(), "sample"));
 }
 
@@ -44,17 +44,18 @@ constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
   for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const auto holds = [&](const char* word) { return lower.find(word) != std::string::npos; };
   if (why.empty() && !holds("llama") && !holds("mistral") && !holds("qwen"))
-    why = ": it is not of a family that is trained here";
+    why = "; Capstan does not train this family";
   fail(Fault::usage,
-       "{}: no model '{}' is known{}. Known by name are {}; another model of an architecture among "
-       "{} is given by the folder with its config.json",
+       "{}: unknown model '{}'{}. Known names: {}. For another model with one of the architectures "
+       "{}, "
+       "give the folder with its config.json",
        key, name, why, known_families(), fmt::join(known_architectures(), ", "));
 }
 
 void require_there(const std::optional<std::string>& path) {
   std::error_code error;
   require(!path || path->find("://") != std::string::npos || fs::exists(*path, error), Fault::file,
-          "{}: no such file or folder. Name the data that are to be read", path.value_or(""));
+          "{}: no such file or folder; give the path of the data", path.value_or(""));
 }
 
 NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {
@@ -151,7 +152,7 @@ void read_tokenizer(RunInputs& in) {
   in.tokenizer = load_tokenizer(folder);
   in.own_template = chat_template_of(folder);
   require(read_tokenizer_files(folder) == in.tokenizer_files, Fault::file,
-          "{}: the tokenizer's files changed while they were read; start again when they are whole",
+          "{}: the tokenizer's files changed during reading; retry when they are complete",
           folder.string());
 }
 
@@ -159,10 +160,11 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
   if (task != Task::pretrain) {
     require_checkpoint_dir(r);
     const fs::path folder = find_checkpoint_dir(*r.checkpoint_dir);
-    require(!is_adapter(folder) || fs::exists(folder / "config.json"), Fault::file,
-            "{}: is an adapter, not a whole model; 'capstan merge_lora' makes one of it, which can "
-            "be fine-tuned",
-            folder.string());
+    require(
+        !is_adapter(folder) || fs::exists(folder / "config.json"), Fault::file,
+        "{}: is an adapter, not a whole model; merge it with 'capstan merge_lora', then fine-tune "
+        "the result",
+        folder.string());
     return folder;
   }
   if (r.tokenizer_dir) return find_checkpoint_dir(*r.tokenizer_dir);
@@ -217,15 +219,15 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
   NamedModel m = pretrain ? model_to_pretrain(r, tokenizer) : model_to_tune(r, known);
   require(task != Task::finetune_lora || r.tie_embeddings.value_or(m.config.tied) == m.config.tied,
           Fault::usage,
-          "train.tie_embeddings: {} has {}, and an adapter cannot say otherwise; leave it out, or "
+          "train.tie_embeddings: {} has {}, and an adapter cannot change that; remove the key, or "
           "use finetune_full",
-          m.name, m.config.tied ? "tied embeddings" : "an output head of its own");
+          m.name, m.config.tied ? "tied embeddings" : "a separate output head");
   if (r.tie_embeddings) m.config.tied = *r.tie_embeddings;
-  require(task != Task::finetune_lora || !r.lora_head || !m.config.tied, Fault::usage,
-          "lora_head: the output head of {} is its embedding, and an adapter of one of the two "
-          "cannot be merged; give lora_head false, or finetune_full with train.tie_embeddings "
-          "false, which gives the head weights of its own",
-          m.name);
+  require(
+      task != Task::finetune_lora || !r.lora_head || !m.config.tied, Fault::usage,
+      "lora_head: {} shares its output head with the embedding, so an adapter of the head cannot "
+      "be merged; set lora_head false, or use finetune_full with train.tie_embeddings false",
+      m.name);
   constexpr const char* kGeneration = "generation_config.json";
   std::error_code error;
   if (!m.folder.empty()) m.config_text = read_text(m.folder / "config.json");
@@ -241,7 +243,7 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
 
 void warn_of_positions(const Recipe& r, const ModelConfig& model) {
   if (r.max_seq_length.value_or(0) > model.max_positions)
-    log::warn("train.max_seq_length {}: the model has {}, and longer samples are cut there",
+    log::warn("train.max_seq_length {}: the model has {}; longer samples are truncated",
               *r.max_seq_length, count(model.max_positions, "position"));
 }
 
@@ -265,7 +267,7 @@ RecordFields with_columns(RecordFields f, const Recipe& r) {
   const bool text = put(f.text, r.column_text);
   f.named = instruction || input || output;
   require(f.named + messages + text <= 1, Fault::usage,
-          "data.columns: expected the columns of one form of records, found several; give "
+          "data.columns: expected the columns of one record format, found several; give "
           "instruction and output, or messages, or text");
   // A column is one thing: what is named as another is not the input by its usual name.
   if (!input && (f.input == f.instruction || f.input == f.output)) f.input.clear();

@@ -90,7 +90,7 @@ TEST_F(BroughtData, ATableWithColumnsOfItsOwn) {
   expect_refused(2,
                  finetune({"--data.json_path=t.csv", "--data.columns.text=frage",
                            "--data.columns.output=antwort"}),
-                 {"data.columns: expected the columns of one form of records, found several"});
+                 {"data.columns: expected the columns of one record format, found several"});
 }
 
 TEST_F(BroughtData, ConversationsWithoutATemplateAreToldOf) {

@@ -404,7 +404,7 @@ TEST_F(Finetune, ThereMustBeSomethingToLearn) {
   write("both/val.json", masked.dump());
   const Outcome o = run(finetune(more));
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"every token of what is held out (8 samples) is masked or cut"});
+  expect_holds(o.err, {"every token of the validation data (8 samples) is masked or truncated"});
   EXPECT_EQ(o.out.find("val loss"), std::string::npos) << o.out;
 }
 
@@ -435,7 +435,8 @@ TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
 }
 
 TEST_F(Finetune, MoreDevicesThanThereAreIsRefused) {
-  expect_refused(2, finetune({"--devices=4"}), {"devices: 4 requested; Capstan trains on one device"});
+  expect_refused(2, finetune({"--devices=4"}),
+                 {"devices: 4 requested; Capstan trains on one device"});
   expect_refused(2, finetune({"--num_nodes=2"}), {"num_nodes: 2"});
 }
 

@@ -27,11 +27,12 @@ TEST_F(Lora, OnATiedHeadIsRefusedBeforeTheTraining) {
   train_tiny({"--train.tie_embeddings=true", "--out_dir=tied"});
   Words words = finetune({"--lora_head=true"});
   words[1] = "tied/final";
-  expect_refused(2, words,
-                 {"lora_head: the output head of final is its embedding", "give lora_head false"});
+  expect_refused(
+      2, words,
+      {"lora_head: final shares its output head with the embedding", "set lora_head false"});
   EXPECT_FALSE(fs::exists(at("out/final")));
   expect_refused(2, {"plan", "finetune", "Llama-3.2-1B", "--lora_head=true", "--memory=80GiB"},
-                 {"lora_head: the output head of Llama-3.2-1B is its embedding"});
+                 {"lora_head: Llama-3.2-1B shares its output head with the embedding"});
   words.back() = "--lora_mlp=true";
   EXPECT_EQ(run(words).code, 0) << "other maps have adapters";
 }
@@ -192,7 +193,7 @@ TEST_F(Lora, TheAdapterNamesTheFolderThatWasFound) {
 
 TEST_F(Lora, AnAdapterCannotTieEmbeddings) {
   expect_refused(2, finetune({"--train.tie_embeddings=true"}),
-                 {"train.tie_embeddings: final has an output head of its own", "finetune_full"});
+                 {"train.tie_embeddings: final has a separate output head", "finetune_full"});
   EXPECT_EQ(run(finetune({"--train.tie_embeddings=false"})).code, 0);
 }
 

@@ -77,7 +77,7 @@ TEST_F(Optimizers, AStateInOtherBitsIsRefused) {
 
 TEST_F(Optimizers, ArgumentsThatHaveOneValueHereAreNamed) {
   expect_refused(2, small("out", {"--optimizer=AdamW8bit", "--optimizer.min_8bit_size=8192"}),
-                 {"optimizer.min_8bit_size: is always 4096, for AdamW8bit; leave it out"});
+                 {"optimizer.min_8bit_size: is always 4096 in AdamW8bit; remove the key"});
   expect_refused(2, small("out", {"--optimizer=bnb.optim.AdamW8bits"}),
                  {"did you mean AdamW8bit?"});
 }

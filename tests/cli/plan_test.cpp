@@ -257,7 +257,7 @@ TEST_F(Plan, AnUnknownModelNamesTheNearest) {
   expect_refused(4, {"plan", "google/gemma-2b"},
                  {"no known model of that name. Known models are Llama 1 to 3.3"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-8B", "--memory=80GiB"},
-                 {"no model 'Qwen2.5-8B' is known (did you mean Qwen2.5-3B?)"});
+                 {"unknown model 'Qwen2.5-8B' (did you mean Qwen2.5-3B?)"});
   expect_refused(2, {"plan", "--checkpoint_dir=Qwen2.5-7B", "--memory=lots"}, {"lots"});
 }
 
@@ -298,7 +298,7 @@ TEST_F(Plan, LitgptsPretrainingRecipesNeedNoFiles) {
   EXPECT_EQ(parameters(sizes, "TinyStories"),
             2 * 32000 * 288 + 6 * (4 * 288 * 288 + 3 * 288 * 768 + 2 * 288) + 288);
   write("r.yaml", pretraining("model_name: pythia-14m\n", "OpenWebText"));
-  expect_refused(2, {"plan", "--config", "r.yaml"}, {"no model 'pythia-14m' is known"});
+  expect_refused(2, {"plan", "--config", "r.yaml"}, {"unknown model 'pythia-14m'"});
   // As many rows as a tokenizer has that is not here: nobody knows.
   write("r.yaml", pretraining("model.hidden_size: 64\n", "TinyStories"));
   expect_refused(4, {"plan", "--config", "r.yaml"},

@@ -33,7 +33,7 @@ TEST_F(Cli, ABadConfigIsRefusedWithItsPlace) {
 
 TEST_F(Cli, SizesThatDoNotMatchAreRefused) {
   expect_refused(2, tiny({"--train.global_batch_size=30", "--train.micro_batch_size=7"}),
-                 {"train.global_batch_size: 30", "28 or 35 would be"});
+                 {"train.global_batch_size: 30", "use 28 or 35"});
   expect_refused(2, tiny({"--model.num_attention_heads=3"}),
                  {"model.hidden_size 16 is not a multiple of model.num_attention_heads 3"});
   expect_refused(2, tiny({"--model.hidden_size=4096"}),
@@ -78,7 +78,7 @@ TEST_F(Cli, KeysWithoutAnEffectAreRefused) {
   write("r.yaml", "optimizer.betas: [0.8, 0.9]\n");
   const Outcome o = run(tiny({"--config=r.yaml", "--optimizer=SGD"}));
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"optimizer.betas (r.yaml:1:1): dropped, SGD has none"});
+  expect_holds(o.err, {"optimizer.betas (r.yaml:1:1): dropped, SGD does not have it"});
 }
 
 TEST_F(Cli, TheDemoRefusesAndHidesKeysThatItDoesNotUse) {

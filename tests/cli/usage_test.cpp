@@ -86,11 +86,10 @@ TEST_F(Cli, MissingFilesAreToldWithEverythingElse) {
   expect_refused(2, more, {"seed: expected", "checkpoints/none: no such folder", "none.json: no"});
   const Outcome pre = run({"pretrain", "pythia-14m", "--tokenizer_dir=t", "--data=TinyStories"});
   EXPECT_EQ(pre.code, 2);
-  expect_holds(pre.err,
-               {"t: no such folder, nor checkpoints/t;",
-                "model_name: no model 'pythia-14m' is known: it is not of a family that is "
-                "trained here. Known by name are Llama 1 to 3.3",
-                "data TinyStories: expected the folder data/tinystories"});
+  expect_holds(pre.err, {"t: no such folder, nor checkpoints/t;",
+                         "model_name: unknown model 'pythia-14m'; Capstan does not train this "
+                         "family. Known names: Llama 1 to 3.3",
+                         "data TinyStories: expected the folder data/tinystories"});
   EXPECT_EQ(pre.err.find("open_llama_13b"), std::string::npos) << "families, not all names";
   EXPECT_EQ(run({"finetune_full", "--checkpoint_dir=none", "--print_config"}).code, 0);
   expect_refused(

@@ -255,6 +255,7 @@ TEST(SetOption, EveryWordOfAChoiceIsTakenAndPrintedAsItsFirst) {
   for (const Option& o : options())
     for (std::string choice : choices_of(o)) {
       choice.resize(std::min(choice.find("[:N]"), choice.size()));
+      if (choice == "N") choice = "7";
       Recipe r, back;
       EXPECT_NO_THROW(set_option(r, o, choice)) << o.key << " " << choice;
       EXPECT_NO_THROW(set_option(back, o, value_of(r, o))) << o.key << " " << choice;
@@ -343,14 +344,16 @@ TEST(CheckRecipe, NamesTheNearestBatchSizesThatWouldBe) {
     r.micro_batch_size = micro;
     return message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); });
   };
-  EXPECT_EQ(complaint(32, 6),
-            "train.global_batch_size: 32 is not a whole number of micro-batches of 6; 30 or 36 "
-            "would be, or train.micro_batch_size 2");
+  EXPECT_EQ(
+      complaint(32, 6),
+      "train.global_batch_size: 32 is not a multiple of train.micro_batch_size 6; use 30 or 36, "
+      "or train.micro_batch_size 2");
   EXPECT_EQ(complaint(5, 8),
-            "train.global_batch_size: 5 is not a whole number of micro-batches of 8; 8 would be");
-  EXPECT_EQ(complaint(INT64_MAX, INT64_MAX - 1),
-            "train.global_batch_size: 9223372036854775807 is not a whole number of micro-batches "
-            "of 9223372036854775806; 9223372036854775806 or 18446744073709551612 would be");
+            "train.global_batch_size: 5 is not a multiple of train.micro_batch_size 8; use 8");
+  EXPECT_EQ(
+      complaint(INT64_MAX, INT64_MAX - 1),
+      "train.global_batch_size: 9223372036854775807 is not a multiple of train.micro_batch_size "
+      "9223372036854775806; use 9223372036854775806 or 18446744073709551612");
   for (const auto& [global, micro] : {std::pair{32, 32}, {32, 1}, {30, 6}}) {
     r.global_batch_size = global;
     r.micro_batch_size = micro;

@@ -121,7 +121,7 @@ TEST_F(Input, ArgumentsOfAClassThatTheCommandLineReplacesAreDropped) {
   EXPECT_EQ(read(yaml, {{"optimizer", "AdamW"}}).lr, 0.25);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(input->notes()[0].starts_with("optimizer.lr_decay (")) << input->notes()[0];
-  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:5:5): dropped, AdamW has none"))
+  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:5:5): dropped, AdamW does not have it"))
       << input->notes()[0];
   EXPECT_NE(refusal("optimizer: AdamW\noptimizer.lr_decay: 0.1\n", {{"optimizer", "AdamW"}})
                 .find("optimizer.lr_decay: no such key"),
@@ -194,8 +194,9 @@ TEST_F(Input, AnInlineModelOfAnotherFamilyIsRefusedFieldByField) {
         "r.yaml:5:3: model_config.bias: expected false, as in a Llama, found 'true'",
         "r.yaml:6:3: model_config.rotary_percentage: expected 1, as in a Llama, found '0.25'",
         "r.yaml:7:3: model_config.n_expert: expected 0",
-        "r.yaml:8:3: model_config.norm_qk: expected false, as in a Llama, found 'true'; where",
-        "r.yaml:9:3: model_config.n_layers: LitGPT's Config has no such field",
+        "r.yaml:8:3: model_config.norm_qk: expected false, as in a Llama, found 'true'; for a "
+        "Mistral",
+        "r.yaml:9:3: model_config.n_layers: Capstan knows no such field of LitGPT's Config",
         "r.yaml:10:3: model_config.rope_adjustments: expected null, as in a Llama, found '{factor: "
         "8.0}'",
         "model_config.n_head: expected a size", "model_config.intermediate_size: expected a size"})
@@ -230,33 +231,33 @@ TEST_F(Input, SetsOfTextsHaveKeysOfTheirOwn) {
 }
 
 TEST_F(Input, AllErrorsAreReportedAtOnceEachWithItsPlace) {
-  EXPECT_EQ(refusal("seed: 1\n"
-                    "train:\n"
-                    "  max_step: 3\n"
-                    "  schedule: [linear]\n"
-                    "  micro_batch_size: 3\n"
-                    "optimizer.lr: -1\n"
-                    "data:\n"
-                    "    packed: maybe\n"
-                    "model.hidden_size: 64\n",
-                    {{"train.epochs", "x"}}),
-            "r.yaml:3:3: train.max_step: no such key (did you mean train.max_steps?)\n"
-            "r.yaml:4:3: train.schedule: expected one of constant, linear, cosine, found "
-            "'[linear]' (did you mean linear?)\n"
-            "r.yaml:6:1: optimizer.lr: expected a number above 0, found '-1'\n"
-            "r.yaml:8:5: data.packed: expected true or false, found 'maybe'\n"
-            "train.epochs: expected a whole number above 0, found 'x'\n"
-            "r.yaml:9:1: model.hidden_size: capstan finetune_full does not use it\n"
-            "train.global_batch_size: 16 is not a whole number of micro-batches of 3; 15 or 18 "
-            "would be");
+  EXPECT_EQ(
+      refusal("seed: 1\n"
+              "train:\n"
+              "  max_step: 3\n"
+              "  schedule: [linear]\n"
+              "  micro_batch_size: 3\n"
+              "optimizer.lr: -1\n"
+              "data:\n"
+              "    packed: maybe\n"
+              "model.hidden_size: 64\n",
+              {{"train.epochs", "x"}}),
+      "r.yaml:3:3: train.max_step: no such key (did you mean train.max_steps?)\n"
+      "r.yaml:4:3: train.schedule: expected one of constant, linear, cosine, found "
+      "'[linear]' (did you mean linear?)\n"
+      "r.yaml:6:1: optimizer.lr: expected a number above 0, found '-1'\n"
+      "r.yaml:8:5: data.packed: expected true or false, found 'maybe'\n"
+      "train.epochs: expected a whole number above 0, found 'x'\n"
+      "r.yaml:9:1: model.hidden_size: capstan finetune_full does not use it\n"
+      "train.global_batch_size: 16 is not a multiple of train.micro_batch_size 3; use 15 or 18");
 }
 
 TEST_F(Input, ImpossibleCombinationsHaveTheirPlace) {
   EXPECT_EQ(refusal("optimizer: SGD\noptimizer.nesterov: true\n"),
             "r.yaml:2:1: optimizer.nesterov: needs optimizer.momentum above 0");
   EXPECT_EQ(refusal("train.lr_warmup_fraction: 0.1\ntrain.lr_warmup_steps: 5\n"),
-            "r.yaml:1:1: train.lr_warmup_fraction: train.lr_warmup_steps says it too; give one of "
-            "the two");
+            "r.yaml:1:1: train.lr_warmup_fraction: train.lr_warmup_steps sets the warm-up too; "
+            "give only one of the two");
   EXPECT_EQ(refusal("train.min_lr: 0.1\n").rfind("r.yaml:1:1: train.min_lr: 0.1 is above", 0), 0u);
 }
 
@@ -318,7 +319,7 @@ TEST_F(Input, ABareOptimizerKeepsWhatTheNewClassHasAndSaysWhatItDropped) {
   EXPECT_EQ(r.weight_decay, 0.5);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_NE(input->notes()[0].find("optimizer.betas"), std::string::npos);
-  EXPECT_NE(input->notes()[0].find("dropped, SGD has none"), std::string::npos);
+  EXPECT_NE(input->notes()[0].find("dropped, SGD does not have it"), std::string::npos);
 }
 
 TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
@@ -331,11 +332,11 @@ TEST_F(Input, TakesBitsandbytesOptimizersWithTheArgumentsThatCount) {
   EXPECT_EQ(refusal("optimizer:\n  class_path: bnb.optim.AdamW8bit\n  init_args:\n"
                     "    min_8bit_size: 8192\n    amsgrad: true\n    momentum: 0.9\n"
                     "    optim_bits: 8\n"),
-            "r.yaml:4:5: optimizer.init_args.min_8bit_size: is always 4096, for AdamW8bit; leave "
-            "it out\n"
-            "r.yaml:5:5: optimizer.init_args.amsgrad: is always false; leave it out\n"
-            "r.yaml:7:5: optimizer.init_args.optim_bits: is always in the optimizer's name: AdamW "
-            "or AdamW8bit; leave it out\n"
+            "r.yaml:4:5: optimizer.init_args.min_8bit_size: is always 4096 in AdamW8bit; "
+            "remove the key\n"
+            "r.yaml:5:5: optimizer.init_args.amsgrad: is always false; remove the key\n"
+            "r.yaml:7:5: optimizer.init_args.optim_bits: the optimizer's name says it, AdamW or "
+            "AdamW8bit; remove the key\n"
             "r.yaml:6:5: optimizer.momentum: only SGD has it; the optimizer is AdamW8bit");
 }
 
@@ -361,7 +362,7 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, MatmulPrecision::high);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(
-      input->notes()[0].ends_with("r.yaml:2:1): no effect, bf16-true multiplies in bf16 "
+      input->notes()[0].ends_with("r.yaml:2:1): has no effect: bf16-true multiplies in bf16 "
                                   "or less already"))
       << input->notes()[0];
   read("precision: bf16-true\nmatmul_precision: highest\n");
@@ -375,7 +376,7 @@ TEST_F(Input, ANameOfDataDoesNotReadTheRecipesFile) {
   EXPECT_EQ(named.json_path, std::nullopt);
   EXPECT_TRUE(named.mask_prompt);
   ASSERT_EQ(input->notes().size(), 1u);
-  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:2:1): dropped, Alpaca2k has none"))
+  EXPECT_TRUE(input->notes()[0].ends_with("r.yaml:2:1): dropped, Alpaca2k does not have it"))
       << input->notes()[0];
   EXPECT_EQ(read(json, {{"data", "JSON"}}).json_path, "d.jsonl");
   EXPECT_EQ(read(json, {{"data", "Alpaca2k"}, {"data.json_path", "e"}}).json_path, "e");
@@ -474,7 +475,7 @@ TEST_F(Input, AWarmUpIsGivenInOneOfTwoWays) {
             0.1);
   EXPECT_EQ(read("train.lr_warmup_steps: 10\ntrain.lr_warmup_fraction: 0\n").lr_warmup_steps, 10);
   EXPECT_NE(refusal("train.lr_warmup_steps: 10\ntrain.lr_warmup_fraction: 0.1\n")
-                .find("give one of the two"),
+                .find("give only one of the two"),
             std::string::npos);
 }
 
@@ -484,22 +485,23 @@ TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
     return fmt::format("{}", fmt::join(input->notes(), "\n"));
   };
   EXPECT_TRUE(notes_of("train.schedule: constant\ntrain.min_lr: 1e-7\n", Task::finetune_full)
-                  .ends_with("r.yaml:2:1): no effect, the schedule is constant"));
+                  .ends_with("r.yaml:2:1): has no effect: the schedule is constant"));
   EXPECT_EQ(notes_of("train.min_lr: 1e-7\n", Task::finetune_full), "");
   EXPECT_TRUE(notes_of("train.max_skipped: 3\n", Task::finetune_full)
-                  .ends_with("r.yaml:1:1): no effect, train.on_nan is stop"));
+                  .ends_with("r.yaml:1:1): has no effect: train.on_nan is stop"));
   EXPECT_EQ(notes_of("train.max_skipped: 3\ntrain.on_nan: skip\n", Task::finetune_full), "");
   EXPECT_EQ(notes_of("train.schedule: constant\n", Task::finetune_full), "");
   EXPECT_EQ(notes_of("train.schedule: constant\noptimizer.lr: 1e-5\ntrain.min_lr: 1e-5\n",
                      Task::pretrain),
             "")
       << "what the record of a run has";
-  EXPECT_TRUE(notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
-                       Task::pretrain)
-                  .ends_with("r.yaml:3:1): no effect, data is TextFiles, which has no prompts"));
+  EXPECT_TRUE(
+      notes_of("data: TextFiles\ndata.train_data_path: x\ndata.prompt_style: alpaca\n",
+               Task::pretrain)
+          .ends_with("r.yaml:3:1): has no effect: data is TextFiles, which has no prompts"));
   read("", {{"matmul_precision", "high"}, {"precision", "bf16-true"}});
   ASSERT_EQ(input->notes().size(), 1u);
-  EXPECT_TRUE(input->notes()[0].starts_with("matmul_precision (command line): no effect"))
+  EXPECT_TRUE(input->notes()[0].starts_with("matmul_precision (command line): has no effect"))
       << input->notes()[0];
 }
 
@@ -524,7 +526,7 @@ TEST_F(Input, PrintConfigShowsEachValueWithItsOrigin) {
   }
   EXPECT_NE(text.find("r.yaml:1:1\n"), std::string::npos);
   EXPECT_NE(text.find("# command line\n"), std::string::npos);
-  EXPECT_NE(text.find("ignored: samples are tokenized beforehand"), std::string::npos);
+  EXPECT_NE(text.find("ignored: Capstan tokenizes all samples before training"), std::string::npos);
   EXPECT_EQ(recipe_yaml(read(text), Task::finetune_full), recipe_yaml(r, Task::finetune_full))
       << "what is printed is a recipe";
 }
