@@ -156,7 +156,8 @@ TEST(TrainingRun, ResumesBitForBit) {
       r.save_interval = 3;
       const Trace whole = trace(r, {});
       const Trace parts = trace(r, {1, 4, 5, 10});
-      EXPECT_TRUE(whole.weights == parts.weights) << name_of(precision) << " " << name_of(optimizer);
+      EXPECT_TRUE(whole.weights == parts.weights)
+          << name_of(precision) << " " << name_of(optimizer);
       EXPECT_EQ(whole.metrics, parts.metrics) << name_of(precision) << " " << name_of(optimizer);
     }
 }
