@@ -83,7 +83,8 @@ void rename_into_place(const fs::path& from, const fs::path& to, const fs::path&
   fail(Fault::file, "{}: cannot rename to {}: {}", from.string(), to.string(), cause);
 }
 
-// Takes the lock, unless another process holds it. Succeeds on file systems without locks.
+// Takes the lock and returns false, or true if another process holds it. A file system without
+// locks counts as unlocked.
 bool locked_by_other(int fd) {
   return ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }

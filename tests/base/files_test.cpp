@@ -57,7 +57,7 @@ TEST(NewFile, AFailedWriteNamesFileCauseAndSpaceAndKeepsTheOldFile) {
     const std::string message = write_failure(path, 2048, expected);
     EXPECT_TRUE(message.starts_with(path.string() + ": cannot ")) << message;
     EXPECT_NE(message.find("File too large; it needs " +
-                           std::string(expected > 0 ? "2.00 KiB" : "0 B") + ", and "),
+                           std::string(expected > 0 ? "2.00 KiB" : "0 B") + ", but "),
               std::string::npos)
         << message;
     EXPECT_EQ(read_text(path), "old");
@@ -233,7 +233,7 @@ TEST(RequireSpace, NamesTheFolderAndBothSizes) {
   EXPECT_NO_THROW(require_space(folder.path(), 1));
   const auto message =
       message_of(Fault::file, [&] { require_space(folder.path(), int64_t{1} << 60); });
-  EXPECT_TRUE(message.starts_with(folder.path().string() + ": needs 1024 PiB, and ")) << message;
+  EXPECT_TRUE(message.starts_with(folder.path().string() + ": needs 1024 PiB, but ")) << message;
 }
 
 TEST(ReserveSpace, GivesItBack) {

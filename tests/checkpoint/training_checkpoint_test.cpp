@@ -322,7 +322,7 @@ TEST(CheckCanSave, NamesTheFolderAndTheSpaceAndLeavesNothing) {
   EXPECT_TRUE(fs::is_empty(folder / "out"));
   const std::string message =
       message_of(Fault::file, [&] { check_can_save(dir, int64_t{1} << 59, 2); });
-  EXPECT_NE(message.find("out: needs 1024 PiB, and "), std::string::npos) << message;
+  EXPECT_NE(message.find("out: needs 1024 PiB, but "), std::string::npos) << message;
   EXPECT_TRUE(fs::is_empty(folder / "out"));
   write_text(folder / "out" / "file", "");
   EXPECT_NE(message_of(Fault::file, [&] { check_can_save(folder / "out" / "file" / "x", 1); })

@@ -125,7 +125,7 @@ struct Share {
 struct alignas(16) Item {
   Share shares[kRingGroups];
   int first, end;                 // the tokens that both loop over, from the first of a tile
-  int walked_head, walked_heads;  // number of those, one after the other
+  int walked_head, walked_heads;  // the heads of those, one after the other
 
   Item() = default;
   // Only the tokens and heads of its parts.
