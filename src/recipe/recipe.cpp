@@ -29,7 +29,10 @@ Recipe defaults_of(Task task) {
       r.logger_name = Logger::tensorboard;
       r.seed = 42;
       break;
-    case Task::demo: r.out_dir = "out/demo"; break;
+    case Task::demo:
+      r.out_dir = "out/demo";
+      r.final_validation = false;  // it asks the model instead
+      break;
   }
   return r;
 }

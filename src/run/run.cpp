@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <numeric>
 
 #include "base/log.h"
@@ -18,8 +17,6 @@
 #include "plan/fit.h"
 #include "plan/predict.h"
 #include "recipe/check.h"
-#include "report/curve.h"
-#include "report/page.h"
 #include "run/fingerprint.h"
 #include "run/stop_signals.h"
 
@@ -113,11 +110,18 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invo
       trainer_(std::make_unique<Trainer>(queue_, options_)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot())),
-      fingerprint_(data_fingerprint(inputs_.data.train, inputs_.max_seq_length)),
-      base_fingerprint_(options_.lora
+      identity_{.data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
+                .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
-                            : std::nullopt),
-      computed_on_(what_computes(options_.device)) {
+                            : std::nullopt,
+                .machine = what_computes(options_.device)},
+      folder_({.out_dir = recipe.out_dir,
+               .resume = recipe.resume,
+               .keep_last = recipe.keep_last,
+               .step_digits = task == Task::pretrain ? 8 : 6,
+               .scratch = task == Task::demo}),
+      display_(length_, recipe.log_interval),
+      stop_(recipe.max_time) {
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(
@@ -161,29 +165,29 @@ void TrainingRun::rehearse() {
           "{}; try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
-  if (task_ != Task::demo) predict();
+  predict();
   rehearse_save();
   gpu_.setup_done();
 }
 
-std::optional<double> TrainingRun::validate() {
+std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
   const Dataset& held = inputs_.data.validation;
   if (held.size() == 0) return std::nullopt;
   const int64_t micro = at_most_all(recipe_.micro_batch_size, held);
   const int64_t samples =
-      recipe_.eval_max_iters <= held.size() / micro ? recipe_.eval_max_iters * micro : held.size();
+      most_micro_batches <= held.size() / micro ? most_micro_batches * micro : held.size();
   Sampler in_order(held.size(), samples, 0, false);
   MicroBatches data = micro_batches(held);
   data.start(in_order.ids(0));
   const Evaluation found = trainer_->evaluate(data);
-  val_loss_.reset();
+  record_.val_loss.reset();
   if (found.targets == 0) return std::nullopt;
-  val_loss_ = found.mean();
-  require(std::isfinite(*val_loss_), Fault::usage,
+  record_.val_loss = found.mean();
+  require(std::isfinite(*record_.val_loss), Fault::usage,
           "step {}: the loss on held-out data is {}: the training diverged. Lower the learning "
           "rate or set train.max_norm",
-          step_, *val_loss_);
-  return val_loss_;
+          record_.step, *record_.val_loss);
+  return record_.val_loss;
 }
 
 std::string TrainingRun::sample_text() {
@@ -196,106 +200,68 @@ std::string TrainingRun::sample_text() {
       example_->tokens, generate(queue_, *trainer_->decoder(), example_->tokens, options));
 }
 
-void TrainingRun::evaluate_and_show(Progress& progress) {
+void TrainingRun::evaluate_and_show() {
   const auto start = Clock::now();
-  const auto loss = validate();
-  const double seconds = since(start);
-  if (loss) log::say("{}", validation_line(length_.iterations(step_), *loss, seconds));
-  if (example_ && trainer_->decoder() != nullptr) {
-    const std::string text = sample_text();
-    log::say("{}\n{}\n", example_->prompt, text);
-    samples_.push_back({.step = step_, .prompt = example_->prompt, .text = text});
-  }
+  if (validate()) display_.show_validation(record_, since(start));
+  if (example_ && trainer_->decoder() != nullptr)
+    display_.show_sample(record_.step, example_->prompt, sample_text());
   const double all = since(start);
-  eval_seconds_ += all;
-  progress.exclude(all);
-}
-
-// LitGPT counts log_interval in micro-batches: a step is logged if one of its own is due.
-bool TrainingRun::is_logged(int64_t iterations, int64_t micro_batches) const {
-  const int64_t every = recipe_.log_interval;
-  return iterations / every > (iterations - micro_batches) / every || step_ == length_.steps();
+  record_.eval_seconds += all;
+  display_.exclude(all);
 }
 
 template <class Body>
-void TrainingRun::spend_on_saving(Progress& progress, const Body& body) {
+void TrainingRun::spend_on_saving(const Body& body) {
   const auto start = Clock::now();
   body();
   const double seconds = since(start);
-  save_seconds_ += seconds;
-  progress.exclude(seconds);
+  record_.save_seconds += seconds;
+  display_.exclude(seconds);
 }
 
-void TrainingRun::take_step(StepBatches& batches, Progress& progress) {
-  MicroBatches& data = batches.of(step_);
+void TrainingRun::take_step(StepBatches& batches) {
+  const int64_t step = record_.step;
+  MicroBatches& data = batches.of(step);
   const auto start = Clock::now();
   const double flops_before = queue_.total().flops;
-  const bool last = step_ + 1 >= length_.steps();
+  const bool last = step + 1 >= length_.steps();
   const StepResult r = [&] {
     try {
-      return trainer_->step(data, step_, last ? nullptr : &batches, [&] { gpu_.sample(); });
+      return trainer_->step(data, step, last ? nullptr : &batches, [&] { gpu_.sample(); });
     } catch (const Error& e) {
       if (e.fault() == Fault::usage) end_not_finite(e, data);
       throw;
     }
   }();
   const double seconds = since(start);
-  flops_ += queue_.total().flops - flops_before;
+  measured_.flops += queue_.total().flops - flops_before;
   // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
   // than save_interval steps after the last one that is.
-  spend_on_saving(progress, [&] { saver_->wait(); });
-  ++step_;
-  tokens_ += r.tokens - r.padding;
-  padding_ += r.padding;
-  targets_ += r.targets;
-  if (!r.skipped && !r.masked) {
-    if (!first_loss_) first_loss_ = r.loss;
-    last_loss_ = r.loss;
-    good_ = saved_;
-  }
-  if (step_ == first_step_ + 1) first_seconds_ = seconds;
-  after_step(r, seconds, progress);
+  spend_on_saving([&] { saver_->wait(); });
+  if (record_.add(r)) good_ = saved_;
+  if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
+  const bool evaluated =
+      record_.step % recipe_.eval_interval == 0 && record_.step < length_.steps();
+  if (evaluated) evaluate_and_show();
+  display_.show_step(r, record_, seconds, evaluated);
   count_skipped(r, data);
-}
-
-void TrainingRun::after_step(const StepResult& r, double seconds, Progress& progress) {
-  const bool evaluated = step_ % recipe_.eval_interval == 0 && step_ < length_.steps();
-  if (evaluated) evaluate_and_show(progress);
-  const int64_t iterations = length_.iterations(step_);
-  const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
-  if (is_logged(iterations, r.micro_batches) || evaluated) {
-    MetricsRow row{.epoch = length_.epoch_after(step_ - 1),
-                   .iter = iterations,
-                   .step = step_,
-                   .iter_time = iter_time,
-                   .learning_rate = r.lr,
-                   .tokens = r.tokens - r.padding,
-                   .total_tokens = tokens_};
-    if (!r.masked) {
-      row.loss = r.loss;
-      row.grad_norm = r.grad_norm;
-    }
-    if (evaluated) row.val_loss = val_loss_;
-    metrics_->write(row);
-    if (!progress.replaces_lines() && !r.masked)
-      log::say("{}", iteration_line({.epoch = row.epoch,
-                                     .iter = iterations,
-                                     .step = step_,
-                                     .loss = r.loss,
-                                     .val_loss = val_loss_,
-                                     .seconds = iter_time,
-                                     .stepped = true}));
-  }
-  progress.step(
-      {.loss = r.masked ? last_loss_.value_or(0) : r.loss, .lr = r.lr, .tokens = r.tokens});
 }
 
 void TrainingRun::predict() {
   const auto calibration = find_calibration(options_.device);
   if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
-  calibration_ = fmt::format("{} of {}", calibration->name, calibration->date);
-  predicted_seconds_ =
+  prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
+  prediction_.step_seconds =
       estimate_run(options_, cost_model(*calibration, options_), recipe_, inputs_).seconds;
+}
+
+void TrainingRun::measure_process(double earlier_seconds) {
+  measured_.seconds = record_.seconds - earlier_seconds;
+  measured_.ops_seconds = queue_.seconds();
+  // On a GPU ops are timed only where they are waited for, one by one.
+  if (measured_.ops_seconds == 0) return;
+  measured_.ops = longest_ops(queue_, 8);
+  measured_.op_table = op_table(queue_, 8);
 }
 
 void TrainingRun::train() {
@@ -303,100 +269,74 @@ void TrainingRun::train() {
   StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
-  const Logger logger = recipe_.logger_name;
-  const StopSignals stop;  // before anything shows that the training began
-  remove_leftovers(recipe_.out_dir);
-  if (task_ != Task::demo) move_earlier_run();
-  metrics_ = resumed_ && resumes_here() ? MetricsLog::resume(logger, recipe_.out_dir, first_step_)
-                                        : MetricsLog(logger, recipe_.out_dir);
-  const double earlier = seconds_;
+  const StopSignals signals;  // before anything shows that the training began
+  remove_leftovers(folder_.path());
+  folder_.move_earlier_run(resumed_after_);
+  display_.log_to(resumed_after_ && folder_.resumes_here()
+                      ? MetricsLog::resume(recipe_.logger_name, folder_.path(), first_step())
+                      : MetricsLog(recipe_.logger_name, folder_.path()));
+  const double earlier = record_.seconds;
   queue_.reset_totals();
-  Progress progress(length_.limited() ? length_.steps() : 0, step_);
-  if (recipe_.initial_validation && step_ == 0) {
-    evaluate_and_show(progress);
-    metrics_->write({.val_loss = val_loss_});
+  display_.begin_bar(record_.step);
+  if (recipe_.initial_validation && record_.step == 0) {
+    evaluate_and_show();
+    display_.metrics().write({.val_loss = record_.val_loss});
   }
-  const auto stopped = [&] { return stop.caught() != 0 || step_ >= stop_after_; };
-  out_of_time_ = step_ > 0 && recipe_.max_time && seconds_ >= *recipe_.max_time;
-  while (step_ < length_.steps() && !stopped() && !out_of_time_) {
-    take_step(batches, progress);
-    seconds_ = earlier + progress.seconds();
-    out_of_time_ = recipe_.max_time && seconds_ >= *recipe_.max_time;
-    const bool due = recipe_.save_interval && step_ % *recipe_.save_interval == 0;
-    if (due && step_ < length_.steps() && !stopped())
-      spend_on_saving(progress, [&] { save(step_folder(), false); });
+  const auto stopped = [&] { return stop_.stops(record_.step, signals); };
+  if (record_.step > 0) stop_.note_time(record_.seconds);
+  while (record_.step < length_.steps() && !stopped() && !stop_.out_of_time()) {
+    take_step(batches);
+    record_.seconds = earlier + display_.seconds();
+    stop_.note_time(record_.seconds);
+    const bool due = recipe_.save_interval && record_.step % *recipe_.save_interval == 0;
+    if (due && record_.step < length_.steps() && !stopped())
+      spend_on_saving([&] { save(folder_.checkpoint(record_.step), false); });
   }
-  progress.finish();
+  display_.end_bar();
   gpu_.training_done();
-  here_seconds_ = seconds_ - earlier;
-  ops_seconds_ = queue_.seconds();
-  // On a GPU ops are timed only where they are waited for, one by one.
-  if (ops_seconds_ > 0) {
-    ops_ = longest_ops(queue_, 8);
-    op_table_ = op_table(queue_, 8);
-  }
-  if (step_ == length_.steps()) {
-    late_signal_ = stop.caught();
-    return;
-  }
-  signal_ = stop.caught();
-  if (stopped() || out_of_time_) {
-    if (step_ == first_step_ || saved_ != step_folder()) save(step_folder(), false);
-    saver_->wait();
-    if (signal_ == 0) late_signal_ = stop.caught();
-  }
+  measure_process(earlier);
+  if (complete()) return stop_.note_late(signals.caught());
+  stop_.interrupt(signals.caught());
+  if (!stopped() && !stop_.out_of_time()) return;
+  const fs::path here = folder_.checkpoint(record_.step);
+  if (record_.step == first_step() || saved_ != here) save(here, false);
+  saver_->wait();
+  if (stop_.signal() == 0) stop_.note_late(signals.caught());
 }
 
 void TrainingRun::finish() {
-  write_text(unfinished_mark(), "The last validation and the report of this run are still due.\n");
+  folder_.mark_unfinished();
   // First: a validation may take long, and be stopped.
   {
     const auto start = Clock::now();
-    const StopSignals stop;
-    save(fs::path(recipe_.out_dir) / "final", true);
+    const StopSignals signals;
+    save(folder_.final_model(), true);
     saver_->wait();
-    save_seconds_ += since(start);
-    signal_ = stop.caught() != 0 ? stop.caught() : late_signal_;
+    record_.save_seconds += since(start);
+    stop_.interrupt_late(signals.caught());
   }
   finish_rest();
 }
 
 void TrainingRun::finish_rest() {
-  prune_checkpoints();
-  if (!metrics_) metrics_ = MetricsLog::resume(recipe_.logger_name, recipe_.out_dir, step_);
-  if (const auto made = last_validation()) {
-    val_loss_ = made;
+  folder_.prune();
+  if (!display_.logs())
+    display_.log_to(MetricsLog::resume(recipe_.logger_name, folder_.path(), record_.step));
+  if (const auto made = display_.final_validation_logged(record_.step)) {
+    record_.val_loss = made;
     log::say("{}", final_evaluation_line(*made));
-  } else if (signal_ == 0 && recipe_.final_validation && task_ != Task::demo &&
+  } else if (stop_.signal() == 0 && recipe_.final_validation &&
              inputs_.data.validation.size() > 0) {
-    write_report();  // a validation may end with the process
+    display_.write_report(folder_, summary());  // a validation may end with the process
     const auto start = Clock::now();
     // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
-    const int64_t some = recipe_.eval_max_iters;
-    if (task_ != Task::pretrain) recipe_.eval_max_iters = INT64_MAX;
-    const auto loss = validate();
-    recipe_.eval_max_iters = some;
-    eval_seconds_ += since(start);
-    if (loss) {
-      log::say("{}", final_evaluation_line(*loss));
-      metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, step_ - 1)),
-                       .iter = length_.iterations(step_),
-                       .step = step_,
-                       .total_tokens = tokens_,
-                       .val_loss = loss});
-    }
+    const bool found =
+        validate(task_ == Task::pretrain ? recipe_.eval_max_iters : INT64_MAX).has_value();
+    record_.eval_seconds += since(start);
+    if (found) display_.show_final_validation(record_);
   }
-  write_report();
-  std::error_code error;
-  if (signal_ == 0) fs::remove(unfinished_mark(), error);
-}
-
-void TrainingRun::write_report() const {
-  const RunSummary s = summary();
-  const auto rows = metrics_->rows();
-  write_text(fs::path(recipe_.out_dir) / "loss.svg",
-             chart_svg(loss_chart(rows, fmt::format("{}: loss", s.model))));
-  write_text(report_file(), report_html(s, rows));
+  display_.write_report(folder_, summary());
+  if (stop_.signal() == 0) folder_.unmark();
 }
 
 RunSummary TrainingRun::summary() const {
@@ -410,39 +350,40 @@ RunSummary TrainingRun::summary() const {
   s.precision = std::string(name_of(options_.precision));
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
-  s.steps = step_;
-  s.resumed_after = resumed_ ? std::optional(first_step_) : std::nullopt;
+  s.steps = record_.step;
+  s.resumed_after = resumed_after_;
   s.total_steps = length_.limited() ? length_.steps() : 0;
-  s.epochs = static_cast<double>(step_) / static_cast<double>(length_.steps_per_epoch());
-  if (signal_ != 0 && !complete()) s.stopped_by = StopSignals::name_of(signal_);
-  if (out_of_time_) s.stopped_by = "train.max_time";
-  s.train_seconds = seconds_;
-  s.eval_seconds = eval_seconds_;
-  s.save_seconds = save_seconds_;
-  s.input_tokens = targets_;
-  s.tokens_with_prompt = tokens_;
-  s.tokens_with_padding = tokens_ + padding_;
-  s.flops = here_seconds_ > 0 ? flops_ * seconds_ / here_seconds_ : 0;
-  // The first step of a process touches memory, and on a GPU records graphs, for all that follow.
-  const int64_t later = step_ - first_step_ - 1;
+  s.epochs = static_cast<double>(record_.step) / static_cast<double>(length_.steps_per_epoch());
+  if (stop_.signal() != 0 && !complete()) s.stopped_by = StopSignals::name_of(stop_.signal());
+  if (stop_.out_of_time()) s.stopped_by = "train.max_time";
+  s.train_seconds = record_.seconds;
+  s.eval_seconds = record_.eval_seconds;
+  s.save_seconds = record_.save_seconds;
+  s.input_tokens = record_.targets;
+  s.tokens_with_prompt = record_.tokens;
+  s.tokens_with_padding = record_.tokens + record_.padding;
+  s.flops = measured_.seconds > 0 ? measured_.flops * record_.seconds / measured_.seconds : 0;
+  const int64_t later = record_.step - first_step() - 1;
   s.step_seconds =
-      later > 0 ? (here_seconds_ - first_seconds_) / static_cast<double>(later) : here_seconds_;
-  s.predicted_seconds = predicted_seconds_;
-  s.calibration = calibration_;
-  s.peak_flops_per_second = gemm_peak(options_.device, types_of(options_.precision).compute);
-  s.ops_seconds = ops_seconds_;
-  s.ops = ops_;
+      later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)
+                : measured_.seconds;
+  s.predicted_seconds = prediction_.step_seconds;
+  s.calibration = prediction_.calibration;
+  if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);
+  s.peak_flops_per_second = *peak_;
+  s.ops_seconds = measured_.ops_seconds;
+  s.ops = measured_.ops;
   s.memory = memory_use(plan_.device, arena_);
   s.host_memory = memory_use(plan_.host, host_);
   s.process_bytes = peak_resident_bytes();
   s.gpu = gpu_.use(context_bytes_);
-  s.first_loss = first_loss_;
-  s.last_loss = last_loss_;
-  s.val_loss = val_loss_;
+  s.first_loss = record_.first_loss;
+  s.last_loss = record_.last_loss;
+  s.val_loss = record_.val_loss;
   s.checkpoint = saved_.string();
   s.recipe = settings();
-  s.samples = samples_;
-  s.started = started_;
+  s.samples = display_.samples();
+  s.started = record_.started;
   s.resumed = began_;
   s.ended = std::chrono::system_clock::now();
   return s;
@@ -452,7 +393,8 @@ std::string TrainingRun::report() const {
   const RunSummary s = summary();
   const std::string gpu =
       s.gpu ? "\n" + gpu_table(*s.gpu, s.memory.planned_bytes, s.memory.measured_bytes) : "";
-  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" + op_table_;
+  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" +
+         measured_.op_table;
 }
 
 }  // namespace capstan

@@ -6,11 +6,12 @@
 #include <optional>
 #include <string>
 
-#include "checkpoint/find.h"
 #include "data/batch/step_batches.h"
-#include "report/metrics.h"
-#include "report/progress.h"
-#include "report/summary.h"
+#include "report/gpu_monitor.h"
+#include "run/run_display.h"
+#include "run/run_folder.h"
+#include "run/run_record.h"
+#include "run/stop_condition.h"
 #include "train/setup.h"
 
 namespace capstan {
@@ -50,11 +51,13 @@ class TrainingRun {
   // ones by the seed.
   void initialize();
   // Every step was done already by the run that this one resumed …
-  bool complete() const { return step_ >= length_.steps(); }
+  bool complete() const { return record_.step >= length_.steps(); }
   // … and the final model is there, or more steps were done than this run would.
   bool finished() const;
   // Of a finished run of this out_dir: it ended before finish() did, and finish_rest() is due.
-  bool left_unfinished() const;
+  bool left_unfinished() const {
+    return record_.step == length_.steps() && folder_.is_unfinished();
+  }
 
   // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
   // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
@@ -72,15 +75,16 @@ class TrainingRun {
   // step are not, or of train.max_skipped in a row, and if an update made weights that are not: the
   // message names the newest checkpoint whose weights gave a finite loss.
   void train();
-  int interrupted() const { return signal_; }  // 0: it was not
-  int64_t steps() const { return step_; }      // done, with those before a resume
+  int interrupted() const { return stop_.signal(); }  // 0: it was not
+  int64_t steps() const { return record_.step; }      // done, with those before a resume
 
   // Ends train() after this step as a signal would, with the state saved.
-  void stop_after(int64_t step) { stop_after_ = step; }
+  void stop_after(int64_t step) { stop_.stop_after(step); }
 
-  // Mean loss over the first eval.max_iters micro-batches of the validation set; nothing without
-  // one, or where none of their tokens counts.
-  std::optional<double> validate();
+  // Mean loss over the first eval.max_iters micro-batches of the validation set, or over at most so
+  // many; nothing without a validation set, or where none of their tokens counts.
+  std::optional<double> validate() { return validate(recipe_.eval_max_iters); }
+  std::optional<double> validate(int64_t most_micro_batches);
 
   // The final model, the last validation, the pictures and the report. A signal during the last
   // step, or while the model is written, ends it without the validation; interrupted() has it then.
@@ -89,23 +93,43 @@ class TrainingRun {
   // is false afterwards, unless a signal came.
   void finish_rest();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
-  std::filesystem::path report_file() const {
-    return std::filesystem::path(recipe_.out_dir) / "report.html";
-  }
+  std::filesystem::path report_file() const { return folder_.report(); }
 
   RunSummary summary() const;
   // The closing lines, and the tables of memory and ops.
   std::string report() const;
 
  private:
-  std::optional<FoundCheckpoint> find_resume() const;
+  // What decides the bits of a run beside its recipe: a resumed run compares.
+  struct Identity {
+    std::string data;                 // of the training samples
+    std::optional<std::string> base;  // of the frozen weights that adapters are trained with
+    std::string machine;              // what computes
+  };
+  // What was measured in this process alone.
+  struct Measured {
+    double flops = 0, seconds = 0, ops_seconds = 0;
+    double first_step_seconds = 0;  // it touches memory and records graphs for all that follow
+    std::vector<OpTotal> ops;
+    std::string op_table;
+  };
+  struct Prediction {
+    double step_seconds = 0;  // 0: there is none
+    std::string calibration;
+  };
+
+  // Resuming and saving: run_state.cpp.
   void restore(const FoundCheckpoint& checkpoint);
   void check_same_run(const FoundCheckpoint& checkpoint) const;
-  void move_earlier_run() const;
-  bool is_left_behind(const std::filesystem::path& dir) const;
-  void check_sources_stay() const;
-  bool resumes_by_name() const;
-  bool resumes_here() const;  // from a checkpoint of this out_dir
+  void load_final();
+  SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
+  void save(const std::filesystem::path& dir, bool is_final);
+  void rehearse_save();
+  void warn_of_space() const;
+  TrainingState state() const;
+  std::string settings() const;
+
+  // Where numbers are not finite: run_faults.cpp.
   // Saves the state between two steps, if it can, and throws again what it tells of.
   void keep_state(const Error& why);
   // After a step that was not finite: keeps the state if other samples show that its weights are
@@ -114,30 +138,17 @@ class TrainingRun {
   bool weights_are_good(const MicroBatches& except);
   void count_skipped(const StepResult& result, const MicroBatches& data);
 
+  // The loop: run.cpp.
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
-  void take_step(StepBatches& batches, Progress& progress);
-  void after_step(const StepResult& result, double seconds, Progress& progress);
-  bool is_logged(int64_t iterations, int64_t micro_batches) const;
-  void evaluate_and_show(Progress& progress);
+  void take_step(StepBatches& batches);
+  void evaluate_and_show();
   std::string sample_text();
-
-  std::filesystem::path unfinished_mark() const;
-  void load_final();
-  void prune_checkpoints() const;
-  std::optional<double> last_validation() const;  // that finish_rest() made before it was ended
-  std::string how_to_train_further(const std::filesystem::path& model) const;
-  void write_report() const;
-  std::filesystem::path step_folder() const;
-  SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
-  void save(const std::filesystem::path& dir, bool is_final);
-  void rehearse_save();
-  void warn_of_space() const;
   // Its time is saving's, not the training's.
   template <class Body>
-  void spend_on_saving(Progress& progress, const Body& body);
-  TrainingState state() const;
-  std::string settings() const;
+  void spend_on_saving(const Body& body);
+  void measure_process(double earlier_seconds);
+  int64_t first_step() const { return resumed_after_.value_or(0); }
 
   Recipe recipe_;
   Task task_;
@@ -153,31 +164,20 @@ class TrainingRun {
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
-  std::optional<MetricsLog> metrics_;
-  std::string fingerprint_;                      // of the training samples
-  std::optional<std::string> base_fingerprint_;  // of the frozen weights beside adapters
-  std::string computed_on_;                      // what decides the bits beside all this
+  Identity identity_;
 
-  int signal_ = 0, late_signal_ = 0;  // late: during the last step
-  int64_t stop_after_ = INT64_MAX;
-  bool out_of_time_ = false;
-  int64_t step_ = 0, first_step_ = 0;  // first_step_: where this process began
-  bool resumed_ = false;               // from a checkpoint, perhaps of step 0
-  int64_t tokens_ = 0, padding_ = 0, targets_ = 0;
-  double seconds_ = 0, eval_seconds_ = 0, save_seconds_ = 0;
-  double flops_ = 0, ops_seconds_ = 0, here_seconds_ = 0;  // of this process's steps
-  double first_seconds_ = 0;                               // of its first
-  double predicted_seconds_ = 0;                           // of a step, where it can be told
-  std::string calibration_;                                // that tells it
-  std::vector<OpTotal> ops_;
-  std::string op_table_;
-  std::optional<double> first_loss_, last_loss_, val_loss_;
-  std::vector<RunSummary::Sample> samples_;
-  std::filesystem::path saved_;
-  std::filesystem::path good_;  // the last whose weights gave a finite loss afterwards
-  int64_t skipped_ = 0;         // steps in a row
+  RunFolder folder_;
+  RunDisplay display_;
+  StopCondition stop_;
+  RunRecord record_;
+  std::optional<int64_t> resumed_after_;  // the step of the checkpoint that was resumed
   std::chrono::system_clock::time_point began_ = std::chrono::system_clock::now();  // this process
-  std::chrono::system_clock::time_point started_ = began_;  // the first part
+  Measured measured_;
+  Prediction prediction_;
+  mutable std::optional<double> peak_;  // of matrix products, in FLOP/s, once it was measured
+  std::filesystem::path saved_;
+  std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
+  int64_t skipped_ = 0;         // steps in a row
 };
 
 }  // namespace capstan

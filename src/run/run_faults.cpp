@@ -1,40 +1,15 @@
-// How a run ends when numbers are not finite, and what is left to do after a kill near its end.
+// How a run ends when numbers are not finite.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/log.h"
-#include "checkpoint/adapter.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/manifest.h"
 #include "run/run.h"
 
 namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_step_folder(const fs::path& dir) {
-  return dir.filename().string().starts_with("step-");
-}
-
-// The step-* folder with the most steps that a run can go on from.
-std::optional<FoundCheckpoint> newest_with_moments(const fs::path& out_dir) {
-  std::optional<FoundCheckpoint> newest;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(out_dir, error)) {
-    if (!is_step_folder(entry.path()) || !fs::exists(entry.path() / kOptimizerFile, error))
-      continue;
-    try {
-      FoundCheckpoint c{entry.path(), read_state(entry.path())};
-      if (newest && newest->state.step >= c.state.step) continue;
-      verify_checkpoint(c.dir);
-      newest = std::move(c);
-    } catch (const Error&) {  // damaged: another may do
-    }
-  }
-  return newest;
-}
 
 }  // namespace
 
@@ -53,8 +28,27 @@ bool TrainingRun::weights_are_good(const MicroBatches& except) {
   return trainer_->probe(data).finite();
 }
 
+void TrainingRun::keep_state(const Error& why) {
+  if (record_.step == first_step()) return;
+  const fs::path here = folder_.checkpoint(record_.step);
+  try {
+    saver_->wait();
+    if (saved_ != here) {
+      SaveRequest request = save_request(here, false);
+      request.keep = 0;  // the steps before may have gone astray: earlier checkpoints stay
+      saver_->save(std::move(request));
+      saved_ = here;
+    }
+    saver_->wait();
+  } catch (const std::exception&) {  // what is wrong already is the news
+    return;
+  }
+  fail(why.fault(), "{}. The state after {} is in {}, and --resume auto goes on from it",
+       why.what(), length_.counted(record_.step), saved_.string());
+}
+
 void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
-  if (task_ == Task::demo) throw why;
+  if (folder_.scratch()) throw why;
   const bool updated = dynamic_cast<const NotFiniteUpdate*>(&why) != nullptr;
   if (!updated && weights_are_good(data)) {
     const Error advised(why.fault(),
@@ -79,7 +73,7 @@ void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
   if (good_.empty() || !fs::exists(good_, error))
     fail(why.fault(), "{}. No saved state is known to be good: start anew", advised);
   // By its name, where there is a later one that is not good, or where it is elsewhere.
-  const bool found = good_ == saved_ && good_.parent_path() == fs::path(recipe_.out_dir);
+  const bool found = good_ == saved_ && good_.parent_path() == folder_.path();
   fail(why.fault(), "{}. The newest good state is in {}, and --resume {} goes on from it", advised,
        good_.string(), found ? "auto" : good_.string());
 }
@@ -91,57 +85,8 @@ void TrainingRun::count_skipped(const StepResult& result, const MicroBatches& da
   end_not_finite(
       Error(Fault::usage, fmt::format("step {}: {} steps in a row were left out, as many as "
                                       "train.max_skipped allows",
-                                      step_, skipped_)),
+                                      record_.step, skipped_)),
       data);
-}
-
-fs::path TrainingRun::unfinished_mark() const {
-  return fs::path(recipe_.out_dir) / ".capstan-unfinished";
-}
-
-bool TrainingRun::left_unfinished() const {
-  if (task_ == Task::demo || step_ != length_.steps() || !resumes_here()) return false;
-  const fs::path out = recipe_.out_dir;
-  std::error_code error;
-  return fs::exists(unfinished_mark(), error) || !fs::exists(report_file(), error) ||
-         !fs::exists(out / "loss.svg", error);
-}
-
-void TrainingRun::load_final() {
-  saved_ = fs::path(recipe_.out_dir) / "final";
-  if (options_.lora) verify_if_ours(inputs_.model.folder);
-  load_parameters(queue_, trainer_->params(), options_.lora ? inputs_.model.folder : saved_);
-  if (options_.lora) load_adapter(queue_, trainer_->params(), saved_);
-}
-
-std::optional<double> TrainingRun::last_validation() const {
-  for (const MetricsRow& row : metrics_->rows())
-    if (row.step == step_ && row.val_loss && !row.loss && !row.learning_rate) return row.val_loss;
-  return std::nullopt;
-}
-
-// A process that is killed after a save, and before that has deleted what it replaces, leaves one
-// checkpoint more than are kept. Looks into them only then.
-void TrainingRun::prune_checkpoints() const {
-  if (!recipe_.keep_last || task_ == Task::demo) return;
-  std::error_code error;
-  int64_t there = 0;
-  for (const auto& entry : fs::directory_iterator(recipe_.out_dir, error))
-    there += is_step_folder(entry.path());
-  if (there > *recipe_.keep_last) keep_last(recipe_.out_dir, static_cast<int>(*recipe_.keep_last));
-}
-
-std::string TrainingRun::how_to_train_further(const fs::path& model) const {
-  const fs::path folder = model.has_filename() ? model : model.parent_path();
-  if (const auto found = newest_with_moments(folder.parent_path()))
-    return fmt::format("--resume {} goes on after its {} steps", found->dir.string(),
-                       found->state.step);
-  if (options_.lora)
-    return fmt::format(
-        "merge it (capstan merge_lora {}), and start a new run from the merged model with another "
-        "--out_dir",
-        model.string());
-  return "start a new run from that folder with another --out_dir";
 }
 
 }  // namespace capstan

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "report/summary.h"
+#include "run/run_folder.h"
+#include "run/run_record.h"
+#include "train/length.h"
+
+namespace capstan {
+
+// What a person sees of a run: the progress bar, LitGPT's lines, samples, the files of metrics, and
+// at the end the curve and the report.
+class RunDisplay {
+ public:
+  RunDisplay(const RunLength& length, int64_t log_interval)
+      : length_(length), log_interval_(log_interval) {}
+
+  // Where measurements go from now on.
+  void log_to(MetricsLog log) { metrics_ = std::move(log); }
+  bool logs() const { return metrics_.has_value(); }
+  MetricsLog& metrics() { return *metrics_; }
+  const MetricsLog& metrics() const { return *metrics_; }
+
+  // The bar, from the steps that are done already. Seconds that are excluded (validations, saving)
+  // are no part of seconds().
+  void begin_bar(int64_t done);
+  void exclude(double seconds) { bar_->exclude(seconds); }
+  double seconds() const { return bar_->seconds(); }
+  void end_bar() { bar_->finish(); }
+
+  // A step that took so long; `evaluated`: a validation followed it.
+  void show_step(const StepResult& result, const RunRecord& record, double seconds, bool evaluated);
+  void show_validation(const RunRecord& record, double seconds) const;
+  void show_sample(int64_t step, const std::string& prompt, const std::string& text);
+  void show_final_validation(const RunRecord& record);
+  // The one that an earlier process made and logged.
+  std::optional<double> final_validation_logged(int64_t step) const;
+
+  const std::vector<RunSummary::Sample>& samples() const { return samples_; }
+  void write_report(const RunFolder& folder, const RunSummary& summary) const;
+
+ private:
+  bool is_logged(int64_t iterations, int64_t micro_batches, int64_t step) const;
+
+  const RunLength& length_;
+  int64_t log_interval_;
+  std::optional<MetricsLog> metrics_;
+  std::optional<Progress> bar_;
+  std::vector<RunSummary::Sample> samples_;
+};
+
+}  // namespace capstan

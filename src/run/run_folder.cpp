@@ -1,0 +1,188 @@
+#include "run/run_folder.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/training_checkpoint.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_checkpoint_name(const std::string& name) {
+  return name == "final" || (name.starts_with("step-") && name.size() > 5 &&
+                             name.find_first_not_of("0123456789", 5) == std::string::npos);
+}
+
+bool is_step_folder(const fs::path& dir) {
+  return dir.filename().string().starts_with("step-");
+}
+
+// The step-* folder with the most steps that a run can resume.
+std::optional<FoundCheckpoint> newest_with_moments(const fs::path& out_dir) {
+  std::optional<FoundCheckpoint> newest;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(out_dir, error)) {
+    if (!is_step_folder(entry.path()) || !fs::exists(entry.path() / kOptimizerFile, error))
+      continue;
+    try {
+      FoundCheckpoint c{entry.path(), read_state(entry.path())};
+      if (newest && newest->state.step >= c.state.step) continue;
+      verify_checkpoint(c.dir);
+      newest = std::move(c);
+    } catch (const Error&) {  // damaged: another may do
+    }
+  }
+  return newest;
+}
+
+fs::path mark_in(const fs::path& out_dir) {
+  return out_dir / ".capstan-unfinished";
+}
+
+}  // namespace
+
+fs::path RunFolder::checkpoint(int64_t step) const {
+  return o_.out_dir / fmt::format("step-{:0{}}", step, o_.step_digits);
+}
+
+std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t most_steps) const {
+  if (o_.resume.mode == Resume::Mode::off) return std::nullopt;
+  if (resumes_by_name()) {
+    const fs::path dir = o_.resume.folder;
+    require(fs::exists(dir), Fault::file,
+            "resume: {} is not there; expected true, false, auto, or the folder of a checkpoint",
+            dir.string());
+    verify_checkpoint(dir);
+    return FoundCheckpoint{dir, read_state(dir)};
+  }
+  const CheckpointSearch search = newest_checkpoint(o_.out_dir, most_steps);
+  for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
+  require(search.newest || o_.resume.mode == Resume::Mode::newest_if_any, Fault::file,
+          "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
+          o_.out_dir.string());
+  return search.newest;
+}
+
+bool RunFolder::resumes_here() const {
+  if (!resumes_by_name()) return true;
+  fs::path from = fs::absolute(o_.resume.folder).lexically_normal();
+  if (!from.has_filename()) from = from.parent_path();  // "folder/", and "."
+  // By its name, or by what that links to.
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(o_.out_dir, error);
+  return fs::weakly_canonical(from.parent_path(), error) == out ||
+         fs::weakly_canonical(from, error).parent_path() == out;
+}
+
+bool RunFolder::is_left_behind(const fs::path& dir, std::optional<int64_t> resumed_after) const {
+  if (!is_checkpoint_name(dir.filename().string()) ||
+      !(fs::exists(dir / "config.json") || is_adapter(dir)))
+    return false;
+  if (!resumed_after || !resumes_here()) return true;
+  // Checkpoints newer than the one that was found are damaged, and stay to be looked at; but a
+  // model alone would be replaced by this run's.
+  if (!resumes_by_name() && dir.filename() != "final") return false;
+  try {
+    return read_state(dir).step > *resumed_after;
+  } catch (const Error&) {  // whatever it is, this run must not replace it
+    return true;
+  }
+}
+
+void RunFolder::move_earlier_run(std::optional<int64_t> resumed_after) const {
+  if (o_.scratch) return;
+  std::error_code error;
+  std::vector<fs::path> earlier;
+  for (const auto& entry : fs::directory_iterator(o_.out_dir, error))
+    if (is_left_behind(entry.path(), resumed_after)) earlier.push_back(entry.path());
+  if (earlier.empty()) return;
+  fs::path to;
+  for (int n = 1; to.empty() || fs::exists(to); ++n)
+    to = o_.out_dir / fmt::format("previous-{}", n);
+  fs::create_directories(to);
+  for (const fs::path& from : earlier) fs::rename(from, to / from.filename());
+  log::say("checkpoints of an earlier run are in {} now", to.string());
+}
+
+void RunFolder::check_sources_stay(std::initializer_list<fs::path> sources) const {
+  if (o_.scratch) return;
+  std::error_code error;
+  const fs::path out = fs::weakly_canonical(o_.out_dir, error);
+  for (const fs::path& source : sources) {
+    const fs::path folder = fs::weakly_canonical(source, error);
+    require(source.empty() || folder.parent_path() != out ||
+                !is_checkpoint_name(folder.filename().string()),
+            Fault::usage,
+            "{} is in the run's own out_dir, where checkpoints of an earlier run are moved away. "
+            "Give another --out_dir",
+            source.string());
+  }
+}
+
+int64_t RunFolder::checkpoints() const {
+  std::error_code error;
+  int64_t there = 0;
+  for (const auto& entry : fs::directory_iterator(o_.out_dir, error))
+    there += is_checkpoint_name(entry.path().filename().string());
+  return there;
+}
+
+// Looks into the checkpoints only where there are too many.
+void RunFolder::prune() const {
+  if (!o_.keep_last || o_.scratch) return;
+  std::error_code error;
+  int64_t there = 0;
+  for (const auto& entry : fs::directory_iterator(o_.out_dir, error))
+    there += is_step_folder(entry.path());
+  if (there > *o_.keep_last) keep_last(o_.out_dir, static_cast<int>(*o_.keep_last));
+}
+
+bool RunFolder::has_final(int64_t step) const {
+  try {
+    if (!resumes_here() || read_state(final_model()).step != step) return false;
+    verify_checkpoint(final_model());
+    return true;
+  } catch (const Error&) {  // it is not there, or damaged
+    return false;
+  }
+}
+
+void RunFolder::mark_unfinished() const {
+  write_text(mark_in(o_.out_dir),
+             "The last validation and the report of this run are still due.\n");
+}
+
+void RunFolder::unmark() const {
+  std::error_code error;
+  fs::remove(mark_in(o_.out_dir), error);
+}
+
+bool RunFolder::is_unfinished() const {
+  if (o_.scratch || !resumes_here()) return false;
+  std::error_code error;
+  return fs::exists(mark_in(o_.out_dir), error) || !fs::exists(report(), error) ||
+         !fs::exists(curve(), error);
+}
+
+std::string RunFolder::how_to_train_further(const fs::path& model, bool is_adapter) const {
+  const fs::path folder = model.has_filename() ? model : model.parent_path();
+  if (const auto found = newest_with_moments(folder.parent_path()))
+    return fmt::format("--resume {} goes on after its {} steps", found->dir.string(),
+                       found->state.step);
+  if (is_adapter)
+    return fmt::format(
+        "merge it (capstan merge_lora {}), and start a new run from the merged model with another "
+        "--out_dir",
+        model.string());
+  return "start a new run from that folder with another --out_dir";
+}
+
+}  // namespace capstan
