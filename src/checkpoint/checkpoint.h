@@ -34,12 +34,6 @@ struct SaveOptions {
 Manifest write_model(Queue& q, const Parameters& params, const std::filesystem::path& folder,
                      const SaveOptions& options = {});
 
-// Like write_model, with the manifest, to a folder that appears under its name when complete.
-// Replaces an existing checkpoint of that name, including its tokenizer; refuses any other folder
-// with files.
-void save_model(Queue& q, const Parameters& params, const std::filesystem::path& dir,
-                const SaveOptions& options = {});
-
 // The text of the model's generation_config.json.
 std::string generation_config_json(const ModelConfig& config);
 

@@ -78,11 +78,4 @@ Manifest write_model(Queue& q, const Parameters& params, const fs::path& folder,
   return sums;
 }
 
-void save_model(Queue& q, const Parameters& params, const fs::path& dir,
-                const SaveOptions& options) {
-  NewFolder folder(dir);
-  write_manifest(folder.path(), write_model(q, params, folder.path(), options));
-  folder.commit();
-}
-
 }  // namespace capstan

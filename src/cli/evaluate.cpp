@@ -71,9 +71,7 @@ RunInputs inputs_of(const Options& o, const ModelFiles& files) {
   in.tokenizer_dir = files.tokenizer();
   in.tokenizer = load_tokenizer(in.tokenizer_dir, files.base);
   in.model = {files.config, files.base, folder_name(files.folder)};
-  require(in.tokenizer->vocab_size() <= files.config.vocab, Fault::file,
-          "{}: the tokenizer has {} tokens, but the model only has {}: they do not belong together",
-          in.tokenizer_dir.string(), in.tokenizer->vocab_size(), files.config.vocab);
+  require_rows_for(*in.tokenizer, files.config, in.tokenizer_dir);
   in.max_seq_length = max_seq_length_of(r, files.config);
   warn_of_positions(r, files.config);
   DataOptions options = data_options(r, in.max_seq_length);

@@ -114,10 +114,6 @@ std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const
   return t;
 }
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 ModelSpec spec_of(const TrainOptions& o) {
   return make_spec(o.model, o.decay, o.lora, o.quantize);
 }
@@ -249,7 +245,7 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
                                   count(o.limits.documents, "sample")));
   if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
   fmt::print("{}  a training checkpoint takes {} on disk{}\n{}\n{}\n", cuda_share,
-             bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
+             format_bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
              fit.fits() ? time_lines(p, time) : "", fit.verdict());
 }
 
@@ -298,15 +294,13 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
   return out;
 }
 
-}  // namespace
-
-int plan(const Arguments& arguments) {
+// The options of `plan` itself; what is left are keys of the recipe. Nothing: help was printed.
+std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
   CommandLine line(
       "Checks what a run needs before it starts, by running the recipe on a simulated device. Exit "
       "code 0: it fits; 3: it does not. RECIPE may also be a model's folder or the name of a known "
       "model (Llama-3.2-1B). Any key of the recipe can follow.",
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
-  Options o;
   line.option("--memory", o.memory,
               "total memory of the device, such as 80GiB (default: what is free here)");
   line.option("--host-memory", o.host_memory,
@@ -319,40 +313,59 @@ int plan(const Arguments& arguments) {
       "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
       "command that the recipe is for (default: guessed from LoRA keys and checkpoint_dir)");
   line.flag("--json", o.json, "print JSON");
-  const CommandLine::Known known = line.parse_known(arguments);
-  if (known.help) return 0;
+  CommandLine::Known known = line.parse_known(arguments);
+  if (known.help) return std::nullopt;
   require(known.error.empty(), Fault::usage, "{}; 'capstan plan --help' lists the options",
           known.error);
-  std::optional<Task> given = command_named(o.command);
-  const Arguments rest = with_keys(known.rest, given);
-  const Task task = given ? *given : task_of(rest);
-  const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
-  if (!recipe) return 0;
-  const Planned planned = plan_for(*recipe, task);
-  const Device device = planned.options.device;
-  // A calibration file that the user names must be valid; an unsuitable one in the cache is
-  // ignored.
-  auto calibration =
-      o.calibration.empty() ? find_calibration(device) : read_calibration(o.calibration);
-  if (o.calibration.empty() && calibration &&
-      !calibration->types.contains(type_of_products(planned.options)))
-    calibration.reset();
+  return std::move(known.rest);
+}
+
+// A calibration file that the user names must be valid; an unsuitable one in the cache is ignored.
+std::optional<Calibration> calibration_for(const Options& o, const TrainOptions& planned) {
+  if (!o.calibration.empty()) return read_calibration(o.calibration);
+  auto found = find_calibration(planned.device);
+  if (found && !found->types.contains(type_of_products(planned))) found.reset();
+  return found;
+}
+
+// The memory that a run may take, and a line about what CUDA takes of it.
+struct Available {
+  Room room;
+  std::string cuda_share;
+};
+Available available_for(const Options& o, Device device) {
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here; give its memory, such as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
           "plan: --host-memory is for a GPU; for a CPU use --memory");
-  Room available = o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)};
-  std::string cuda_share;  // the part of its memory that CUDA takes
+  Available a{o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)}, ""};
   if (device == Device::cuda && !o.memory.empty()) {
-    const int64_t all = available.device, share = left_to_cuda();
+    const int64_t all = a.room.device, share = left_to_cuda();
     require(all > share, Fault::usage,
             "plan: --memory {} is less than CUDA itself takes on a GPU, about {}", o.memory,
-            bytes(share));
-    available.device = all - share;
-    cuda_share =
-        fmt::format("  CUDA itself takes about {1} of the GPU's {0}\n", bytes(all), bytes(share));
+            format_bytes(share));
+    a.room.device = all - share;
+    a.cuda_share = fmt::format("  CUDA itself takes about {1} of the GPU's {0}\n",
+                               format_bytes(all), format_bytes(share));
   }
-  if (!o.host_memory.empty()) available.host = parse_bytes(o.host_memory);
+  if (!o.host_memory.empty()) a.room.host = parse_bytes(o.host_memory);
+  return a;
+}
+
+}  // namespace
+
+int plan(const Arguments& arguments) {
+  Options o;
+  const auto keys = parse_options(o, arguments);
+  if (!keys) return 0;
+  std::optional<Task> given = command_named(o.command);
+  const Arguments rest = with_keys(*keys, given);
+  const Task task = given ? *given : task_of(rest);
+  const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
+  if (!recipe) return 0;
+  const Planned planned = plan_for(*recipe, task);
+  const auto calibration = calibration_for(o, planned.options);
+  const auto [available, cuda_share] = available_for(o, planned.options.device);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;

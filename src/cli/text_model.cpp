@@ -45,9 +45,7 @@ void put_text(std::string_view text) {
 
 TextModel::TextModel(ModelFiles files, const std::string& style)
     : files_(std::move(files)), tokenizer_(load_tokenizer(files_.tokenizer(), files_.base)) {
-  require(tokenizer_->vocab_size() <= config().vocab, Fault::file,
-          "{}: the tokenizer has {} tokens, but the model only has {}: they do not belong together",
-          files_.tokenizer().string(), tokenizer_->vocab_size(), config().vocab);
+  require_rows_for(*tokenizer_, config(), files_.tokenizer());
   // An adapter uses the prompt style of its training, else the template in its folder, else its
   // base's.
   const RecordedPrompting recorded = read_prompt_style(files_.folder);

@@ -31,19 +31,4 @@ Dataset make_dataset(std::span<const Example> examples, const Tokenizer& tokeniz
   return dataset;
 }
 
-void write_jsonl(const std::filesystem::path& path, std::span<const Example> examples) {
-  std::ofstream out(path);
-  require(out.is_open(), Fault::file, "{}: cannot write: {}", path.string(), std::strerror(errno));
-  for (size_t i = 0; i < examples.size(); ++i) {
-    const auto& [prompt, response] = examples[i];
-    require(!invalid_utf8(prompt) && !invalid_utf8(response), Fault::file,
-            "{}:{}: this example is not valid UTF-8, as JSON requires", path.string(), i + 1);
-    // Ordered, so that the fields appear in reading order.
-    const nlohmann::ordered_json record = {{"instruction", prompt}, {"output", response}};
-    out << record.dump() << '\n';
-  }
-  out.close();
-  require(out.good(), Fault::file, "{}: cannot write: {}", path.string(), std::strerror(errno));
-}
-
 }  // namespace capstan

@@ -28,7 +28,4 @@ void add_example(Dataset& dataset, const Tokenizer& tokenizer, const Example& ex
 Dataset make_dataset(std::span<const Example> examples, const Tokenizer& tokenizer,
                      bool mask_prompt);
 
-// One {"instruction": …, "output": …} per line. Throws Fault::file: not writable, text not UTF-8.
-void write_jsonl(const std::filesystem::path& path, std::span<const Example> examples);
-
 }  // namespace capstan

@@ -15,10 +15,6 @@ constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
 // Rounding of f32 sums of some hundred terms; bf16 values are compared as stored.
 constexpr double kProductError = 1e-5;
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 class Judge {
  public:
   explicit Judge(const MachineFacts& facts) : m_(facts) {}
@@ -70,9 +66,9 @@ class Judge {
 
   void memory() {
     const CpuFacts& c = m_.cpu;
-    const std::string text =
-        fmt::format("{} available of {}{}", bytes(c.available), bytes(c.memory),
-                    c.memory_limit ? fmt::format(", limited to {}", bytes(*c.memory_limit)) : "");
+    const std::string text = fmt::format(
+        "{} available of {}{}", format_bytes(c.available), format_bytes(c.memory),
+        c.memory_limit ? fmt::format(", limited to {}", format_bytes(*c.memory_limit)) : "");
     if (c.available < kGiB)
       to_.problem("memory", text, "end other programs, or raise the limit");
     else
@@ -93,8 +89,8 @@ class Judge {
     if (!d.why_not.empty())
       return to_.problem("disk", fmt::format("{}: {}", d.folder, d.why_not),
                          "choose a writable folder: --out_dir");
-    const std::string text = fmt::format("{}: {} free, written at {}/s", d.folder, bytes(d.free),
-                                         format_bytes(d.bytes_per_second));
+    const std::string text = fmt::format("{}: {} free, written at {}/s", d.folder,
+                                         format_bytes(d.free), format_bytes(d.bytes_per_second));
     if (d.free < kGiB)
       to_.problem("disk", text, "free some space, or choose another folder: --out_dir");
     else if (d.free < 20 * kGiB)
@@ -110,10 +106,10 @@ class Judge {
     if (!l.locked_memory)
       to_.ok("locked memory", "no limit");
     else if (m_.program.cuda && *l.locked_memory < 64 * kMiB)
-      to_.note("locked memory", fmt::format("limit {}", bytes(*l.locked_memory)),
+      to_.note("locked memory", fmt::format("limit {}", format_bytes(*l.locked_memory)),
                "if pinning host memory fails, raise it: ulimit -l unlimited");
     else
-      to_.ok("locked memory", fmt::format("limit {}", bytes(*l.locked_memory)));
+      to_.ok("locked memory", fmt::format("limit {}", format_bytes(*l.locked_memory)));
     const std::string files = fmt::format("limit {}", l.open_files);
     if (l.open_files < 256)
       to_.problem("open files", files, "a model in many files needs more: ulimit -n 4096");

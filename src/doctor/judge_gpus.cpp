@@ -11,10 +11,6 @@
 namespace capstan {
 namespace {
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 std::string version(int cuda) {
   return fmt::format("{}.{}", cuda / 1000, cuda % 1000 / 10);
 }
@@ -95,12 +91,13 @@ class GpuJudge {
     std::vector<std::string> others;
     for (const GpuProcess& p : f.processes)
       if (p.pid != static_cast<uint32_t>(getpid()))
-        others.push_back(p.bytes ? fmt::format("process {} has {}", p.pid, bytes(*p.bytes))
+        others.push_back(p.bytes ? fmt::format("process {} has {}", p.pid, format_bytes(*p.bytes))
                                  : fmt::format("process {}", p.pid));
     constexpr size_t kNamed = 8;
     const size_t more = others.size() > kNamed ? others.size() - kNamed : 0;
     others.resize(std::min(others.size(), kNamed));
-    std::string text = fmt::format("{} free of {}", bytes(f.memory->free), bytes(f.memory->total));
+    std::string text =
+        fmt::format("{} free of {}", format_bytes(f.memory->free), format_bytes(f.memory->total));
     if (!others.empty()) text += fmt::format("; {}", fmt::join(others, ", "));
     if (more > 0) text += fmt::format(" and {} more", more);
     if (!others.empty())

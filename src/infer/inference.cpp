@@ -18,10 +18,6 @@ int64_t longest_of(const InferenceOptions& o) {
   return std::max({o.limits.longest, o.positions, int64_t{1}});
 }
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 // Suggests what would need less memory, or another device.
 std::string suggestions(const InferenceOptions& o) {
   const bool narrower = !o.merge && o.precision != Precision::bf16_true;
@@ -33,7 +29,7 @@ std::string suggestions(const InferenceOptions& o) {
   if (!o.merge && o.quantize == Quantize::none) ways.push_back("--quantize bnb.nf4");
   ways.push_back("a shorter text or batch");
   return fmt::format("These need less: {}; --accelerator cpu uses this machine's memory, {} free",
-                     fmt::join(ways, " · "), bytes(available_memory(Device::cpu)));
+                     fmt::join(ways, " · "), format_bytes(available_memory(Device::cpu)));
 }
 
 MemoryPlan fitting_plan(const InferenceOptions& options) {
@@ -61,8 +57,8 @@ void set_stops(GenerateOptions& options, const ModelConfig& model, const Tokeniz
 
 void require_fit(const InferenceOptions& options, int64_t needed, int64_t available) {
   require(needed <= available, Fault::does_not_fit, "does not fit: needs {}{}, {} free. {}",
-          bytes(needed), options.device == Device::cuda ? " on the GPU" : "", bytes(available),
-          suggestions(options));
+          format_bytes(needed), options.device == Device::cuda ? " on the GPU" : "",
+          format_bytes(available), suggestions(options));
 }
 
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device) {

@@ -121,4 +121,12 @@ void tell_quantize(const ModelFiles& files) {
               files.trained_beside ? ", as in the adapter's training" : "");
 }
 
+void require_rows_for(const Tokenizer& tokenizer, const ModelConfig& model,
+                      const fs::path& tokenizer_dir) {
+  require(tokenizer.vocab_size() <= model.vocab, Fault::file,
+          "{}the tokenizer has {} tokens, but the model only has {}: they do not belong together",
+          tokenizer_dir.empty() ? "" : tokenizer_dir.string() + ": ", tokenizer.vocab_size(),
+          model.vocab);
+}
+
 }  // namespace capstan

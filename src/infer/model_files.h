@@ -53,4 +53,9 @@ void tell_quantize(const ModelFiles& files);
 // file that is damaged or was changed; ignores folders that others wrote.
 void verify_if_ours(const std::filesystem::path& folder);
 
+// Throws Fault::file unless the model has a row for every token: the two belong together.
+// `tokenizer_dir` is where the tokenizer is; empty: not told.
+void require_rows_for(const Tokenizer& tokenizer, const ModelConfig& model,
+                      const std::filesystem::path& tokenizer_dir = {});
+
 }  // namespace capstan

@@ -48,12 +48,7 @@ double measure_on_gpu(DType type) {
 }  // namespace
 
 double gemm_peak(Device device, DType type) {
-  if (device != Device::cuda) {
-    static const double cpu = measure(Device::cpu, DType::f32);
-    return cpu;
-  }
-  static const double gpu = measure_on_gpu(type);
-  return gpu;
+  return device == Device::cuda ? measure_on_gpu(type) : measure(Device::cpu, DType::f32);
 }
 
 }  // namespace capstan

@@ -4,8 +4,8 @@
 
 namespace capstan {
 
-// FLOP/s of the device in a product of two matrices of this type: measured once per process, in
-// some 50 ms. On the CPU the matrices are f32 and fit in cache. MFU is relative to it. 0 if the run
+// Measures the FLOP/s of the device in a product of two matrices of this type, in some 50 ms. On
+// the CPU the matrices are f32 and fit in cache. MFU is relative to it. 0 if the run
 // left too little GPU memory to measure.
 double gemm_peak(Device device, DType type);
 

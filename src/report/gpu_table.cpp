@@ -14,10 +14,6 @@ struct Row {
   std::string name, value, note;
 };
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 std::string percent(double share) {
   return share > 0 && share < 0.01 ? "under 1 %" : fmt::format("{:.0f} %", 100 * share);
 }
@@ -62,17 +58,18 @@ Row power(const GpuUse& u) {
 std::vector<Row> memory(const GpuUse& u, int64_t planned, int64_t allocated) {
   const char* source =
       u.by_process ? "measured for this process" : "the card's growth since the process began";
-  std::vector<Row> r = {{"planned", bytes(planned), ""},
-                        {"allocated", bytes(allocated), ""},
-                        {"process", bytes(u.peak_bytes), fmt::format("peak; {}", source)},
-                        {"after setup", bytes(u.setup_bytes), ""},
-                        {"CUDA context", bytes(u.context_bytes), "before the plan was allocated"}};
+  std::vector<Row> r = {
+      {"planned", format_bytes(planned), ""},
+      {"allocated", format_bytes(allocated), ""},
+      {"process", format_bytes(u.peak_bytes), fmt::format("peak; {}", source)},
+      {"after setup", format_bytes(u.setup_bytes), ""},
+      {"CUDA context", format_bytes(u.context_bytes), "before the plan was allocated"}};
   // Loaded kernels and library workspaces; they appear with the first ops.
   if (const int64_t rest = u.peak_bytes - u.context_bytes - allocated; rest > 0)
-    r.push_back({"libraries", bytes(rest), "process minus allocation and context"});
+    r.push_back({"libraries", format_bytes(rest), "process minus allocation and context"});
   if (u.card_bytes > 0)
-    r.push_back({"card", bytes(u.card_peak_bytes),
-                 fmt::format("used by all processes, of {}", bytes(u.card_bytes))});
+    r.push_back({"card", format_bytes(u.card_peak_bytes),
+                 fmt::format("used by all processes, of {}", format_bytes(u.card_bytes))});
   return r;
 }
 

@@ -14,10 +14,6 @@
 namespace capstan {
 namespace {
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 // "17.0 PFLOP"
 std::string flop(double n) {
   const char* unit = "";
@@ -65,8 +61,9 @@ std::string tiles(const RunSummary& r) {
   tile(s, "training time", format_duration(r.train_seconds));
   if (r.tokens_per_second() > 0) tile(s, "tokens / s", format_count(r.tokens_per_second()));
   if (const auto mfu = r.mfu()) tile(s, "MFU", fmt::format("{:.1f} %", 100 * *mfu));
-  if (r.memory.measured_bytes > 0) tile(s, "memory", bytes(r.memory.measured_bytes));
-  if (r.host_memory.measured_bytes > 0) tile(s, "host memory", bytes(r.host_memory.measured_bytes));
+  if (r.memory.measured_bytes > 0) tile(s, "memory", format_bytes(r.memory.measured_bytes));
+  if (r.host_memory.measured_bytes > 0)
+    tile(s, "host memory", format_bytes(r.host_memory.measured_bytes));
   return s + "</div>\n</header>\n";
 }
 
@@ -154,7 +151,8 @@ std::string memory_rows(const char* title, const MemoryUse& use) {
         "<tr><td>{}</td><td class=\"bar\"><div class=\"track\">{}{}</div></td><td>{}</td>"
         "<td>{}</td></tr>\n",
         name, fill("planned", static_cast<double>(planned) / most),
-        fill("measured", static_cast<double>(measured) / most), bytes(planned), bytes(measured));
+        fill("measured", static_cast<double>(measured) / most), format_bytes(planned),
+        format_bytes(measured));
   };
   for (int i = 0; i < kCategories; ++i)
     row(name_of(static_cast<Category>(i)), use.planned[static_cast<size_t>(i)],
@@ -170,7 +168,8 @@ std::string memory(const RunSummary& r) {
        "allocation.<span class=\"key planned\"></span>planned<span class=\"key "
        "measured\"></span>measured";
   if (r.process_bytes > 0)
-    s += fmt::format(". The process, with program and data, peaked at {}.", bytes(r.process_bytes));
+    s += fmt::format(". The process, with program and data, peaked at {}.",
+                     format_bytes(r.process_bytes));
   return "<figure>" + s + "</figcaption></figure>\n";
 }
 

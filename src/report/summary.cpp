@@ -12,10 +12,6 @@
 namespace capstan {
 namespace {
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 constexpr const char* kHost = "host memory";
 
 std::string part_of_plan(const char* title, const MemoryPlan& plan, std::string_view where) {
@@ -24,15 +20,15 @@ std::string part_of_plan(const char* title, const MemoryPlan& plan, std::string_
   const auto row = [&](std::string_view name, int64_t n) {
     const double share =
         static_cast<double>(n) / static_cast<double>(std::max<int64_t>(1, plan.total_bytes));
-    s += fmt::format("  {:<14}{:>12}  {} {:>3.0f}%\n", name, bytes(n), block_bar(share, kBar),
-                     100 * share);
+    s += fmt::format("  {:<14}{:>12}  {} {:>3.0f}%\n", name, format_bytes(n),
+                     block_bar(share, kBar), 100 * share);
   };
   for (int i = 0; i < kCategories; ++i) {
     const int64_t n = plan.at_peak[static_cast<size_t>(i)];
     if (n > 0) row(name_of(static_cast<Category>(i)), n);
   }
   if (const int64_t lost = plan.total_bytes - plan.peak_bytes; lost > 0) row("packing", lost);
-  return s + fmt::format("  {:<14}{:>12}{}\n", "total", bytes(plan.total_bytes), where);
+  return s + fmt::format("  {:<14}{:>12}{}\n", "total", format_bytes(plan.total_bytes), where);
 }
 
 std::string peak_note(const MemoryPlan& plan) {
@@ -49,10 +45,10 @@ std::string part_of_use(const char* title, const MemoryUse& use) {
     const auto c = static_cast<size_t>(i);
     if (use.planned[c] > 0 || use.measured[c] > 0)
       s += fmt::format("  {:<14}{:>12}{:>12}\n", name_of(static_cast<Category>(i)),
-                       bytes(use.planned[c]), bytes(use.measured[c]));
+                       format_bytes(use.planned[c]), format_bytes(use.measured[c]));
   }
   return s + fmt::format("  {:<14}{:>12}{:>12}   (one allocation)\n", "total",
-                         bytes(use.planned_bytes), bytes(use.measured_bytes));
+                         format_bytes(use.planned_bytes), format_bytes(use.measured_bytes));
 }
 
 }  // namespace
@@ -80,7 +76,7 @@ std::string memory_table(const MemoryUse& device, const MemoryUse& host) {
   std::string s = part_of_use("memory", device);
   if (host.planned_bytes > 0) s += part_of_use(kHost, host);
   return s + fmt::format("  {:<14}{:>12}{:>12}   (with program and data)\n", "process", "",
-                         bytes(peak_resident_bytes()));
+                         format_bytes(peak_resident_bytes()));
 }
 
 std::vector<OpTotal> longest_ops(const Queue& q, int rows) {

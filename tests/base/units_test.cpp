@@ -11,16 +11,16 @@ namespace capstan {
 namespace {
 
 TEST(Units, BytesInPowersOf1024) {
-  EXPECT_EQ(format_bytes(0), "0 B");
-  EXPECT_EQ(format_bytes(640), "640 B");
-  EXPECT_EQ(format_bytes(1023), "1023 B");
-  EXPECT_EQ(format_bytes(1024), "1.00 KiB");
+  EXPECT_EQ(format_bytes(0.0), "0 B");
+  EXPECT_EQ(format_bytes(640.0), "640 B");
+  EXPECT_EQ(format_bytes(1023.0), "1023 B");
+  EXPECT_EQ(format_bytes(1024.0), "1.00 KiB");
   EXPECT_EQ(format_bytes(1.25 * 0x1p30), "1.25 GiB");
   EXPECT_EQ(format_bytes(79.3 * 0x1p30), "79.3 GiB");
   EXPECT_EQ(format_bytes(640 * 0x1p40), "640 TiB");
   EXPECT_EQ(format_bytes(5000 * 0x1p50), "5000 PiB");
-  EXPECT_EQ(format_bytes(-2048), "-2.00 KiB");
-  EXPECT_EQ(format_bytes(-50 * 1024), "-50.0 KiB");
+  EXPECT_EQ(format_bytes(-2048.0), "-2.00 KiB");
+  EXPECT_EQ(format_bytes(-50 * 1024.0), "-50.0 KiB");
 }
 
 TEST(Units, OneOfAThingIsNotSeveral) {

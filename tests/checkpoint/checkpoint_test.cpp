@@ -8,6 +8,7 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/quick_folder.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_model.h"
 
 namespace capstan {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "checkpoint/convert_model.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_model.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/quick_folder.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_run.h"
 
 namespace capstan {

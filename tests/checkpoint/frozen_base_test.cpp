@@ -4,6 +4,7 @@
 
 #include "checkpoint/quick_folder.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_adapter.h"
 #include "model/adapter.h"
 

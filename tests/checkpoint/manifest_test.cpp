@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "checkpoint/quick_folder.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_run.h"
 #include "checkpoint/training_state.h"
 

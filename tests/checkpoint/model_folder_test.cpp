@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "checkpoint/quick_folder.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_model.h"
 
 namespace capstan {

@@ -9,6 +9,7 @@
 #include "checkpoint/manifest.h"
 #include "checkpoint/quick_folder.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/small_run.h"
 
 namespace capstan {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "checkpoint/save_model.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "train/engine.h"

@@ -2,6 +2,7 @@
 
 #include "infer/inference.h"
 
+#include "checkpoint/save_model.h"
 #include "checkpoint/training_checkpoint.h"
 #include "plan/fit.h"
 #include "support/message_of.h"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "checkpoint/adapter.h"
+#include "checkpoint/save_model.h"
 #include "checkpoint/training_checkpoint.h"
 #include "infer/inference.h"
 #include "support/temp_folder.h"

@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/files.h"
+#include "checkpoint/save_model.h"
 #include "engine.h"
 #include "model/decoder.h"
 #include "ops/elementwise.h"

@@ -75,11 +75,6 @@ std::span<const TargetSpan> Dataset::target_spans_of(int64_t sample) const {
                          static_cast<size_t>(a.span_begin[i + 1] - begin));
 }
 
-int64_t Dataset::first_target_of(int64_t sample) const {
-  const auto spans = target_spans_of(sample);
-  return spans.empty() ? std::ssize(tokens_of(sample)) : spans.front().begin;
-}
-
 int64_t Dataset::id_of(int64_t sample) const {
   return static_cast<int64_t>(at(sample));
 }

@@ -43,8 +43,6 @@ class Dataset {
   std::span<const int32_t> tokens_of(int64_t sample) const;
   // In order, disjoint, not empty.
   std::span<const TargetSpan> target_spans_of(int64_t sample) const;
-  // The first target, or the number of tokens if there is none.
-  int64_t first_target_of(int64_t sample) const;
   int64_t longest() const { return longest_; }  // tokens of the longest sample
   int64_t tokens() const { return tokens_; }    // of all samples together
 

@@ -111,11 +111,6 @@ std::vector<Piece> render(const PromptStyle& style, std::string_view instruction
   return pieces;
 }
 
-std::string prompt_text(const PromptStyle& style, std::string_view instruction,
-                        std::string_view input, std::string_view system) {
-  return text_of(render(style, instruction, input, system));
-}
-
 std::vector<std::vector<int32_t>> stop_sequences(const PromptStyle& style,
                                                  const Tokenizer& tokenizer) {
   std::vector<std::vector<int32_t>> all = {{tokenizer.eos()}};

@@ -38,9 +38,6 @@ const PromptStyle& prompt_style(std::string_view name);
 // tokenizer decides about those in the instruction.
 std::vector<Piece> render(const PromptStyle& style, std::string_view instruction,
                           std::string_view input = {}, std::string_view system = {});
-// The same as text.
-std::string prompt_text(const PromptStyle& style, std::string_view instruction,
-                        std::string_view input = {}, std::string_view system = {});
 
 // Sequences of ids that end an answer: eos, and the style's own if the tokenizer has all their
 // tokens.

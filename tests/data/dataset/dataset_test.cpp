@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "data/dataset/first_target.h"
 #include "data/errors.h"
 
 namespace capstan {
@@ -28,7 +29,7 @@ TEST(Dataset, ReturnsWhatWasAdded) {
   EXPECT_EQ(to_ids(data.tokens_of(0)), (Ids{1, 2, 3}));
   EXPECT_EQ(to_ids(data.tokens_of(1)), (Ids{4, 5}));
   EXPECT_EQ(to_ids(data.tokens_of(2)), (Ids{6, 7, 8, 9}));
-  EXPECT_EQ(data.first_target_of(2), 4);
+  EXPECT_EQ(first_target(data, 2), 4);
 }
 
 TEST(Dataset, CountsInputsAndTargetsAfterTheCut) {
@@ -142,7 +143,7 @@ std::set<int32_t> first_tokens(const Dataset& data) {
   std::set<int32_t> found;
   for (int64_t i = 0; i < data.size(); ++i) {
     found.insert(data.tokens_of(i)[0]);
-    EXPECT_EQ(data.first_target_of(i), data.tokens_of(i)[0] % 3) << "the mask goes along";
+    EXPECT_EQ(first_target(data, i), data.tokens_of(i)[0] % 3) << "the mask goes along";
   }
   return found;
 }

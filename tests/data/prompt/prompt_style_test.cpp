@@ -13,6 +13,11 @@
 namespace capstan {
 namespace {
 
+std::string text_of_prompt(const PromptStyle& style, std::string_view instruction,
+                           std::string_view input = {}, std::string_view system = {}) {
+  return text_of(render(style, instruction, input, system));
+}
+
 using nlohmann::json;
 
 json golden() {
@@ -26,13 +31,13 @@ TEST(PromptStyle, TextsAreThoseOfLitGpt) {
   for (const json& c : g["cases"]) {
     const PromptStyle& style = prompt_style(c["style"].get<std::string>());
     EXPECT_EQ(style.class_name, c["class"].get<std::string>());
-    EXPECT_EQ(prompt_text(style, instruction), c["plain"].get<std::string>()) << style.name;
+    EXPECT_EQ(text_of_prompt(style, instruction), c["plain"].get<std::string>()) << style.name;
     // A style without a place for a system text is the same with one.
-    EXPECT_EQ(prompt_text(style, instruction, {}, g["system"].get<std::string>()),
+    EXPECT_EQ(text_of_prompt(style, instruction, {}, g["system"].get<std::string>()),
               c["system"].get<std::string>())
         << style.name;
     if (c.contains("input")) {
-      EXPECT_EQ(prompt_text(style, instruction, g["input"].get<std::string>()),
+      EXPECT_EQ(text_of_prompt(style, instruction, g["input"].get<std::string>()),
                 c["input"].get<std::string>());
     }
     ++cases;
@@ -41,9 +46,9 @@ TEST(PromptStyle, TextsAreThoseOfLitGpt) {
 }
 
 TEST(PromptStyle, AnInputWithoutAPlaceFollowsTheInstruction) {
-  EXPECT_EQ(prompt_text(prompt_style("phi-2"), "Sum up:", "text"),
+  EXPECT_EQ(text_of_prompt(prompt_style("phi-2"), "Sum up:", "text"),
             "Instruct: Sum up:\n\ntext\nOutput:");
-  EXPECT_EQ(prompt_text(prompt_style("default"), "", "text"), "text");
+  EXPECT_EQ(text_of_prompt(prompt_style("default"), "", "text"), "text");
 }
 
 TEST(PromptStyle, TokensByNameAreSpecialButNotThoseOfTheUser) {

@@ -5,6 +5,7 @@
 
 #include <numeric>
 
+#include "data/dataset/first_target.h"
 #include "data/errors.h"
 #include "support/temp_folder.h"
 
@@ -24,7 +25,7 @@ TEST(TextFiles, EveryTokenButTheFirstIsATargetOnce) {
       for (int64_t i = 0; i < data.size(); ++i) {
         const auto sample = data.tokens_of(i);
         ASSERT_LE(std::ssize(sample), length + 1);
-        EXPECT_EQ(data.first_target_of(i), 0);
+        EXPECT_EQ(first_target(data, i), 0);
         targets.insert(targets.end(), sample.begin() + 1, sample.end());
       }
       EXPECT_EQ(targets, Ids(document.begin() + 1, document.end())) << n << " in " << length;
