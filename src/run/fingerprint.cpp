@@ -30,7 +30,7 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
   std::vector<std::byte> room;
   for (const auto& [name, entry] : model.tensors()) {
     const bool is_copy = tied && name == "lm_head.weight";
-    if (is_copy || name.ends_with("rotary_emb.inv_freq")) continue;  // which no model needs
+    if (is_copy || name.ends_with("rotary_emb.inv_freq")) continue;  // no model needs these
     const StoredTensor& t = *entry.tensor;
     sum.update(fmt::format("{} {} {}\n", name, t.type.size, fmt::join(t.shape, "x")));
     const int64_t n = std::min<int64_t>(64, t.numel());

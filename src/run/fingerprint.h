@@ -7,19 +7,19 @@
 #include "data/dataset/dataset.h"
 #include "tensor/device.h"
 
-// What tells, when a run goes on, whether it is beside the same things as before.
+// Fingerprints that show whether a resumed run has the same data, weights and machine.
 namespace capstan {
 
-// Of samples: all tokens of each, and what of them is learned.
+// Fingerprint of the samples: all tokens, and which of them are targets.
 std::string data_fingerprint(const Dataset& dataset, int64_t max_seq_length);
 
-// Of a model's weights: the names and shapes of the tensors and some values of each, whatever files
-// they lie in. A copy of the embedding that a tied model's files have as its head counts as little
-// as its absence. Nothing without a folder.
+// Fingerprint of a model's weights: names and shapes of the tensors and some values of each,
+// independent of how they are split into files. Ignores the copy of the embedding that a tied model
+// may store as its head. None without a folder.
 std::optional<std::string> weights_fingerprint(const std::filesystem::path& folder, bool tied);
 
-// Of what computes: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL". Where it is the
-// same, so are the bits.
+// The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL". The same
+// device gives the same bits.
 std::string what_computes(Device device);
 
 }  // namespace capstan

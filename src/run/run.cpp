@@ -30,12 +30,12 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Recipes may ask for batches of any size: sums and products of them must not overflow.
+// A recipe may request batches of any size: clamps them, so that sums and products do not overflow.
 int64_t at_most_all(int64_t batch, const Dataset& dataset) {
   return std::min(batch, std::max<int64_t>(1, dataset.size()));
 }
 
-// The record that eval.evaluate_example names, of the validation set where there is one.
+// The record that eval.evaluate_example selects, from the validation set if there is one.
 std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in) {
   if (in.is_text || !r.eval_max_new_tokens) return std::nullopt;
   const Dataset& part = in.data.validation.size() > 0 ? in.data.validation : in.data.train;
@@ -46,13 +46,13 @@ std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in)
   } else if (r.evaluate_example.kind == ExampleChoice::Kind::at_index) {
     index = r.evaluate_example.index;
     require(index < part.size(), Fault::usage,
-            "eval.evaluate_example: {} was asked for, and there {} {} to show", index,
+            "eval.evaluate_example: {} requested, but there {} only {}", index,
             part.size() == 1 ? "is" : "are", count(part.size(), "sample"));
   }
   return in.data.example(part, index, *in.tokenizer);
 }
 
-// Nothing where the model has no positions for it.
+// None if the prompt is longer than the model's positions.
 std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
   auto example = asked_example(r, in);
   if (example && std::ssize(example->tokens) > in.model.config.max_positions) example.reset();
@@ -73,16 +73,17 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
 RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
   std::string_view why;
   require(options.device != Device::cuda || cuda_present(&why), Fault::device,
-          "accelerator: cuda was asked for, and cannot be used: {}; use --accelerator cpu", why);
+          "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
   Fit fit = fit_of(options, micro_batch, room_for(options.device));
   require_fit(fit);
   if (fit.dropped_staging > 0)
     log::warn(
-        "no room in host memory for a copy of the state ({}): the training waits while it is "
-        "saved",
+        "not enough host memory for a copy of the training state ({}): training pauses while a "
+        "checkpoint is written",
         format_bytes(static_cast<double>(fit.dropped_staging)));
   if (options.recompute_to_fit)
-    log::say("activations: {}, the least that fits into {}", name_of(fit.options.recompute),
+    log::say("activations: {}, the least recomputation that fits into {}",
+             name_of(fit.options.recompute),
              format_bytes(static_cast<double>(fit.available.device)));
   options = fit.options;
   return std::move(fit.plan);
@@ -125,14 +126,14 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invo
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(
-        "no text is generated during the run: the prompt of the example has {}, and the model {}. "
-        "eval.evaluate_example chooses another",
+        "no text is generated during the run: the example's prompt has {}, but the model has only "
+        "{}. Choose another with eval.evaluate_example",
         count(std::ssize(asked->tokens), "token"),
         count(inputs_.model.config.max_positions, "position"));
   if (length_.warmup_steps() >= length_.steps())
     log::warn(
-        "the warm-up of {} is not shorter than the run of {}: the learning rate never reaches its "
-        "peak",
+        "the warm-up of {} is as long as the run of {} or longer: the learning rate never reaches "
+        "its peak",
         count(length_.warmup_steps(), "step"), length_.steps());
 }
 
@@ -161,8 +162,8 @@ void TrainingRun::rehearse() {
     loss = trainer_->evaluate(one).mean();
   }
   require(std::isfinite(loss), Fault::file,
-          "before the first step the loss is {}: the weights of {} are damaged, or do not fit in "
-          "{}; try precision 32-true",
+          "the loss before the first step is {}: the weights of {} are damaged, or overflow in {}; "
+          "try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
   predict();
@@ -184,8 +185,8 @@ std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
   if (found.targets == 0) return std::nullopt;
   record_.val_loss = found.mean();
   require(std::isfinite(*record_.val_loss), Fault::usage,
-          "step {}: the loss on held-out data is {}: the training diverged. Lower the learning "
-          "rate or set train.max_norm",
+          "step {}: the validation loss is {}: training diverged. Lower the learning rate or set "
+          "train.max_norm",
           record_.step, *record_.val_loss);
   return record_.val_loss;
 }
@@ -235,8 +236,8 @@ void TrainingRun::take_step(StepBatches& batches) {
   }();
   const double seconds = since(start);
   measured_.flops += queue_.total().flops - flops_before;
-  // A step counts when the checkpoint that was written meanwhile is complete: else it could be more
-  // than save_interval steps after the last one that is.
+  // Count a step only when the checkpoint written during it is complete. Otherwise the run could be
+  // more than save_interval steps past the last complete checkpoint.
   spend_on_saving([&] { saver_->wait(); });
   if (record_.add(r)) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
@@ -258,7 +259,7 @@ void TrainingRun::predict() {
 void TrainingRun::measure_process(double earlier_seconds) {
   measured_.seconds = record_.seconds - earlier_seconds;
   measured_.ops_seconds = queue_.seconds();
-  // On a GPU ops are timed only where they are waited for, one by one.
+  // On a GPU, ops are timed only if each one is waited for.
   if (measured_.ops_seconds == 0) return;
   measured_.ops = longest_ops(queue_, 8);
   measured_.op_table = op_table(queue_, 8);
@@ -269,7 +270,7 @@ void TrainingRun::train() {
   StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
                       at_most_all(recipe_.micro_batch_size, samples),
                       static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
-  const StopSignals signals;  // before anything shows that the training began
+  const StopSignals signals;  // before any sign that training has started
   remove_leftovers(folder_.path());
   folder_.move_earlier_run(resumed_after_);
   display_.log_to(resumed_after_ && folder_.resumes_here()
@@ -306,7 +307,7 @@ void TrainingRun::train() {
 
 void TrainingRun::finish() {
   folder_.mark_unfinished();
-  // First: a validation may take long, and be stopped.
+  // Save first: the validation may take long, and may be interrupted.
   {
     const auto start = Clock::now();
     const StopSignals signals;
@@ -327,9 +328,9 @@ void TrainingRun::finish_rest() {
     log::say("{}", final_evaluation_line(*made));
   } else if (stop_.signal() == 0 && recipe_.final_validation &&
              inputs_.data.validation.size() > 0) {
-    display_.write_report(folder_, summary());  // a validation may end with the process
+    display_.write_report(folder_, summary());  // the process may be killed during the validation
     const auto start = Clock::now();
-    // As LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
+    // As in LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const bool found =
         validate(task_ == Task::pretrain ? recipe_.eval_max_iters : INT64_MAX).has_value();
     record_.eval_seconds += since(start);

@@ -16,27 +16,27 @@
 
 namespace capstan {
 
-// All that decides what the run of a recipe on these inputs computes and needs: TrainingRun makes
-// its plan from it, and so does who plans without running.
+// Everything that decides what a run of the recipe on these inputs computes and needs. TrainingRun
+// plans from it, and so do commands that only plan.
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 
-// What the user typed, and the version of the program that runs it: for the report.
+// The command line and the program version, for the report.
 struct Invocation {
   std::string command = {}, program = {};
 };
 
 // One training run on one device, from its inputs to a folder with the model:
 //
-//   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans, refuses what does not fit
-//   run.initialize();                                           weights, or the state to go on from
+//   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans; throws if it does not fit
+//   run.initialize();                                           weights, or the state to resume
 //   run.rehearse();                                             minute zero
 //   run.train();                                                the steps
 //   run.finish();                                               final model, report
 //
 // out_dir gets step-NNNNNN every train.save_interval steps and when interrupted, final at the end,
-// logs/, loss.svg and report.html. A checkpoint is written while the next step runs and complete
-// before that step counts, so that no end of the process, however sudden, loses more than
-// train.save_interval steps.
+// logs/, loss.svg and report.html. A checkpoint is written while the next step runs, and is
+// complete before that step counts. A killed process therefore loses at most train.save_interval
+// steps.
 class TrainingRun {
  public:
   TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation = {});
@@ -47,50 +47,53 @@ class TrainingRun {
   Trainer& trainer() { return *trainer_; }
   Queue& queue() { return queue_; }
 
-  // The state that the recipe's `resume` names; else the weights of the model's folder, or random
-  // ones by the seed.
+  // Loads the state that the recipe's `resume` selects; otherwise the weights of the model's
+  // folder, or random ones from the seed.
   void initialize();
-  // Every step was done already by the run that this one resumed …
+  // The resumed run had already done every step …
   bool complete() const { return record_.step >= length_.steps(); }
-  // … and the final model is there, or more steps were done than this run would.
+  // … and the final model exists, or the run had done more steps than this one would.
   bool finished() const;
-  // Of a finished run of this out_dir: it ended before finish() did, and finish_rest() is due.
+  // For a finished run in this out_dir: its process ended before finish() did, so finish_rest()
+  // must be called.
   bool left_unfinished() const {
     return record_.step == length_.steps() && folder_.is_unfinished();
   }
 
-  // Proves, before step 1, what would be sad to learn later: the largest micro-batch goes forward
-  // and backward, an evaluation works, the loss is finite, and a checkpoint can be written. One is,
-  // and removed again: all of a small one, of a large one the first 512 MiB of weights and moments,
-  // while the space for all of it is taken for a moment. Throws what fails. Where the device has a
-  // calibration, the time of a step is predicted, for the report.
+  // Checks before step 1 what would otherwise fail hours into the run: forward and backward of the
+  // largest micro-batch, an evaluation, a finite loss, and writing a checkpoint. It writes and
+  // removes one: a small one completely, of a large one the first 512 MiB of weights and moments,
+  // while space for the whole is reserved briefly. Throws the failure. If the device has a
+  // calibration, also predicts the time of a step for the report.
   void rehearse();
 
-  // The steps that are left. A run that starts anew first moves checkpoints of an earlier one in
-  // out_dir to out_dir/previous-N; one that resumes a checkpoint by its name moves later ones, or
-  // all if that is not in out_dir, and any other a later final model. Out
-  // of train.max_time its state is saved, too. With progress, validations, checkpoints. Signals
-  // (StopSignals) end it after the step that is running, and its state is saved; interrupted() has
-  // the signal then. Throws Fault::usage if a validation is not finite, if loss or gradients of a
-  // step are not, or of train.max_skipped in a row, and if an update made weights that are not: the
+  // Runs the remaining steps, with progress, validations and checkpoints. A new run first moves
+  // checkpoints of an earlier one in out_dir to out_dir/previous-N. A run that resumes a checkpoint
+  // by name moves later checkpoints, or all if that checkpoint is not in out_dir; any other resumed
+  // run moves a later final model.
+  // Saves its state when train.max_time is over. A signal (StopSignals) ends it after the current
+  // step, with its state saved; interrupted() then returns the signal. Throws Fault::usage for a
+  // validation loss that is not finite; for a step with a loss or gradients that are not finite, or
+  // for train.max_skipped such steps in a row; and for an update that made weights not finite. The
   // message names the newest checkpoint whose weights gave a finite loss.
   void train();
-  int interrupted() const { return stop_.signal(); }  // 0: it was not
-  int64_t steps() const { return record_.step; }      // done, with those before a resume
+  int interrupted() const { return stop_.signal(); }  // 0: not interrupted
+  int64_t steps() const { return record_.step; }      // done, including those before a resume
 
   // Ends train() after this step as a signal would, with the state saved.
   void stop_after(int64_t step) { stop_.stop_after(step); }
 
-  // Mean loss over the first eval.max_iters micro-batches of the validation set, or over at most so
-  // many; nothing without a validation set, or where none of their tokens counts.
+  // Mean loss over the first eval.max_iters micro-batches of the validation set, or over at most
+  // that many; none without a validation set, or if they have no targets.
   std::optional<double> validate() { return validate(recipe_.eval_max_iters); }
   std::optional<double> validate(int64_t most_micro_batches);
 
-  // The final model, the last validation, the pictures and the report. A signal during the last
-  // step, or while the model is written, ends it without the validation; interrupted() has it then.
+  // Writes the final model, runs the last validation, and writes the charts and the report. A
+  // signal during the last step, or while the model is written, skips the validation; interrupted()
+  // then returns it.
   void finish();
-  // What finish() does when the final model is there: all of it but that. Once: left_unfinished()
-  // is false afterwards, unless a signal came.
+  // The part of finish() after the final model is written. Call once: left_unfinished() is false
+  // afterwards, unless a signal came.
   void finish_rest();
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
   std::filesystem::path report_file() const { return folder_.report(); }
@@ -100,21 +103,21 @@ class TrainingRun {
   std::string report() const;
 
  private:
-  // What decides the bits of a run beside its recipe: a resumed run compares.
+  // What decides the bits of a run besides its recipe; compared on resume.
   struct Identity {
     std::string data;                 // of the training samples
-    std::optional<std::string> base;  // of the frozen weights that adapters are trained with
-    std::string machine;              // what computes
+    std::optional<std::string> base;  // of the frozen weights under the adapters
+    std::string machine;              // the compute device
   };
-  // What was measured in this process alone.
+  // Measured in this process only.
   struct Measured {
     double flops = 0, seconds = 0, ops_seconds = 0;
-    double first_step_seconds = 0;  // it touches memory and records graphs for all that follow
+    double first_step_seconds = 0;  // slower: first touch of memory, graph capture
     std::vector<OpTotal> ops;
     std::string op_table;
   };
   struct Prediction {
-    double step_seconds = 0;  // 0: there is none
+    double step_seconds = 0;  // 0: none
     std::string calibration;
   };
 
@@ -129,11 +132,11 @@ class TrainingRun {
   TrainingState state() const;
   std::string settings() const;
 
-  // Where numbers are not finite: run_faults.cpp.
-  // Saves the state between two steps, if it can, and throws again what it tells of.
+  // Values that are not finite: run_faults.cpp.
+  // Saves the state between two steps, if possible, and rethrows `why` with the path.
   void keep_state(const Error& why);
-  // After a step that was not finite: keeps the state if other samples show that its weights are
-  // good, else names the newest checkpoint that is. Throws `why` with that.
+  // Ends the run after a step that was not finite. Saves the state if other samples show that the
+  // weights are good; otherwise names the newest good checkpoint. Throws `why` with that.
   [[noreturn]] void end_not_finite(const Error& why, const MicroBatches& data);
   bool weights_are_good(const MicroBatches& except);
   void count_skipped(const StepResult& result, const MicroBatches& data);
@@ -144,7 +147,7 @@ class TrainingRun {
   void take_step(StepBatches& batches);
   void evaluate_and_show();
   std::string sample_text();
-  // Its time is saving's, not the training's.
+  // Counts the time of `body` as saving, not as training.
   template <class Body>
   void spend_on_saving(const Body& body);
   void measure_process(double earlier_seconds);
@@ -155,9 +158,9 @@ class TrainingRun {
   RunInputs inputs_;
   Invocation invocation_;
   RunLength length_;
-  std::optional<ExamplePrompt> example_;  // what samples are made from
+  std::optional<ExamplePrompt> example_;  // prompt for generated samples
   TrainOptions options_;
-  GpuMonitor gpu_;  // before the GPU is first used
+  GpuMonitor gpu_;  // constructed before the first use of the GPU
   RunPlan plan_;
   int64_t context_bytes_ = gpu_.process_bytes();  // before the plan is allocated
   Arena arena_, host_;
@@ -174,7 +177,7 @@ class TrainingRun {
   std::chrono::system_clock::time_point began_ = std::chrono::system_clock::now();  // this process
   Measured measured_;
   Prediction prediction_;
-  mutable std::optional<double> peak_;  // of matrix products, in FLOP/s, once it was measured
+  mutable std::optional<double> peak_;  // of matrix products, in FLOP/s; measured on first use
   std::filesystem::path saved_;
   std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
   int64_t skipped_ = 0;         // steps in a row

@@ -15,7 +15,7 @@ void RunDisplay::begin_bar(int64_t done) {
   bar_.emplace(length_.limited() ? length_.steps() : 0, done);
 }
 
-// LitGPT counts log_interval in micro-batches: a step is logged if one of its own is due.
+// LitGPT counts log_interval in micro-batches: a step is logged if one of its micro-batches is due.
 bool RunDisplay::is_logged(int64_t iterations, int64_t micro_batches, int64_t step) const {
   return iterations / log_interval_ > (iterations - micro_batches) / log_interval_ ||
          step == length_.steps();

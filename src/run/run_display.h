@@ -13,32 +13,32 @@
 
 namespace capstan {
 
-// What a person sees of a run: the progress bar, LitGPT's lines, samples, the files of metrics, and
-// at the end the curve and the report.
+// A run's output: the progress bar, LitGPT's lines, generated samples, metrics files, and at the
+// end the loss curve and the report.
 class RunDisplay {
  public:
   RunDisplay(const RunLength& length, int64_t log_interval)
       : length_(length), log_interval_(log_interval) {}
 
-  // Where measurements go from now on.
+  // Sets the log that receives metrics from now on.
   void log_to(MetricsLog log) { metrics_ = std::move(log); }
   bool logs() const { return metrics_.has_value(); }
   MetricsLog& metrics() { return *metrics_; }
   const MetricsLog& metrics() const { return *metrics_; }
 
-  // The bar, from the steps that are done already. Seconds that are excluded (validations, saving)
-  // are no part of seconds().
+  // Starts the bar after the steps already done. Excluded seconds (validation, saving) do not count
+  // in seconds().
   void begin_bar(int64_t done);
   void exclude(double seconds) { bar_->exclude(seconds); }
   double seconds() const { return bar_->seconds(); }
   void end_bar() { bar_->finish(); }
 
-  // A step that took so long; `evaluated`: a validation followed it.
+  // Shows a step that took `seconds`; `evaluated`: a validation followed it.
   void show_step(const StepResult& result, const RunRecord& record, double seconds, bool evaluated);
   void show_validation(const RunRecord& record, double seconds) const;
   void show_sample(int64_t step, const std::string& prompt, const std::string& text);
   void show_final_validation(const RunRecord& record);
-  // The one that an earlier process made and logged.
+  // The final validation loss, if an earlier process computed and logged it.
   std::optional<double> final_validation_logged(int64_t step) const;
 
   const std::vector<RunSummary::Sample>& samples() const { return samples_; }

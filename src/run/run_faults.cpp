@@ -13,7 +13,7 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-// Samples that were no part of the step decide: where theirs are finite, that step's are to blame.
+// Probes samples outside the step: if they give finite values, that step's samples are the cause.
 bool TrainingRun::weights_are_good(const MicroBatches& except) {
   const Dataset& train = inputs_.data.train;
   const auto bad = except.step_samples();
@@ -35,15 +35,15 @@ void TrainingRun::keep_state(const Error& why) {
     saver_->wait();
     if (saved_ != here) {
       SaveRequest request = save_request(here, false);
-      request.keep = 0;  // the steps before may have gone astray: earlier checkpoints stay
+      request.keep = 0;  // training may have diverged earlier: keep older checkpoints
       saver_->save(std::move(request));
       saved_ = here;
     }
     saver_->wait();
-  } catch (const std::exception&) {  // what is wrong already is the news
+  } catch (const std::exception&) {  // the original error matters more
     return;
   }
-  fail(why.fault(), "{}. The state after {} is in {}, and --resume auto goes on from it",
+  fail(why.fault(), "{}. The state after {} is saved in {}; --resume auto continues from it",
        why.what(), length_.counted(record_.step), saved_.string());
 }
 
@@ -52,14 +52,14 @@ void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
   const bool updated = dynamic_cast<const NotFiniteUpdate*>(&why) != nullptr;
   if (!updated && weights_are_good(data)) {
     const Error advised(why.fault(),
-                        fmt::format("{}. Other samples are finite: look at those, lower "
-                                    "optimizer.lr, or set train.max_norm; train.on_nan skip goes "
-                                    "on without them",
+                        fmt::format("{}. Other samples give finite values: check these samples, "
+                                    "lower optimizer.lr, or set train.max_norm; train.on_nan skip "
+                                    "continues without them",
                                     why.what()));
     keep_state(advised);
     throw advised;
   }
-  // The loss before an update that failed was finite: every checkpoint up to then is good.
+  // The loss before the failed update was finite, so every checkpoint up to then is good.
   try {
     saver_->wait();
     if (updated) good_ = saved_;
@@ -68,13 +68,13 @@ void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
   }
   const std::string advised = fmt::format(
       "{}.{} Lower optimizer.lr, or set train.max_norm", why.what(),
-      updated ? "" : " Other samples are not finite either: the weights have diverged.");
+      updated ? "" : " Other samples do not give finite values either: training has diverged.");
   std::error_code error;
   if (good_.empty() || !fs::exists(good_, error))
-    fail(why.fault(), "{}. No saved state is known to be good: start anew", advised);
-  // By its name, where there is a later one that is not good, or where it is elsewhere.
+    fail(why.fault(), "{}. No checkpoint is known to be good: start a new run", advised);
+  // By name, if a later checkpoint is not good, or if it is in another folder.
   const bool found = good_ == saved_ && good_.parent_path() == folder_.path();
-  fail(why.fault(), "{}. The newest good state is in {}, and --resume {} goes on from it", advised,
+  fail(why.fault(), "{}. The newest good checkpoint is {}; --resume {} continues from it", advised,
        good_.string(), found ? "auto" : good_.string());
 }
 
@@ -82,11 +82,10 @@ void TrainingRun::count_skipped(const StepResult& result, const MicroBatches& da
   if (result.masked) return;
   skipped_ = result.skipped ? skipped_ + 1 : 0;
   if (skipped_ < recipe_.max_skipped) return;
-  end_not_finite(
-      Error(Fault::usage, fmt::format("step {}: {} steps in a row were left out, as many as "
-                                      "train.max_skipped allows",
-                                      record_.step, skipped_)),
-      data);
+  end_not_finite(Error(Fault::usage, fmt::format("step {}: skipped {} steps in a row, the limit of "
+                                                 "train.max_skipped",
+                                                 record_.step, skipped_)),
+                 data);
 }
 
 }  // namespace capstan

@@ -25,7 +25,7 @@ bool is_step_folder(const fs::path& dir) {
   return dir.filename().string().starts_with("step-");
 }
 
-// The step-* folder with the most steps that a run can resume.
+// The newest step-* folder with the optimizer state that a resume needs.
 std::optional<FoundCheckpoint> newest_with_moments(const fs::path& out_dir) {
   std::optional<FoundCheckpoint> newest;
   std::error_code error;
@@ -37,7 +37,7 @@ std::optional<FoundCheckpoint> newest_with_moments(const fs::path& out_dir) {
       if (newest && newest->state.step >= c.state.step) continue;
       verify_checkpoint(c.dir);
       newest = std::move(c);
-    } catch (const Error&) {  // damaged: another may do
+    } catch (const Error&) {  // damaged: try the others
     }
   }
   return newest;
@@ -58,15 +58,16 @@ std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t most_steps) const 
   if (resumes_by_name()) {
     const fs::path dir = o_.resume.folder;
     require(fs::exists(dir), Fault::file,
-            "resume: {} is not there; expected true, false, auto, or the folder of a checkpoint",
+            "resume: {} does not exist; expected true, false, auto, or the folder of a checkpoint",
             dir.string());
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
   const CheckpointSearch search = newest_checkpoint(o_.out_dir, most_steps);
-  for (const std::string& line : search.skipped) log::warn("damaged, passed over: {}", line);
+  for (const std::string& line : search.skipped)
+    log::warn("skipped a damaged checkpoint: {}", line);
   require(search.newest || o_.resume.mode == Resume::Mode::newest_if_any, Fault::file,
-          "resume: {} has no complete checkpoint to go on from; --resume auto starts anew then",
+          "resume: {} has no complete checkpoint; --resume auto starts a new run if there is none",
           o_.out_dir.string());
   return search.newest;
 }
@@ -75,7 +76,7 @@ bool RunFolder::resumes_here() const {
   if (!resumes_by_name()) return true;
   fs::path from = fs::absolute(o_.resume.folder).lexically_normal();
   if (!from.has_filename()) from = from.parent_path();  // "folder/", and "."
-  // By its name, or by what that links to.
+  // By its name, or by the target of its symbolic link.
   std::error_code error;
   const fs::path out = fs::weakly_canonical(o_.out_dir, error);
   return fs::weakly_canonical(from.parent_path(), error) == out ||
@@ -87,12 +88,12 @@ bool RunFolder::is_left_behind(const fs::path& dir, std::optional<int64_t> resum
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
   if (!resumed_after || !resumes_here()) return true;
-  // Checkpoints newer than the one that was found are damaged, and stay to be looked at; but a
-  // model alone would be replaced by this run's.
+  // Checkpoints newer than the one found are damaged, and stay for inspection. A final model would
+  // be overwritten by this run, so it moves.
   if (!resumes_by_name() && dir.filename() != "final") return false;
   try {
     return read_state(dir).step > *resumed_after;
-  } catch (const Error&) {  // whatever it is, this run must not replace it
+  } catch (const Error&) {  // unreadable: this run must not overwrite it
     return true;
   }
 }
@@ -109,7 +110,7 @@ void RunFolder::move_earlier_run(std::optional<int64_t> resumed_after) const {
     to = o_.out_dir / fmt::format("previous-{}", n);
   fs::create_directories(to);
   for (const fs::path& from : earlier) fs::rename(from, to / from.filename());
-  log::say("checkpoints of an earlier run are in {} now", to.string());
+  log::say("moved checkpoints of an earlier run to {}", to.string());
 }
 
 void RunFolder::check_sources_stay(std::initializer_list<fs::path> sources) const {
@@ -121,8 +122,8 @@ void RunFolder::check_sources_stay(std::initializer_list<fs::path> sources) cons
     require(source.empty() || folder.parent_path() != out ||
                 !is_checkpoint_name(folder.filename().string()),
             Fault::usage,
-            "{} is in the run's own out_dir, where checkpoints of an earlier run are moved away. "
-            "Give another --out_dir",
+            "{} is in the run's own out_dir, but the run moves earlier checkpoints out of it. Give "
+            "another --out_dir",
             source.string());
   }
 }
@@ -135,7 +136,7 @@ int64_t RunFolder::checkpoints() const {
   return there;
 }
 
-// Looks into the checkpoints only where there are too many.
+// Reads the checkpoints only if there are too many.
 void RunFolder::prune() const {
   if (!o_.keep_last || o_.scratch) return;
   std::error_code error;
@@ -150,14 +151,14 @@ bool RunFolder::has_final(int64_t step) const {
     if (!resumes_here() || read_state(final_model()).step != step) return false;
     verify_checkpoint(final_model());
     return true;
-  } catch (const Error&) {  // it is not there, or damaged
+  } catch (const Error&) {  // missing or damaged
     return false;
   }
 }
 
 void RunFolder::mark_unfinished() const {
   write_text(mark_in(o_.out_dir),
-             "The last validation and the report of this run are still due.\n");
+             "The last validation and the report of this run are not done yet.\n");
 }
 
 void RunFolder::unmark() const {
@@ -175,11 +176,11 @@ bool RunFolder::is_unfinished() const {
 std::string RunFolder::how_to_train_further(const fs::path& model, bool is_adapter) const {
   const fs::path folder = model.has_filename() ? model : model.parent_path();
   if (const auto found = newest_with_moments(folder.parent_path()))
-    return fmt::format("--resume {} goes on after its {} steps", found->dir.string(),
+    return fmt::format("--resume {} continues after its {} steps", found->dir.string(),
                        found->state.step);
   if (is_adapter)
     return fmt::format(
-        "merge it (capstan merge_lora {}), and start a new run from the merged model with another "
+        "merge it (capstan merge_lora {}) and start a new run from the merged model with another "
         "--out_dir",
         model.string());
   return "start a new run from that folder with another --out_dir";

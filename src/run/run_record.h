@@ -9,15 +9,15 @@
 
 namespace capstan {
 
-// What a run has done so far. Checkpoints store it beside the model; a resumed run continues it.
+// Totals of a run so far. Checkpoints store them with the model; a resumed run continues them.
 struct RunRecord {
   int64_t step = 0;
   int64_t tokens = 0, padding = 0, targets = 0;
-  double seconds = 0, eval_seconds = 0, save_seconds = 0;  // seconds: of training alone
+  double seconds = 0, eval_seconds = 0, save_seconds = 0;  // seconds: training only
   std::optional<double> first_loss, last_loss, val_loss;
   std::chrono::system_clock::time_point started = std::chrono::system_clock::now();
 
-  // Counts one more step. Returns whether its loss was finite and counts.
+  // Counts one more step. Returns whether its loss counts: neither skipped nor masked.
   bool add(const StepResult& result);
 
   static RunRecord of(const TrainingState& state);

@@ -1,4 +1,4 @@
-// How a run is saved, found again and gone on with.
+// Saving, finding and resuming a run.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The lines of a new text that an old one does not have.
+// The lines of `now` that `before` does not have.
 std::vector<std::string> new_lines(const std::string& before, const std::string& now) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < now.size();) {
@@ -35,7 +35,7 @@ std::vector<std::string> new_lines(const std::string& before, const std::string&
 }  // namespace
 
 std::string TrainingRun::settings() const {
-  // How a run was started is no part of what it computes.
+  // Whether a run was resumed does not change what it computes.
   Recipe r = recipe_;
   r.resume = {};
   return recipe_yaml(r, task_);
@@ -61,9 +61,10 @@ SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const 
   request.state = state();
   request.extras = extra_files(recipe_, task_, inputs_);
   request.moments = !is_final;
-  // A checkpoint whose steps the metrics lack would leave a gap for good.
+  // Sync the metrics before the checkpoint gets its name: otherwise a resumed run could have a
+  // permanent gap in them.
   if (display_.logs()) request.before_name = display_.metrics().sync_later();
-  // As it was typed, if that is a path: PEFT looks nowhere else.
+  // As typed, if that is a path: PEFT looks only there.
   std::error_code error;
   const std::string typed = recipe_.checkpoint_dir.value_or("");
   request.base_model = fs::exists(typed, error) ? typed : inputs_.model.folder.string();
@@ -78,13 +79,13 @@ void TrainingRun::save(const fs::path& dir, bool is_final) {
   saved_ = dir;
 }
 
-// Beside the checkpoints that stay there is one that is being written, or the final model.
+// In addition to the kept checkpoints, one is being written, or the final model.
 void TrainingRun::warn_of_space() const {
   if (!recipe_.save_interval || !length_.limited()) return;
   const int64_t interval = *recipe_.save_interval;
   int64_t more = (length_.steps() - 1) / interval - record_.step / interval;
   if (recipe_.keep_last) {
-    const int64_t there = resumed_after_ ? folder_.checkpoints() : 0;  // removed as others come
+    const int64_t there = resumed_after_ ? folder_.checkpoints() : 0;  // replaced by new ones
     more = std::min(more, std::max<int64_t>(0, *recipe_.keep_last - there));
   }
   std::error_code error;
@@ -92,8 +93,8 @@ void TrainingRun::warn_of_space() const {
   const fs::space_info space = fs::space(folder_.path(), error);
   if (more < 1 || error || bytes <= static_cast<double>(space.available)) return;
   log::warn(
-      "the checkpoints of this run may take {}, and {} has {} free; a smaller train.keep_last or a "
-      "larger train.save_interval needs less",
+      "the checkpoints of this run may take {}, but {} has only {} free; lower train.keep_last or "
+      "raise train.save_interval",
       format_bytes(bytes), recipe_.out_dir, format_bytes(static_cast<double>(space.available)));
 }
 
@@ -101,7 +102,7 @@ void TrainingRun::rehearse_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
-  // One that goes on may have a checkpoint there that goes when the next has come.
+  // A resumed run may replace an existing checkpoint once the next is written.
   const bool replaces = resumed_after_ && folder_.resumes_here() && recipe_.keep_last;
   check_can_save(folder_.final_model(), saver_->bytes(), several && !replaces ? 2 : 1);
   warn_of_space();
@@ -118,26 +119,25 @@ void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
   const TrainingState now = state();
   const auto same = [&](const char* what, const auto& then, const auto& given) {
     require(then == given, Fault::usage,
-            "resume: {} was made with {} {}, and this run has {}. Resume with the same, or start "
-            "anew with another --out_dir",
+            "resume: {} was saved with {} {}, but this run has {}. Resume with the same value, or "
+            "start a new run with another --out_dir",
             c.dir.string(), what, then, given);
   };
   same("seed", c.state.seed, now.seed);
   same("a training set of", c.state.dataset_samples, now.dataset_samples);
   require(c.state.dataset_fingerprint == now.dataset_fingerprint, Fault::usage,
-          "resume: {} was made with other data (or another tokenizer, prompt style or "
-          "max_seq_length): the samples would not go on where they were. Resume with the same, or "
-          "start anew with another --out_dir",
+          "resume: {} was saved with other data (or another tokenizer, prompt style or "
+          "max_seq_length), so the run cannot continue at the same sample. Resume with the same "
+          "data, or start a new run with another --out_dir",
           c.dir.string());
-  same("a place in the data of", c.state.samples, length_.samples_in(c.state.step));
+  same("a position in the data of", c.state.samples, length_.samples_in(c.state.step));
   require(!c.state.base_fingerprint || c.state.base_fingerprint == now.base_fingerprint,
           Fault::usage,
-          "resume: {} was made beside other weights than {} has now. Resume beside those, or start "
-          "anew with another --out_dir",
+          "resume: {} was trained on other base weights than those now in {}. Resume with the "
+          "original weights, or start a new run with another --out_dir",
           c.dir.string(), inputs_.model.folder.string());
   const auto changed = new_lines(c.state.recipe, now.recipe);
-  if (!changed.empty())
-    log::warn("resumed with other settings than before: {}", fmt::join(changed, " · "));
+  if (!changed.empty()) log::warn("resumed with changed settings: {}", fmt::join(changed, " · "));
 }
 
 void TrainingRun::restore(const FoundCheckpoint& c) {
@@ -151,14 +151,13 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
     return;
   }
   require(fs::exists(c.dir / kOptimizerFile), Fault::usage,
-          "resume: {} is a finished run of {} and keeps no state of the optimizer. To train "
-          "it further, {}",
+          "resume: {} is a finished run of {} and has no optimizer state. To train it further, {}",
           c.dir.string(), count(s.step, "step"),
           folder_.how_to_train_further(c.dir, options_.lora.has_value()));
   if (s.computed_on.value_or(identity_.machine) != identity_.machine)
     log::warn(
-        "{} was computed on {}, and the run goes on on {}: its bits may differ from those of a run "
-        "that stayed there",
+        "{} was computed on {}, and the run continues on {}: its bits may differ from an "
+        "uninterrupted run",
         c.dir.string(), *s.computed_on, identity_.machine);
   if (options_.lora) {
     verify_if_ours(inputs_.model.folder);

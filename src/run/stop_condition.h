@@ -7,22 +7,22 @@
 
 namespace capstan {
 
-// What ends a run before its last step: a signal, train.max_time, or a step that was named.
+// Ends a run before its last step: on a signal, after train.max_time, or after a given step.
 class StopCondition {
  public:
   explicit StopCondition(std::optional<double> max_time) : max_time_(max_time) {}
 
   void stop_after(int64_t step) { last_step_ = step; }
 
-  // Whether no further step is taken, as a signal or a named step has it.
+  // Whether a signal or the given step ends the run here.
   bool stops(int64_t step, const StopSignals& signals) const {
     return signals.caught() != 0 || step >= last_step_;
   }
   void note_time(double seconds) { out_of_time_ = max_time_ && seconds >= *max_time_; }
   bool out_of_time() const { return out_of_time_; }
 
-  // The signal that interrupted the run; 0: none did. A late one came when the steps were done, or
-  // while the state was saved: it interrupts what follows.
+  // The signal that interrupted the run; 0: none. A late signal came after the last step, or while
+  // the state was saved: it interrupts the work that follows.
   int signal() const { return signal_; }
   void interrupt(int signal) { signal_ = signal; }
   void note_late(int signal) { late_signal_ = signal; }

@@ -2,17 +2,18 @@
 
 namespace capstan {
 
-// While one lives, SIGINT, SIGTERM, SIGUSR1 (as batch systems send it ahead of a job's end) and
-// SIGHUP do not end the program: they are noted, and the loop ends the run where it is safe. A
-// second signal changes nothing. What was ignored before stays so (nohup). One at a time.
+// While an instance lives, SIGINT, SIGTERM, SIGUSR1 (which batch systems send before the end of a
+// job) and SIGHUP do not kill the process: they are recorded, and the loop ends the run at a safe
+// point. A second signal has no effect. Signals ignored before stay ignored (nohup). At most one
+// instance at a time.
 class StopSignals {
  public:
   StopSignals();
-  ~StopSignals();  // signals do again what they did before
+  ~StopSignals();  // restores the previous handlers
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  // The first signal that came, or 0.
+  // The first signal received, or 0.
   int caught() const;
   static const char* name_of(int signal);  // "SIGINT"
 };

@@ -37,7 +37,7 @@ Device parse_accelerator(std::string_view name) {
 void require_present(Device device) {
   std::string_view why;
   require(device != Device::cuda || cuda_present(&why), Fault::device,
-          "accelerator: cuda was asked for, and cannot be used: {}; use --accelerator cpu", why);
+          "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
 }
 
 std::string device_name(Device device) {

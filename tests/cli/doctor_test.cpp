@@ -62,7 +62,7 @@ TEST_F(Cli, AnAcceleratorIsNamedOrRefused) {
   }
   for (const Words& words : {Words{"generate", made, "--accelerator=cuda"},
                              Words{"evaluate", made, "--data=text.txt", "--accelerator=gpu"}})
-    expect_refused(5, words, {"cuda was asked for, and cannot be used", "--accelerator cpu"});
+    expect_refused(5, words, {"cuda requested, but it cannot be used", "--accelerator cpu"});
 }
 
 }  // namespace

@@ -176,7 +176,8 @@ TEST_F(DiskFaults, ABlockThatCannotBeReadIsToldOrPassedOver) {
     const std::string bad = fmt::format("step-00000004/{}", file);
     const Outcome o = in_shell(with(fmt::format("CAPSTAN_FAIL_READ={}@17", bad)), words);
     EXPECT_EQ(o.code, 0) << o.err;
-    expect_holds(o.err, {"damaged, passed over: x/" + bad + ": cannot read byte 17: Input/output"});
+    expect_holds(
+        o.err, {"skipped a damaged checkpoint: x/" + bad + ": cannot read byte 17: Input/output"});
     expect_holds(o.out, {"resumed from x/step-00000002: 2 of 6"});
   }
   fs::remove(at(model + "MANIFEST.json"));

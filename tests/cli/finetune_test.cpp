@@ -54,7 +54,7 @@ TEST_F(Finetune, OneCommandFromACheckpointAndAJsonFileToAFolderOfHuggingFace) {
 // It may take long, and who stops it then loses nothing. Here it fails: the one step was too large.
 TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
   expect_refused(2, finetune({"--train.max_steps=1", "--optimizer.lr=2e19"}),
-                 {"step 1: the loss on held-out data is ", "the training diverged"});
+                 {"step 1: the validation loss is ", ": training diverged"});
   EXPECT_NO_THROW(verify_checkpoint(at("out/final")));
   EXPECT_TRUE(fs::exists(at("out/report.html")));
 }
@@ -63,8 +63,8 @@ TEST_F(Finetune, TheModelIsSavedBeforeTheFinalValidation) {
 TEST_F(Finetune, AStateThatHasDivergedIsNotRecommended) {
   const Words diverged = {
       "step 2: the loss is ",
-      "Other samples are not finite either: the weights have diverged. Lower "
-      "optimizer.lr, or set train.max_norm. No saved state is known to be good"};
+      "Other samples do not give finite values either: training has diverged. Lower "
+      "optimizer.lr, or set train.max_norm. No checkpoint is known to be good"};
   expect_refused(2, finetune({"--optimizer.lr=2e19"}), diverged);
   EXPECT_FALSE(fs::exists(at("out/step-000001")));
   // An interval saves it, and cannot know yet.
@@ -82,8 +82,8 @@ TEST_F(Finetune, TheNewestGoodStateIsNamedWhereALaterOneHasDiverged) {
   // Step 3 diverges, is saved, and step 4 finds out.
   expect_refused(2, with("2e19", "8", "auto"),
                  {"step 4: the ",
-                  "The newest good state is in out/step-000002, and "
-                  "--resume out/step-000002 goes on from it"});
+                  "The newest good checkpoint is out/step-000002; "
+                  "--resume out/step-000002 continues from it"});
   const Outcome o = run(with("1e-3", "4", "out/step-000002"));
   EXPECT_EQ(o.code, 0) << o.err;
 }
@@ -106,7 +106,7 @@ TEST_F(Finetune, WeightsThatAreNotFiniteAreNeverSaved) {
                            std::string("--optimizer=") + optimizer, "--out_dir=" + out}),
                      {"step 1: the update with a learning rate of 1e+38 made weights or moments "
                       "that are not finite. Lower optimizer.lr",
-                      "No saved state is known to be good: start anew"});
+                      "No checkpoint is known to be good: start a new run"});
       for (const auto& entry : fs::directory_iterator(at(out)))
         EXPECT_EQ(entry.path().filename().string().find("step-"), std::string::npos) << out;
     }
@@ -114,8 +114,8 @@ TEST_F(Finetune, WeightsThatAreNotFiniteAreNeverSaved) {
   fs::remove_all(at("out/final"));
   expect_refused(2, with("3e38", "8"),
                  {"step 3: the update",
-                  "The newest good state is in out/step-000002, and --resume "
-                  "auto goes on from it"});
+                  "The newest good checkpoint is out/step-000002; --resume "
+                  "auto continues from it"});
   EXPECT_FALSE(fs::exists(at("out/step-000003")));
   const Outcome o = run(with("1e-3", "3"));
   EXPECT_EQ(o.code, 0) << o.err;
@@ -126,12 +126,12 @@ TEST_F(Finetune, SkippingEndsAfterAsManyStepsInARowAsAreAllowed) {
   const Words words = {"--optimizer.lr=2e19", "--train.on_nan=skip", "--train.epochs=5"};
   expect_refused(2, finetune(words),
                  {"step 2: the loss is ",
-                  "step 11: 10 steps in a row were left out, as many as "
-                  "train.max_skipped allows. Other samples are not finite ",
-                  "Lower optimizer.lr", "No saved state is known to be good"});
+                  "step 11: skipped 10 steps in a row, the limit of "
+                  "train.max_skipped. Other samples do not give finite values ",
+                  "Lower optimizer.lr", "No checkpoint is known to be good"});
   Words fewer = words;
   fewer.push_back("--train.max_skipped=2");
-  expect_refused(2, finetune(fewer), {"step 3: 2 steps in a row were left out"});
+  expect_refused(2, finetune(fewer), {"step 3: skipped 2 steps in a row"});
   Words more = words;
   more.insert(more.end(), {"--train.max_skipped=100", "--eval.final_validation=false"});
   EXPECT_EQ(run(finetune(more)).code, 0);
@@ -166,8 +166,8 @@ TEST_F(Finetune, AnExampleThatIsTooLongIsLeftOutWithAWarning) {
                        "--eval.initial_validation=true", "--data.mask_prompt=false"};
   const Outcome o = run(finetune(words));
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"no text is generated during the run: the prompt of the example has ",
-                       "tokens, and the model 512 positions"});
+  expect_holds(o.err, {"no text is generated during the run: the example's prompt has ",
+                       "tokens, but the model has only 512 positions"});
 }
 
 TEST_F(Finetune, AFullDiskUnderTheLogStopsNothing) {

@@ -111,8 +111,8 @@ TEST_F(Lora, DoesNotGoOnBesideOtherWeights) {
   fs::create_directories(at("checkpoints/tiny"));
   fs::copy(at("other/final"), at("checkpoints/tiny/final"), fs::copy_options::recursive);
   expect_refused(2, with("6"),
-                 {"resume: out/step-000002 was made beside other weights than",
-                  "start anew with another --out_dir"});
+                 {"resume: out/step-000002 was trained on other base weights than",
+                  "start a new run with another --out_dir"});
   // The same weights in other files, with one beside them that is none of the model's.
   fs::remove_all(at("checkpoints/tiny"));
   ASSERT_EQ(
@@ -146,9 +146,10 @@ TEST_F(Lora, TheStateBeforeALossThatIsNotFiniteIsSavedWhereOthersAreFinite) {
                       "--train.global_batch_size=1", "--train.micro_batch_size=1"};
   const Outcome o = run(finetune(more));
   EXPECT_EQ(o.code, 2) << o.err;
-  expect_holds(o.err, {": the loss is ", "data.jsonl:25", "train.on_nan skip goes on without them",
-                       "The state after ", " of 25 steps is in out/step-0000",
-                       "--resume auto goes on from it"});
+  expect_holds(o.err,
+               {": the loss is ", "data.jsonl:25", "train.on_nan skip continues without them",
+                "The state after ", " of 25 steps is saved in out/step-0000",
+                "--resume auto continues from it"});
   EXPECT_EQ(o.err.find("diverged"), std::string::npos) << o.err;
   Words skip = more;
   skip.insert(skip.end(), {"--train.on_nan=skip", "--resume=auto"});
@@ -165,8 +166,8 @@ TEST_F(Lora, AFinishedRunSaysHowItIsTrainedFurther) {
   };
   ASSERT_EQ(run(with("2", "4", "false")).code, 0);
   expect_refused(2, with("2", "6", "true"),
-                 {"resume: out/final is a finished run of 4 steps and keeps no state of the "
-                  "optimizer. To train it further, --resume out/step-000002 goes on after its 2 "
+                 {"resume: out/final is a finished run of 4 steps and has no optimizer "
+                  "state. To train it further, --resume out/step-000002 continues after its 2 "
                   "steps"});
   const Outcome o = run(with("2", "6", "out/step-000002"));
   EXPECT_EQ(o.code, 0) << o.err;

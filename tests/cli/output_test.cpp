@@ -73,7 +73,7 @@ TEST_F(Output, OfATrainingIsOnStdoutAndStderrHasWarningsAlone) {
                        "| - Training Time", "| - Saved To", "saved to out/pretrain/final"});
   EXPECT_EQ(o.out.find_first_of("\r\x1b"), std::string::npos) << "no bar";
   const Outcome warned = run(tiny({"--train.lr_warmup_steps=3", "--out_dir=warned"}));
-  EXPECT_EQ(warned.err.rfind("warning: the warm-up of 3 steps is not shorter", 0), 0U);
+  EXPECT_EQ(warned.err.rfind("warning: the warm-up of 3 steps is as long as the run", 0), 0U);
   EXPECT_EQ(std::count(warned.err.begin(), warned.err.end(), '\n'), 1) << warned.err;
 }
 
@@ -144,7 +144,7 @@ TEST_F(Output, CountsOneOfAThing) {
   const Outcome one = run(tiny({"--train.max_steps=1", "--train.lr_warmup_steps=1"}));
   ASSERT_EQ(one.code, 0) << one.err;
   expect_holds(one.out, {"\n1 step, ", "a Llama of 1 layer and 16 channels"});
-  expect_holds(one.err, {"the warm-up of 1 step is not shorter than the run of 1:"});
+  expect_holds(one.err, {"the warm-up of 1 step is as long as the run of 1 or longer:"});
   expect_holds(slurp(at("out/pretrain/report.html")), {"Trained 1 step in"});
   write("one.json", R"([{"instruction": "a", "output": "b"}])");
   const Outcome e = run({"evaluate", made, "--data=one.json"});

@@ -54,7 +54,7 @@ TEST_F(Cli, ALowerLearningRateNeedsNoMinimumOfItsOwn) {
 TEST_F(Cli, ActivationsCanBeChosenByTheRun) {
   const Outcome o = run(tiny({"--activations=auto"}));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out, {"activations: none, the least that fits into "});
+  expect_holds(o.out, {"activations: none, the least recomputation that fits into "});
   const std::string weights = slurp(at(made) / "model.safetensors");
   expect_holds(slurp(at(made) / "hyperparameters.yaml"), {"activations: auto\n"});
   train_tiny({"--activations=block:1", "--out_dir=other"});
@@ -94,7 +94,7 @@ TEST_F(Cli, TheDemoRefusesAndHidesKeysThatItDoesNotUse) {
 
 TEST_F(Cli, AWarmUpThatDoesNotEndIsWarnedOf) {
   expect_holds(run(tiny({"--train.lr_warmup_steps=3"})).err,
-               {"warning: the warm-up of 3 steps is not shorter than the run of 3"});
+               {"warning: the warm-up of 3 steps is as long as the run of 3 or longer"});
   EXPECT_EQ(run(tiny({"--train.lr_warmup_steps=2"})).err.find("warm-up"), std::string::npos);
 }
 

@@ -131,7 +131,7 @@ TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
   write("whole/step-00000055/model.safetensors", bytes);
   const Outcome o = run(command("whole", true));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.err, {"damaged, passed over: ", "step-00000055/model.safetensors"});
+  expect_holds(o.err, {"skipped a damaged checkpoint: ", "step-00000055/model.safetensors"});
   expect_holds(o.out, {"resumed from whole/step-00000050: 50 of 60 steps are done"});
 }
 
@@ -144,8 +144,8 @@ TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
             0);
   const Outcome o = run(from("whole/step-00000020"));
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out,
-               {"resumed from whole/step-00000020: 20 of 60", "are in whole/previous-1 now"});
+  expect_holds(o.out, {"resumed from whole/step-00000020: 20 of 60",
+                       "moved checkpoints of an earlier run to whole/previous-1"});
   for (const char* name : {"step-00000025", "step-00000055", "final"})
     EXPECT_TRUE(fs::exists(at("whole/previous-1") / name)) << name;
   for (const char* name : {"step-00000050", "step-00000055", "final"})
@@ -192,7 +192,8 @@ TEST_F(Resume, AFinalModelIsNeverReplacedByARunThatBeganBeforeIt) {
   expect_holds(with("4").out, {"nothing left to do"});
   const Outcome longer = with("6");
   ASSERT_EQ(longer.code, 0) << longer.err;
-  expect_holds(longer.out, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  expect_holds(longer.out, {"resumed from out/step-00000002",
+                            "moved checkpoints of an earlier run to out/previous-1"});
   EXPECT_TRUE(slurp(at("out/previous-1/final/model.safetensors")) == model);
   EXPECT_TRUE(fs::exists(at("out/step-00000004"))) << "written anew";
 }
@@ -207,7 +208,8 @@ TEST_F(Resume, AFolderThatCannotBeReadIsPutAside) {
   fs::remove_all(at("out/final/training_state"));
   const Outcome o = with("auto", "6");
   ASSERT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out, {"resumed from out/step-00000002", "are in out/previous-1 now"});
+  expect_holds(o.out, {"resumed from out/step-00000002",
+                       "moved checkpoints of an earlier run to out/previous-1"});
   EXPECT_EQ(slurp(at("out/previous-1/final/model.safetensors")), "the user's own");
 }
 
@@ -344,7 +346,7 @@ TEST_F(Resume, ElsewhereItsBitsMayDiffer) {
   const Outcome there = run(with("4"));
   ASSERT_EQ(there.code, 0) << there.err;
   expect_holds(there.err, {"warning: out/step-00000002 was computed on ", "1 thread, OpenBLAS ",
-                           "and the run goes on on ", "2 threads, OpenBLAS ", "bits may differ"});
+                           "and the run continues on ", "2 threads, OpenBLAS ", "bits may differ"});
 }
 
 TEST_F(Resume, ARunThatIsOutOfTimeGoesOnWithMore) {
@@ -387,7 +389,7 @@ TEST_F(Resume, WarnsOfADiskThatIsTooSmallForAllCheckpoints) {
         .err;
   };
   expect_holds(with("null"),
-               {"warning: the checkpoints of this run may take ", "a smaller train.keep_last"});
+               {"warning: the checkpoints of this run may take ", "lower train.keep_last"});
   EXPECT_EQ(with("3").find("checkpoints of this run may take"), std::string::npos);
 }
 
@@ -407,11 +409,11 @@ TEST_F(Resume, TwoRunsDoNotShareAnOutDir) {
 
 TEST_F(Resume, TakesPythonsTrueAndFalse) {
   expect_refused(4, tiny({"--resume=True", "--out_dir=none"}),
-                 {"no complete checkpoint to go on from"});
+                 {"has no complete checkpoint; --resume auto starts a new run"});
   EXPECT_FALSE(fs::exists(at("none")));
   EXPECT_EQ(run(tiny({"--resume=False", "--train.max_steps=1"})).code, 0);
   expect_refused(4, tiny({"--resume=maybe"}),
-                 {"resume: maybe is not there; expected true, false, auto, or the folder"});
+                 {"resume: maybe does not exist; expected true, false, auto, or the folder"});
 }
 
 TEST_F(Resume, ItsRecordIsThatOfARunOfItsOwn) {
@@ -439,7 +441,8 @@ TEST_F(Resume, AFinishedRunIsLeftAlone) {
 }
 
 TEST_F(Resume, WantsACheckpointWhenToldTo) {
-  expect_refused(4, tiny({"--resume=true"}), {"no complete checkpoint to go on from"});
+  expect_refused(4, tiny({"--resume=true"}),
+                 {"has no complete checkpoint; --resume auto starts a new run"});
   expect_refused(4, tiny({"--resume=none/step-5"}), {"none/step-5"});
 }
 
