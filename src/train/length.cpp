@@ -15,7 +15,7 @@ int64_t ceil_div(int64_t a, int64_t b) {
   return a / b + (a % b != 0);
 }
 
-// Far beyond any run, and safe to multiply by a batch.
+// Longer than any run, and safe to multiply by a batch size.
 constexpr double kForever = 1e15;
 
 }  // namespace
@@ -25,7 +25,7 @@ RunLength::RunLength(const Recipe& recipe, const Dataset& train, int64_t max_seq
 
 RunLength::RunLength(const Recipe& r, int64_t samples, int64_t inputs_per_epoch)
     : samples_(samples) {
-  require(samples > 0, Fault::file, "there are no samples to train on");
+  require(samples > 0, Fault::file, "the training set has no samples");
   global_ = std::min(r.global_batch_size, samples);
   micro_ = std::min(r.micro_batch_size, global_);
   steps_per_epoch_ = ceil_div(samples, global_);

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The data are made of the tokenizer's ids, whatever a config was written for.
+// The data uses the tokenizer's ids, so they override those of the config.
 void take_special_ids(ModelConfig& config, const Tokenizer& tokenizer) {
   config.bos_id = tokenizer.bos().value_or(-1);
   config.eos_ids = {tokenizer.eos()};
@@ -37,7 +37,7 @@ void require_targets(const RunInputs& in) {
               count(in.data.validation.size(), "sample"));
 }
 
-constexpr double kTextFraction = 0.05;  // of text held out, where nobody says
+constexpr double kTextFraction = 0.05;  // default fraction of text held out
 
 [[noreturn]] void not_known(const std::string& key, const std::string& name) {
   std::string lower = name, why = did_you_mean(name, known_model_names());
@@ -97,7 +97,7 @@ NamedModel model_to_tune(const Recipe& r, bool known) {
     m.config = read_config(m.folder);
     return m;
   }
-  if (!known) find_checkpoint_dir(*r.checkpoint_dir);  // says where it looked
+  if (!known) find_checkpoint_dir(*r.checkpoint_dir);  // throws, with the places searched
   const auto config = known_model(*r.checkpoint_dir);
   if (!config) not_known("checkpoint_dir", m.name);
   m.config = *config;
@@ -119,7 +119,7 @@ LoraOptions lora_options(const Recipe& r) {
   return o;
 }
 
-// Reads no more than a config.json. How many tokens there will be does not matter.
+// Reads at most a config.json. The vocabulary size does not matter here.
 void look_at_model(const Recipe& r) {
   if (!by_sizes(r)) {
     model_to_pretrain(r, nullptr);
@@ -130,8 +130,8 @@ void look_at_model(const Recipe& r) {
   model_by_sizes(sizes, ByteTokenizer());
 }
 
-// As every checkpoint gets them. Where nothing but the folder's name says that bos is used, the
-// copy's tokenizer_config.json does.
+// The files copied into every checkpoint. If only the folder's name shows that bos is used, the
+// copy of tokenizer_config.json says so.
 std::vector<ExtraFile> read_tokenizer_files(const fs::path& folder) {
   std::vector<ExtraFile> files;
   const std::string config = config_with_bos(folder);
@@ -152,7 +152,7 @@ void read_tokenizer(RunInputs& in) {
   in.tokenizer = load_tokenizer(folder);
   in.own_template = chat_template_of(folder);
   require(read_tokenizer_files(folder) == in.tokenizer_files, Fault::file,
-          "{}: the tokenizer's files changed during reading; retry when they are complete",
+          "{}: the tokenizer's files changed while they were read; retry when they are complete",
           folder.string());
 }
 
@@ -172,8 +172,8 @@ fs::path tokenizer_folder(const Recipe& r, Task task) {
   return {};
 }
 
-// How to ask the model afterwards, for its prompt_style.yaml; empty for plain text, and where it is
-// what happens without it, too.
+// Contents of prompt_style.yaml, which records how to prompt the model later; empty for plain text,
+// and if the default is the same.
 std::string prompting_to_record(const Recipe& r, const RunInputs& in) {
   if (in.data.style != nullptr) return prompt_style_yaml(*in.data.style);
   if (!in.data.chat_template) return "";
@@ -235,7 +235,7 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
     m.generation_config = read_extra(m.folder, kGeneration);
   if (tokenizer == nullptr) return m;
   require(tokenizer->vocab_size() <= m.config.vocab, Fault::file,
-          "the tokenizer has {} tokens, the model room for {}: they do not belong together",
+          "the tokenizer has {} tokens, but the model's vocabulary is {}: they do not match",
           tokenizer->vocab_size(), m.config.vocab);
   if (pretrain && m.folder.empty()) take_special_ids(m.config, *tokenizer);
   return m;
@@ -253,7 +253,7 @@ int64_t max_seq_length_of(const Recipe& r, const ModelConfig& model) {
 
 namespace {
 
-// data.columns over the names that the set has.
+// Applies data.columns over the default column names of the set.
 RecordFields with_columns(RecordFields f, const Recipe& r) {
   const auto put = [](std::string& to, const std::optional<std::string>& given) {
     if (given) to = *given;
@@ -269,7 +269,7 @@ RecordFields with_columns(RecordFields f, const Recipe& r) {
   require(f.named + messages + text <= 1, Fault::usage,
           "data.columns: expected the columns of one record format, found several; give "
           "instruction and output, or messages, or text");
-  // A column is one thing: what is named as another is not the input by its usual name.
+  // A column has one role: if another role uses the default input column, there is no input.
   if (!input && (f.input == f.instruction || f.input == f.output)) f.input.clear();
   return f;
 }
@@ -316,8 +316,8 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
       return false;
     }
   };
-  // The tokenizer is in the model's folder unless tokenizer_dir names another. What is wrong with
-  // that folder is told once.
+  // The tokenizer is in the model's folder unless tokenizer_dir names another. Report a problem
+  // with that folder only once.
   const bool own_folder = task == Task::pretrain && r.tokenizer_dir;
   const bool tokenizer = check.plan || look([&] { tokenizer_folder(r, task); });
   if (tokenizer || own_folder)
@@ -332,8 +332,7 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   const size_t before = found.size();
   for (const auto* path : {&r.json_path, &r.train_data_path, &r.val_data_path, &r.data_path})
     look([&] { require_there(*path); });
-  // Of sets by name a plan does not need the files, and of paths that are told of above no more is
-  // said.
+  // A plan does not need the files of named sets. Paths reported above need no second error.
   if (!check.plan && found.size() == before)
     look([&] { data_options(r, max_seq_length_of(r, ModelConfig())); });
   return found;
@@ -364,7 +363,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.model = model;
   o.device = device_of(r.accelerator);
   o.staging = r.save_async;
-  // As LitGPT: bf16-mixed where the device is made for it.
+  // As in LitGPT: bf16-mixed on devices with fast bf16.
   const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
   o.precision = r.precision.value_or(usual);
   o.tf32 = r.matmul_precision == MatmulPrecision::high;
@@ -413,7 +412,7 @@ TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& m
   TrainOptions o = train_options(r, task, model);
   const int64_t length = max_seq_length_of(r, model);
   warn_of_positions(r, model);
-  // More, for "all of them", would fit nowhere either.
+  // A larger batch ("all samples") would not fit anywhere.
   const int64_t samples = std::min<int64_t>(r.micro_batch_size, 1 << 20);
   o.limits = {.tokens = samples * length, .documents = samples, .longest = length};
   o.staging = o.staging && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
@@ -433,7 +432,7 @@ std::vector<ExtraFile> extra_files(const Recipe& r, Task task, const RunInputs& 
   if (task != Task::finetune_lora && in.model.generation_config)
     files.push_back(*in.model.generation_config);
   Recipe record = r;
-  record.resume = {};  // how a run was started is no part of what it computes
+  record.resume = {};  // whether a run was resumed does not change what it computes
   files.push_back(ExtraFile::text("hyperparameters.yaml", recipe_yaml(record, task)));
   if (const std::string prompting = prompting_to_record(r, in); !prompting.empty())
     files.push_back(ExtraFile::text("prompt_style.yaml", prompting));

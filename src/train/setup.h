@@ -14,69 +14,70 @@
 #include "train/length.h"
 #include "train/trainer.h"
 
-// From a recipe to what a run is made of: the model, the tokenizer and the data that it names.
+// Finds and reads the model, the tokenizer and the data that a recipe names.
 namespace capstan {
 
-// Whether a recipe for pretraining names no model, but has its sizes.
+// Whether a pretraining recipe gives the sizes of its model instead of naming one.
 bool by_sizes(const Recipe& recipe);
-// The model that the recipe's sizes describe. Throws Fault::usage for sizes that make none.
+// The model with the recipe's sizes. Throws Fault::usage for invalid sizes.
 ModelConfig model_by_sizes(const Recipe& recipe, const Tokenizer& tokenizer);
 
-// The model that a recipe means. `folder` is that of its weights, where it has one. Without a
-// folder on the disk, a known model of the name is taken if `known` allows (to plan, not to run).
+// The model of a recipe. `folder` holds its weights, if any. With `known`, a model that is not on
+// disk is looked up by name among the known models (to plan, not to run).
 struct NamedModel {
   ModelConfig config;
-  std::filesystem::path folder;  // empty: random weights, or not on the disk
-  std::string name;              // for people
-  // The folder's files, which checkpoints of all weights keep what they can of; none without.
+  std::filesystem::path folder;  // empty: random weights, or not on disk
+  std::string name;              // for display
+  // The folder's files; checkpoints of all weights carry over what they can. Empty without a
+  // folder.
   std::string config_text = {};
   std::optional<ExtraFile> generation_config = {};
 };
 NamedModel model_of(const Recipe& recipe, Task task, const Tokenizer* tokenizer, bool known);
 
-// Everything on the disk that a run needs.
+// Everything on disk that a run needs.
 struct RunInputs {
   NamedModel model;
   std::filesystem::path tokenizer_dir;  // empty: one token per byte
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::vector<ExtraFile> tokenizer_files;    // of that folder, as they were when it was read
+  std::vector<ExtraFile> tokenizer_files;    // contents of that folder when it was read
   std::optional<ChatTemplate> own_template;  // the folder's
   LoadedData data;
   int64_t max_seq_length = 0;
-  bool is_text = false;          // no prompts to show samples for
-  int64_t sample_positions = 0;  // room for texts that the caller will generate
+  bool is_text = false;          // plain text: no prompts to generate samples from
+  int64_t sample_positions = 0;  // cache positions for texts that the caller will generate
 };
-// Reads and tokenizes, with lines of what it finds. Throws Fault::file and Fault::usage.
+// Reads and tokenizes, and logs what it finds. Throws Fault::file and Fault::usage.
 RunInputs find_inputs(const Recipe& recipe, Task task);
 
-// The data that a recipe names, without opening them. Throws Fault::usage where it names none and
-// Fault::file where a named set is not on the disk.
+// The data that a recipe names, without opening it. Throws Fault::usage if it names none and
+// Fault::file if a named set is not on disk.
 DataOptions data_options(const Recipe& recipe, int64_t max_seq_length);
 
-// Whether what the recipe names is there: model, tokenizer and data, none of which is read further
-// than a config.json. All errors together, Fault::usage and Fault::file.
+// Checks that the model, tokenizer and data of the recipe exist. Reads at most a config.json.
+// Returns all errors, Fault::usage and Fault::file.
 struct InputCheck {
-  bool plan = false;  // models by name need no files, nor do sets of data by name
-  bool data = true;   // false where the recipe's words for its data are wrong
+  bool plan = false;  // named models and named datasets need no files
+  bool data = true;   // false if the recipe's data keys are already known to be wrong
 };
 std::vector<Error> input_errors(const Recipe& recipe, Task task, const InputCheck& check);
 
-// Tokens of a sample at most: what the recipe says, at most what the model can.
+// Maximum tokens of a sample: from the recipe, limited by the model.
 int64_t max_seq_length_of(const Recipe& recipe, const ModelConfig& model);
-// Says so where the model can less than the recipe says.
+// Warns if the recipe's max_seq_length exceeds the model's positions.
 void warn_of_positions(const Recipe& recipe, const ModelConfig& model);
 
-// What the recipe makes of a model: the options of its trainer, without limits and schedule.
+// The trainer's options for this recipe and model, without limits and schedule.
 TrainOptions train_options(const Recipe& recipe, Task task, const ModelConfig& model);
-// With the limits of the largest batch that these data make.
+// With the limits of the largest batch of this data, and the schedule.
 TrainOptions train_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 // With the largest batch that max_seq_length allows: for a plan without data.
 TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConfig& model);
 
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 
-// Files that go along with every checkpoint of the run: tokenizer, recipe, prompt style. Reads
-// none: a folder may be gone, or changed, when a run ends.
+// Files stored in every checkpoint of the run: tokenizer, recipe, prompt style. Reads nothing from
+// disk: a folder may have changed or disappeared by the end of a run.
 std::vector<ExtraFile> extra_files(const Recipe& recipe, Task task, const RunInputs& inputs);
 
 }  // namespace capstan

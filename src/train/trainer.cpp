@@ -17,7 +17,7 @@ double clip_limit(const TrainOptions& o) {
   return o.max_norm > 0 ? o.max_norm : std::numeric_limits<double>::infinity();
 }
 
-// Of the mean over all labels of a step that count.
+// Factor for the mean over all targets of a step.
 float scale_of(int64_t targets) {
   return 1.0f / static_cast<float>(std::max<int64_t>(1, targets));
 }
@@ -28,9 +28,9 @@ Gradients gradient_life(const TrainOptions& o) {
 
 void say_where_the_state_is(const Queue& q) {
   if (q.device() == Device::cpu)
-    log::info("optimizer: paged changes nothing here: on the CPU all state is in host memory");
+    log::info("optimizer: paged has no effect on the CPU, where all state is in host memory");
   if (q.device() == Device::cuda && q.host().pinned())
-    log::info("optimizer: its state ({}) is in host memory, where the GPU updates it over the bus",
+    log::info("optimizer: its state ({}) is in host memory; the GPU updates it over the bus",
               format_bytes(static_cast<double>(at(q.host().highest(), Category::optimizer))));
 }
 
@@ -41,15 +41,14 @@ std::string not_finite(const char* what, double value, int64_t step, const Micro
   for (const int64_t sample : samples.first(std::min(samples.size(), kNamed)))
     places.push_back(data.dataset().where_of(sample));
   return fmt::format(
-      "step {}: the {} is {}; the weights are as they were before this step. It had {}{}", step + 1,
+      "step {}: the {} is {}; the weights are unchanged by this step. Its samples: {}{}", step + 1,
       what, value, fmt::join(places, ", "),
       samples.size() > kNamed ? fmt::format(" and {} more", samples.size() - kNamed) : "");
 }
 
 std::string update_not_finite(int64_t step, double lr) {
   return fmt::format(
-      "step {}: the update with a learning rate of {:.3g} made weights or moments that are not "
-      "finite",
+      "step {}: the update with learning rate {:.3g} made weights or moments that are not finite",
       step + 1, lr);
 }
 
@@ -109,10 +108,10 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   if (std::isfinite(loss_sum) && std::isfinite(result.grad_norm)) return;
   optimizer_.restore(optimizer_.steps() - 1);
   const bool in_loss = !std::isfinite(loss_sum);
-  const std::string what = not_finite(in_loss ? "loss" : "gradient's norm",
+  const std::string what = not_finite(in_loss ? "loss" : "gradient norm",
                                       in_loss ? loss_sum : result.grad_norm, step, data);
   require(options_.skip_not_finite, Fault::usage, "{}", what);
-  log::warn("{}: left out", what);
+  log::warn("{}: skipped this step", what);
   result.skipped = true;
 }
 
@@ -132,8 +131,8 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
   const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step),
                                 static_cast<uint64_t>(micro)};
   if (key_) q_.upload(key_, key_words);
-  // Of the micro-batches of a step the first begins the gradients, and the others add to them.
-  // The place of the loss stands for this trainer's memory.
+  // The first micro-batch of a step overwrites the gradients, the others add to them. The loss's
+  // address identifies this trainer's memory.
   q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
             std::bit_cast<intptr_t>(loss().raw())},
            [&] {
@@ -142,8 +141,8 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
            });
 }
 
-// The weights are moved by a factor that is NaN if loss or gradients are not finite, which leaves
-// them alone: so the host learns of it afterwards, and the device does not wait.
+// The update scales the gradients by a factor that is NaN if loss or gradients are not finite; it
+// then leaves the weights unchanged. The host checks afterwards, so the device does not wait.
 void Trainer::update(double lr) {
   clip_.measure(q_, params_, loss());
   optimizer_.update(q_, lr, clip_.scale(), update_flag());
@@ -155,8 +154,8 @@ void Trainer::run_schedule(int64_t step, int64_t micro_batches, int64_t targets,
                            const Finish& finish) {
   begin(targets);
   if (options_.single_micro_batch) {
-    require(micro_batches == 1, Fault::bug, "a step of {} micro-batches was planned as one",
-            micro_batches);
+    require(micro_batches == 1, Fault::bug,
+            "a step of {} micro-batches was planned as a single micro-batch", micro_batches);
     const auto phase = q_.arena().phase("step");
     train_micro_batch(next(), step, 0);
     return finish();
@@ -175,8 +174,7 @@ void Trainer::pass_over(StepResult& result, MicroBatches& data, int64_t step) {
     result.padding += host->padding;
   }
   result.masked = true;
-  log::warn("step {}: none of its labels counts, all are masked: nothing is learned from it",
-            step + 1);
+  log::warn("step {}: all labels are masked, so the step changes nothing", step + 1);
 }
 
 StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* following,

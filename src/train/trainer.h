@@ -14,84 +14,83 @@
 
 namespace capstan {
 
-// Everything that decides what a training run computes and what it needs.
+// Everything that decides what a training run computes and how much memory it needs.
 struct TrainOptions {
   Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
-  bool tf32 = false;  // products of f32 matrices on cuda may round their factors
+  bool tf32 = false;  // f32 matrix products on cuda may use TF32
   Recomputation recompute;
-  bool recompute_to_fit = false;  // fit_of (fit.h) chooses it
+  bool recompute_to_fit = false;  // fit_of (fit.h) chooses `recompute`
   BatchLimits limits;
   bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
   OptimizerOptions optimizer;
   Decay decay = Decay::all;
-  std::optional<LoraOptions> lora;     // train adapters beside a frozen model
+  std::optional<LoraOptions> lora;     // train adapters on a frozen model
   Quantize quantize = Quantize::none;  // of the frozen model
   uint64_t seed = 0;                   // of dropout
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
-  bool skip_not_finite = false;  // leave a step out whose loss or gradients are not finite
-  bool staging = false;  // room in host memory for a copy of the state, to save beside the training
-  int64_t sample_positions = 0;  // room to generate samples during the run; 0: none
+  bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
+  bool staging = false;  // a copy of the state in host memory, to save while training continues
+  int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
 
 struct StepResult {
   double loss = 0;       // mean over the targets of the whole global batch
   double grad_norm = 0;  // before clipping
   double lr = 0;
-  int64_t tokens = 0;  // with padding
+  int64_t tokens = 0;  // including padding
   int64_t padding = 0;
   int64_t targets = 0;
   int64_t micro_batches = 0;
-  bool skipped = false;  // not finite, and left out: the weights are as before
-  bool masked = false;   // no label counts: nothing was computed, and all is as before
+  bool skipped = false;  // not finite and skipped: the weights are unchanged
+  bool masked = false;   // no targets: nothing was computed or changed
 };
 
-// After an update there are weights or moments that are not finite: nothing of the trainer's state
-// is worth keeping.
+// Thrown after an update made weights or moments that are not finite: the trainer's state is
+// unusable.
 class NotFiniteUpdate : public Error {
  public:
   using Error::Error;
 };
 
-// A model being trained on one device. All memory is taken in the constructor's requests and,
-// within the phases "step" (or "micro" and "update"), "evaluate" and "decode", from the plan. In
-// the queue's host() are micro-batches on their way to a GPU, the state of a paged optimizer, and
-// the copy of the state to save from.
+// A model being trained on one device. The constructor requests all long-lived memory; within the
+// phases "step" (or "micro" and "update"), "evaluate" and "decode", memory comes from the plan. The
+// queue's host() holds micro-batches on their way to a GPU, the state of a paged optimizer, and the
+// copy of the state to save from.
 class Trainer {
  public:
   Trainer(Queue& q, const TrainOptions& options);
 
-  // The program run on `sim`: what a Trainer with these options will ask for.
+  // Runs the program on `sim` to find the memory that a Trainer with these options needs.
   static RunPlan plan(const TrainOptions& options);
 
-  // Runs the schedules of a step, of an evaluation and of decoding with the largest batch, so that
-  // every request for memory is made once: what a queue on `sim` needs before steps.
+  // Runs the schedules of a step, an evaluation and decoding with the largest batch, so that every
+  // memory request happens once. A queue on `sim` needs this before steps.
   void rehearse();
 
-  // One optimizer step, number `step` of the run (from 0), over the micro-batches that were
-  // started. A loss or gradient that is not finite never reaches a weight: it throws Fault::usage,
-  // naming the samples (what to do about them is for the run to say), or the step is left out if
-  // the options say so. Throws NotFiniteUpdate where the update itself went beyond what the types
-  // hold. A step without a label that counts changes nothing: no decay, no moment, no count.
+  // Runs one optimizer step, number `step` of the run (from 0), over the micro-batches of `data`. A
+  // loss or gradient that is not finite never changes a weight: the step throws Fault::usage,
+  // naming the samples (the run adds the advice), or is skipped if the options say so. Throws
+  // NotFiniteUpdate if the update itself overflowed. A step without targets changes nothing: no
+  // decay, no moment, no step count.
   //
-  // With `following`, of which `data` are this step's: where a GPU's batches are copied ahead, the
-  // first micro-batch of the step after it is sent while this step's work is done. It stays the
-  // first that is trained then, and nothing of it is counted now. `meanwhile` is called once, when
-  // all the step's work is sent: a GPU is busy with it then.
+  // `following` is the StepBatches that `data` belongs to. If a GPU copies batches ahead, the first
+  // micro-batch of the next step is sent during this step; it is neither consumed nor counted now.
+  // `meanwhile` is called once, when all work of the step is queued and a GPU is busy with it.
   StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr,
                   const std::function<void()>& meanwhile = {});
 
-  // Forward and backward of the first micro-batch that was started, without an update: weights and
-  // moments stay as they are.
+  // Forward and backward of the first micro-batch of `data`, without an update: weights and moments
+  // do not change.
   struct Probe {
     double loss = 0, grad_norm = 0;
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
   };
   Probe probe(MicroBatches& data);
 
-  // Of the micro-batches of a step that was started.
+  // Evaluates the micro-batches of a started step.
   Evaluation evaluate(MicroBatches& data);
 
   Parameters& params() { return params_; }
@@ -102,23 +101,23 @@ class Trainer {
   Queue& queue() { return q_; }
 
  private:
-  // Of `results_`: the sum of the losses, and what Optimizer::update tells.
+  // Views of `results_`: the sum of the losses, and the not-finite flag of Optimizer::update.
   Tensor loss() const { return results_->rows(0, 1); }
   Tensor update_flag() const { return results_->rows(1, 1); }
   void pass_over(StepResult& result, MicroBatches& data, int64_t step);
-  // The schedule of one step, written once. Forward and backward of each micro-batch in a phase
-  // "micro", then `finish` in a phase "update"; all of it in one phase "step" where a step is one
-  // micro-batch. `next` makes the micro-batches. The loss is the mean over so many targets.
+  // The schedule of one step. Forward and backward of each micro-batch in a phase "micro", then
+  // `finish` in a phase "update"; all in one phase "step" if a step is one micro-batch. `next`
+  // returns the micro-batches. The loss is the mean over `targets` targets.
   template <class Next, class Finish>
   void run_schedule(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
                     const Finish& finish);
   void begin(int64_t targets);
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
   void update(double lr);
-  // Waits for loss, norm and the update's flag, and sees to it where something is not finite.
+  // Waits for loss, norm and the update's flag, and handles values that are not finite.
   void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
   void copy_ahead(MicroBatches& data);
-  std::optional<StepKey> key() const;  // of dropout, where there is some
+  std::optional<StepKey> key() const;  // of dropout, if any
 
   Queue& q_;
   TrainOptions options_;
@@ -128,7 +127,7 @@ class Trainer {
   Optimizer optimizer_;
   GradientClip clip_;
   DeviceBatch batch_;
-  Buffer results_;  // in one buffer, so that the host fetches them in one copy
+  Buffer results_;  // one buffer, so that the host fetches both in one copy
   Buffer scale_;
   Buffer key_;  // of dropout: a RandomKey's words
   std::unique_ptr<Decoder> decoder_;

@@ -156,7 +156,7 @@ TEST_F(Lora, TheStateBeforeALossThatIsNotFiniteIsSavedWhereOthersAreFinite) {
   const Outcome rest = run(finetune(skip));
   EXPECT_EQ(rest.code, 0) << rest.err;
   expect_holds(rest.out, {"resumed from out/step-0000"});
-  expect_holds(rest.err, {": left out"});
+  expect_holds(rest.err, {": skipped this step"});
 }
 
 TEST_F(Lora, AFinishedRunSaysHowItIsTrainedFurther) {
