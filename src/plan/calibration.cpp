@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 3> kOfCpu = {"32-true", "bf16-mixed", "bf
 constexpr std::array<std::string_view, 3> kCallCosts = {"seconds_per_call", "seconds_per_flop",
                                                         "seconds_per_byte"};
 
-// An object of the file, which knows the keys that lead to it.
+// An object of the file, with the path of keys that leads to it.
 class Fields {
  public:
   using Path = std::array<std::string_view, 4>;  // unused ones are empty
@@ -45,8 +45,7 @@ class Fields {
   }
   void expect_only(std::span<const std::string_view> known) const {
     for (const auto& [key, value] : object_.items())
-      if (std::find(known.begin(), known.end(), key) == known.end())
-        refuse(key, "no such key is known here");
+      if (std::find(known.begin(), known.end(), key) == known.end()) refuse(key, "no such key");
   }
   bool has(std::string_view key) const { return object_.contains(key); }
 
@@ -68,7 +67,7 @@ class Fields {
   std::string text(std::string_view key) const {
     const json& value = find(key);
     if (!value.is_string() || value.get_ref<const std::string&>().empty())
-      refuse(key, "expected a text, found {}", shown(value));
+      refuse(key, "expected a string, found {}", shown(value));
     return value.get<std::string>();
   }
   const json& value(std::string_view key) const { return find(key); }
@@ -84,7 +83,7 @@ class Fields {
  private:
   const json& find(std::string_view key) const {
     const auto it = object_.find(key);
-    if (it == object_.end()) refuse(key, "expected, and not there");
+    if (it == object_.end()) refuse(key, "expected this key, found none");
     return *it;
   }
   Path longer(std::string_view key) const {
@@ -151,7 +150,7 @@ TypeRates type_rates(const Fields& from) {
   return t;
 }
 
-// Bytes of an update that cross the bus, of all that it moves, where its state is in host memory.
+// Fraction of the bytes of an update that cross the bus if the state is in host memory.
 double share_on_bus(const TrainOptions& o) {
   const PrecisionTypes t = types_of(o.precision);
   const bool few_bits = o.optimizer.kind == OptimizerOptions::Kind::adamw8bit;
@@ -211,7 +210,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   c.seconds_per_call = file.rate("seconds_per_call");
   c.bytes_per_second = file.rate("bytes_per_second");
   for (const char* key : {kToDevice, kToHost})
-    if (c.device == Device::cpu && file.has(key)) file.refuse(key, "only a GPU has this");
+    if (c.device == Device::cpu && file.has(key)) file.refuse(key, "allowed only for a GPU");
   if (c.device == Device::cuda) {
     c.to_device_per_second = file.rate(kToDevice);
     c.to_host_per_second = file.rate(kToHost);
@@ -264,11 +263,11 @@ std::optional<Calibration> find_calibration(Device device) {
   if (path.empty() || !fs::exists(path, error)) return std::nullopt;
   try {
     const Calibration c = read_calibration(path);
-    require(c.name == name && c.device == device, Fault::file, "{}: it is of {}, and this is {}",
-            path.string(), c.name, name);
+    require(c.name == name && c.device == device, Fault::file,
+            "{}: the calibration is for {}, but this machine is {}", path.string(), c.name, name);
     return c;
   } catch (const Error& e) {
-    log::warn("{}; this calibration is not used. 'capstan bench' writes a new one", e.what());
+    log::warn("{}; ignoring this calibration. 'capstan bench' writes a new one", e.what());
     return std::nullopt;
   }
 }
@@ -281,15 +280,15 @@ std::string_view type_of_products(const TrainOptions& o) {
 
 CostModel cost_model(const Calibration& c, const TrainOptions& o) {
   require(c.device == o.device, Fault::usage,
-          "the calibration is of {} (accelerator {}), and the plan is for accelerator {}; add "
+          "the calibration is for {} (accelerator {}), but the plan is for accelerator {}; add "
           "--accelerator {}",
           c.name, name_of(c.device), name_of(o.device), name_of(c.device));
   const std::string_view type = type_of_products(o);
   const auto it = c.types.find(type);
   require(it != c.types.end(), Fault::usage, "the calibration of {} has no rates for {}; {}",
           c.name, type,
-          type == "fp8" ? "'capstan bench' measures them on a GPU with products in FP8"
-                        : "'capstan bench' on it measures them");
+          type == "fp8" ? "'capstan bench' measures them on a GPU with FP8 support"
+                        : "run 'capstan bench' there to measure them");
   const TypeRates& rates = it->second;
   CostModel m{.name = c.name,
               .device = c.device,
@@ -307,7 +306,7 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
       m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
   }
   if (o.optimizer.paged && c.device == Device::cuda) {
-    // Half of the state's bytes go each way, both ways at once.
+    // Half of the state's bytes go in each direction, both at once.
     const double bus = 2 * std::min(c.to_device_per_second, c.to_host_per_second);
     double& rate = m.rates(OpKind::optimizer)->bytes_per_second;
     rate = std::min(rate, bus / share_on_bus(o));

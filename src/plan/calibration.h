@@ -10,14 +10,15 @@
 #include "plan/call_cost.h"
 #include "train/trainer.h"
 
-// What `capstan bench` measured of a machine, for predicting the time of a step: the rates of each
-// kind of op by the type of its numbers, and how one known step compared with the sum of its ops.
+// Measurements of `capstan bench` on a machine, for predicting the time of a step: the rates of
+// each kind of op by number type, and a known step compared with the sum of its ops.
 namespace capstan {
 
-// For one type of numbers. In FLOP/s, or bytes/s for elementwise ops and optimizers.
+// Rates for one number type, in FLOP/s, or bytes/s for elementwise ops and optimizers.
 struct TypeRates {
-  std::array<double, kOpKinds> rates{};  // by OpKind; a copy's is the machine's
-  // A known training step: measured, and as the rates above add up. Both or neither are 0.
+  std::array<double, kOpKinds> rates{};  // by OpKind; for copies see Calibration::bytes_per_second
+  // A known training step: measured time, and the sum predicted from the rates above. Both 0 if
+  // absent.
   double step_seconds = 0, step_predicted = 0;
 
   double& of(OpKind kind) { return rates[static_cast<size_t>(kind)]; }
@@ -25,11 +26,11 @@ struct TypeRates {
   bool operator==(const TypeRates&) const = default;
 };
 
-// For one precision of a CPU: what calls of each kind of op cost in training steps of several
-// sizes. Rates of one size say little of another there, where caches and conversions count.
+// For one CPU precision: costs of the calls of each kind of op in training steps of several sizes.
+// On a CPU, rates at one size do not predict another size, because of caches and conversions.
 struct StepCosts {
   std::array<CallCost, kOpKinds> calls{};  // by OpKind
-  double seconds = 0, predicted = 0;       // of all those steps: measured, and as the calls add up
+  double seconds = 0, predicted = 0;  // of all those steps: measured, and predicted from the calls
 
   bool operator==(const StepCosts&) const = default;
 };
@@ -39,36 +40,36 @@ struct Calibration {
   Device device = Device::cpu;  // cpu or cuda
   std::string date;             // "2026-08-05", UTC
   double seconds_per_call = 0;
-  double bytes_per_second = 0;                              // of a copy, read and written
-  double to_device_per_second = 0, to_host_per_second = 0;  // bytes, of a GPU through pinned memory
-  std::map<std::string, TypeRates, std::less<>> types;      // "f32", "bf16"; a GPU's "tf32", "fp8"
-  std::map<std::string, StepCosts, std::less<>> precisions;  // of a CPU: "32-true", "bf16-mixed" …
+  double bytes_per_second = 0;                               // of a copy, counting reads and writes
+  double to_device_per_second = 0, to_host_per_second = 0;   // bytes/s; GPU with pinned memory
+  std::map<std::string, TypeRates, std::less<>> types;       // "f32", "bf16"; a GPU's "tf32", "fp8"
+  std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
 
   bool operator==(const Calibration&) const = default;
 };
 
-// The text of a calibration file (docs/formats.md), and back. parse throws Fault::file as
-// "where:line:column: …" for a key that is missing, unknown or of another type, and for a rate that
-// is not from 1e-12 to 1e21.
+// Writes and parses the text of a calibration file (docs/formats.md). parse throws Fault::file as
+// "where:line:column: …" for a key that is missing, unknown or of the wrong type, and for a rate
+// outside 1e-12 to 1e21.
 std::string calibration_json(const Calibration& calibration);
 Calibration parse_calibration(std::string_view text, std::string_view where);
 
-// In the user's cache: one file for each name. Empty where there is no cache.
+// The file for this machine name in the user's cache. Empty if there is no cache.
 std::filesystem::path calibration_path(std::string_view name);
 
-// Makes the folder if need be. Throws Fault::file.
+// Creates the folder if needed. Throws Fault::file.
 void write_calibration(const std::filesystem::path& path, const Calibration& calibration);
 Calibration read_calibration(const std::filesystem::path& path);
-// Of the device in this machine, from the user's cache. None where it was not measured or is not
-// here; a file that cannot be used is warned of.
+// The calibration of this machine's device, from the user's cache. None if the device was not
+// measured or is absent; warns about a file that cannot be used.
 std::optional<Calibration> find_calibration(Device device);
 
-// "f32", "tf32", "bf16" or "fp8": what the products of such a run multiply, in its blocks.
+// "f32", "tf32", "bf16" or "fp8": the type of the run's matrix products in its blocks.
 std::string_view type_of_products(const TrainOptions& options);
 
-// The machine as `sim` imitates it for a run with these options. A paged optimizer's state crosses
-// the bus. Throws Fault::usage where the calibration is of another kind of device, or does not have
-// the type of the run's products.
+// The cost model with which `sim` imitates the machine for a run with these options. The state of a
+// paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of
+// device, or lacks the type of the run's matrix products.
 CostModel cost_model(const Calibration& calibration, const TrainOptions& options);
 
 }  // namespace capstan

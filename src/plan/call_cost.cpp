@@ -15,7 +15,7 @@ Terms terms_of(const CallTotal& t) {
 }
 
 // Solves a[i][j] x[j] = b[i] for the terms whose bit is set in `used`; the others are 0. Gaussian
-// elimination with pivots. Not a number where the terms do not tell each other apart.
+// elimination with pivots. NaN if the system is singular.
 Terms solve(std::array<Terms, kTerms> a, Terms b, unsigned used) {
   std::array<int, kTerms> rows{};
   int n = 0;
@@ -49,7 +49,7 @@ Terms solve(std::array<Terms, kTerms> a, Terms b, unsigned used) {
 }  // namespace
 
 CallCost fit_call_cost(std::span<const CallTotal> measured) {
-  // The terms differ by ten orders of magnitude: each is measured by its largest.
+  // The terms differ by ten orders of magnitude: scale each by its largest value.
   Terms size{};
   for (const CallTotal& t : measured)
     if (t.seconds > 0)
@@ -67,7 +67,7 @@ CallCost fit_call_cost(std::span<const CallTotal> measured) {
   }
   CallCost best;
   double least = std::numeric_limits<double>::infinity();
-  // With three terms, all choices of those that count can be tried.
+  // With three terms, try every subset of non-zero terms.
   for (unsigned used = 1; used < 1U << kTerms; ++used) {
     const Terms x = solve(normal, right, used);
     bool feasible = true;

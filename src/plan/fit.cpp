@@ -20,13 +20,13 @@ TrainOptions at_rung(TrainOptions options, int rung) {
   return options;
 }
 
-// Those of which one needs the least of the whole ladder, as a rule.
+// The rungs among which one usually needs the least memory of the whole ladder.
 std::array<int, 3> least_rungs(const TrainOptions& options) {
   const int layers = static_cast<int>(options.model.layers);
   return {2 * layers, 2 * layers - 1, layers};
 }
 
-// Weights alone, in half a byte at the least, may tell without a plan.
+// A lower bound without a plan: the weights alone, with at least half a byte each.
 bool weights_fit(const TrainOptions& options, const Room& available) {
   const int64_t count = make_spec(options.model).parameter_count();
   const int64_t halves =
@@ -43,8 +43,8 @@ bool fits(const TrainOptions& options, const Room& available) {
   });
 }
 
-// The first rung of the ladder, from this one on, that fits on the device; the last where none
-// does. As a rule each needs less than the one below, and those that break it do so by little.
+// The first rung, starting at `from`, that fits on the device; the last if none does. Usually each
+// rung needs less than the one below; exceptions are small.
 int least_rung(const TrainOptions& options, int from, const Room& available) {
   const auto rungs = least_rungs(options);
   const int last = rungs[0];
@@ -53,7 +53,7 @@ int least_rung(const TrainOptions& options, int from, const Room& available) {
   const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
   if (fits_at(from)) return from;
   int bad = from, good = -1;
-  bool nearly = false;  // lacks less than what is left of activations: another rung may fit
+  bool nearly = false;  // short by less than the remaining activations: another rung may fit
   for (const int rung : rungs) {
     if (rung <= from || good >= 0) break;
     const MemoryPlan plan = plan_at(rung);
@@ -80,7 +80,7 @@ Recomputation least_recomputation(const TrainOptions& options, int from, const R
   return at_rung(options, least_rung(options, from, available)).recompute;
 }
 
-// With at most `micro_batch` documents at a time.
+// The options with at most `micro_batch` documents per micro-batch.
 TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
   BatchLimits& l = options.limits;
   l.documents = std::min(l.documents, micro_batch);
@@ -95,7 +95,7 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch,
   std::vector<int64_t> divisors;
   for (int64_t m = 1; m < options.limits.documents; ++m)
     if (micro_batch % m == 0) divisors.push_back(m);
-  // More documents never need less, so those that fit come first.
+  // More documents never need less memory, so those that fit come first.
   const auto end = std::partition_point(divisors.begin(), divisors.end(), [&](int64_t m) {
     return fits(in_micro_batches(options, m), available);
   });
@@ -110,12 +110,11 @@ OptimizerOptions plain_sgd() {
   return o;
 }
 
-// Where and in how many bits AdamW may keep its moments.
+// Where AdamW may keep its moments, and in how many bits.
 constexpr OptimizerClass kMoments[] = {
     {Kind::adamw, false}, {Kind::adamw, true}, {Kind::adamw8bit, false}, {Kind::adamw8bit, true}};
 
-// Alternatives to the current optimizer that use no more bits. Paged means something on a GPU
-// alone.
+// Alternatives to the current optimizer that use no more bits. Paged matters only on a GPU.
 std::vector<OptimizerClass> other_moments(const TrainOptions& options) {
   std::vector<OptimizerClass> others;
   const OptimizerClass now{options.optimizer.kind, options.optimizer.paged};
@@ -134,7 +133,7 @@ void take(OptimizerOptions& optimizer, const OptimizerClass& moments) {
 std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
                                         const RunPlan& plan, const Room& available) {
   std::vector<std::string> changes;
-  // What no saving of activations changes.
+  // Smaller activations help only if these fit.
   const ByCategory& most = plan.device.highest;
   const bool batches_help =
       at(most, Category::weights) + at(most, Category::optimizer) <= available.device &&
@@ -157,7 +156,7 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
         attempt(fmt::format("optimizer: {}", name_of(others)),
                 [&](auto& o) { take(o.optimizer, others); });
   };
-  attempt_moments(true);  // which changes no result
+  attempt_moments(true);  // does not change results
   if (options.precision != Precision::bf16_true)
     attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
   if (options.lora && options.quantize == Quantize::none)
@@ -168,8 +167,7 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   return changes;
 }
 
-// One change after the other until it fits, from those that cost the least; empty if all of them
-// together are not enough.
+// Adds changes until the run fits, cheapest first; empty if all together are not enough.
 std::string joint_change(TrainOptions options, const Room& available) {
   std::vector<std::string> taken;
   const auto enough = [&](std::string name) {
@@ -197,13 +195,13 @@ std::string joint_change(TrainOptions options, const Room& available) {
   for (const OptimizerClass& m : other_moments(options)) {
     take(options.optimizer, m);
     if (enough(fmt::format("optimizer: {}", name_of(m)))) return together();
-    taken.pop_back();  // the next takes its place
+    taken.pop_back();  // the next one replaces it
   }
   options.optimizer = plain_sgd();
   return enough("optimizer: SGD") ? together() : "";
 }
 
-// The largest n in [1, most] for which it fits, which it does for all below; 0 if for none.
+// The largest n in [1, most] that fits, if all smaller ones fit too; 0 if none does.
 int64_t largest(int64_t most, const std::function<bool(int64_t)>& it_fits) {
   int64_t good = 0, bad = most + 1;
   for (int64_t n = 1; n <= most && good == n / 2; n *= 2) (it_fits(n) ? good : bad) = n;
@@ -236,9 +234,10 @@ std::string Fit::verdict() const {
                                 bytes(available.device), gpu ? " on the GPU" : "");
     if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
     if (dropped_staging > 0 && recompute_was_chosen)
-      s += "; no room is left for a copy to save from without a pause";
+      s += "; no memory is left for a copy of the state, so training pauses while a checkpoint is "
+           "written";
     else if (dropped_staging > 0)
-      s += fmt::format("; {} more{} would let it save without a pause", bytes(dropped_staging),
+      s += fmt::format("; with {} more{} it could save without pausing", bytes(dropped_staging),
                        gpu ? " of host memory" : "");
     return s;
   }
@@ -260,7 +259,7 @@ std::string Fit::verdict() const {
 Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available) {
   TrainOptions options = asked;
   if (asked.recompute_to_fit) {
-    options.staging = false;  // which is given up before time is
+    options.staging = false;  // dropped before recomputation is added
     options.recompute = least_recomputation(options, 0, available);
     options.recompute_to_fit = false;
     options.staging = asked.staging;
@@ -296,13 +295,13 @@ int64_t largest_micro_batch(const TrainOptions& options, const Room& available) 
   const int64_t planned = options.limits.documents;
   const auto fits_with = [&](int64_t n) {
     TrainOptions o = options;
-    // Fewer than the whole batch: gradients stay from one to the next.
+    // Below the whole batch, gradients persist between micro-batches.
     o.single_micro_batch = o.single_micro_batch && n >= planned;
     o.limits.documents = n;
     o.limits.tokens = n * o.limits.longest;
     return fits(o, available);
   };
-  // So all of it may fit where less does not.
+  // So the whole batch may fit although a smaller micro-batch does not.
   if (options.single_micro_batch && planned <= kMost && fits_with(planned))
     return planned + largest(kMost - planned, [&](int64_t n) { return fits_with(planned + n); });
   return largest(options.single_micro_batch ? std::min(kMost, planned - 1) : kMost, fits_with);

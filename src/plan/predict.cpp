@@ -8,10 +8,10 @@
 namespace capstan {
 namespace {
 
-// Enough for a mean; a step of many micro-batches is a mean by itself.
+// Enough for a mean; a step of many micro-batches already averages.
 constexpr int64_t kSteps = 8, kMicroBatches = 128;
 
-// A trainer on a machine that only counts.
+// A trainer on a simulated machine that only counts costs.
 class Simulation {
  public:
   Simulation(const TrainOptions& options, const CostModel& machine)
@@ -62,7 +62,7 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
 StepEstimate estimate_largest(const TrainOptions& options, const CostModel& machine,
                               int64_t micro_batches) {
   const BatchLimits& l = options.limits;
-  // Two micro-batches tell what each more of them takes.
+  // Two micro-batches give the cost of each additional one.
   const int64_t made = std::min<int64_t>(micro_batches, 2);
   const std::vector<int32_t> tokens(static_cast<size_t>(l.longest) + 1, 0);
   Dataset samples;

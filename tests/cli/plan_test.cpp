@@ -373,10 +373,10 @@ TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
                {"a step takes about 60.7 s (67.4 tokens/s), from the calibration of a "
                 "round machine of 2026-08-05\n"});
   text.back() = "--calibration=gpu.json";
-  expect_refused(2, text, {"of a round machine (accelerator cuda)", "--accelerator cuda"});
+  expect_refused(2, text, {"for a round machine (accelerator cuda)", "--accelerator cuda"});
   text = with({"--accelerator=cuda", "--precision=fp8-mixed", "--calibration=gpu.json"});
   text.insert(text.begin(), "plan");
-  expect_refused(2, text, {"has no rates for fp8", "on a GPU with products in FP8"});
+  expect_refused(2, text, {"has no rates for fp8", "on a GPU with FP8 support"});
 }
 
 TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {

@@ -71,11 +71,11 @@ TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
   expect(refused("capstan calibration", "diary"), "c.json:2:3: format: ");
   expect(refused("2026-08-05", "yesterday"), "c.json:6:3: date: expected YYYY-MM-DD");
   expect(refused("\"cuda\"", "\"tpu\""), "accelerator: expected cpu or cuda, found \"tpu\"");
-  expect(refused("\"cuda\"", "\"cpu\""), "to_device_bytes_per_second: only a GPU has this");
+  expect(refused("\"cuda\"", "\"cpu\""), "to_device_bytes_per_second: allowed only for a GPU");
   expect(refused("3e-06", "-1"),
          "seconds_per_call: expected a number from 1e-12 to 1e21, found -1");
   expect(refused("3e-06", "\"fast\""), "found \"fast\"");
-  expect(refused("\"head\"", "\"heat\""), "heat: no such key is known here");
+  expect(refused("\"head\"", "\"heat\""), "heat: no such key");
   expect(refused("\"head\"", "\"product\""), "product\" appears twice");
   expect(refused("\"bf16\"", "\"fp4\""), "fp4: no such key");
   expect(refused("\"date\"", "\"data\""), "data: no such key");

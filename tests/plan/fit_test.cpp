@@ -193,8 +193,8 @@ TEST_F(RequireFit, GivesUpTheCopyBeforeItRecomputes) {
   EXPECT_FALSE(fit.options.staging);
   EXPECT_GT(fit.dropped_staging, 0);
   // More room would go to the activations first: no number is named.
-  EXPECT_EQ(fit.verdict().find("more would let it"), std::string::npos) << fit.verdict();
-  EXPECT_NE(fit.verdict().find("no room is left for a copy"), std::string::npos);
+  EXPECT_EQ(fit.verdict().find("more it could save"), std::string::npos) << fit.verdict();
+  EXPECT_NE(fit.verdict().find("no memory is left for a copy"), std::string::npos);
 }
 
 TEST_F(RequireFit, ACopyToSaveFromIsTheFirstToGo) {

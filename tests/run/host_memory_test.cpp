@@ -189,7 +189,7 @@ TEST(HostFit, ACopyToSaveFromIsTheFirstToGo) {
   EXPECT_FALSE(fit.options.staging);
   EXPECT_EQ(fit.dropped_staging, staged.host.total_bytes - bare.host.total_bytes);
   EXPECT_EQ(fit.plan.host.total_bytes, bare.host.total_bytes);
-  EXPECT_NE(fit.verdict().find(" more of host memory would let it save"), std::string::npos)
+  EXPECT_NE(fit.verdict().find(" more of host memory it could save"), std::string::npos)
       << fit.verdict();
 }
 
