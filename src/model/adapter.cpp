@@ -101,7 +101,7 @@ void merge(Queue& q, Parameters& params, int weight, const AdapterIndex& at) {
   const ModelSpec& spec = params.spec();
   const auto& b_parts = spec.params[static_cast<size_t>(at.b)].parts;
   require(params.quantized(weight) == nullptr, Fault::usage,
-          "lora: adapters cannot be merged into quantized weights without loss; load the model "
+          "lora: merging adapters into quantized weights would lose precision; load the model "
           "without quantization to merge them");
   const Tensor a = params.stored(at.a), b = params.stored(at.b);
   const Buffer scaled = q.arena().make(Category::workspace, DType::f32, b.shape(), "scaled B");
@@ -117,11 +117,11 @@ void merge(Queue& q, Parameters& params, int weight, const AdapterIndex& at) {
 
 void require_mergeable(const ModelSpec& spec) {
   require(!spec.head_lora || spec.head != spec.embedding, Fault::usage,
-          "lora: the adapter of the head cannot be merged, because this model's head shares its "
+          "lora: the head's adapter cannot be merged, because this model's head shares its "
           "weights with the embedding; keep the adapter, or train without lora_head");
 }
 
-// The adapter of every row, or null.
+// The adapter of each row, or null.
 std::vector<const AdapterIndex*> adapters_by_row(const ModelSpec& spec) {
   std::vector<const AdapterIndex*> rows(spec.params.size());
   const auto add = [&](int weight, const AdapterIndex& at) {

@@ -8,14 +8,14 @@
 
 namespace capstan {
 
-// LoRA's part of one linear map, for inputs x [T, I] and outputs y [T, O]:
+// The LoRA adapter of one linear map, for inputs x [T, I] and outputs y [T, O]:
 //
 //   inner = s · drop(x) Aᵀ  [T, n r];      y[:, columns of part p] += inner_p B_pᵀ
 //
 // Parts that share their input (q, k and v; gate and up) share one product with A and one mask.
-// Without a key nothing is dropped. A mask is made again from its key where it is needed. The
-// backward pass takes x, and `inner`, which is small, or makes it again where it has not been kept.
-// Buffers are the queue's arena's.
+// Without a key there is no dropout. Masks are recomputed from their key when needed. The backward
+// pass takes x and the small `inner`, or recomputes `inner` if it was not kept. Buffers come from
+// the queue's arena.
 class Adapter {
  public:
   Adapter(Parameters& params, const AdapterIndex& at);
@@ -25,15 +25,15 @@ class Adapter {
   Tensor b_grad() const { return params_.grad(at_.b); }
 
   Buffer inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const;
-  ThinTerms outer(Tensor inner) const;  // what it adds to y
+  ThinTerms outer(Tensor inner) const;  // the term added to y
 
-  // Adds to the gradients of A and B; returns that of drop(x) Aᵀ. `inner` may be absent.
+  // Adds to the gradients of A and B; returns the gradient of drop(x) Aᵀ. `inner` may be absent.
   Buffer backward_weights(Queue& q, Tensor dy, Tensor x, Tensor inner,
                           const std::optional<StepKey>& key) const;
-  // The part of it below B: turns the gradient of `inner` into that of drop(x) Aᵀ, in place, and
-  // adds to the gradient of A.
+  // The part of backward below B: turns the gradient of `inner` into that of drop(x) Aᵀ, in place,
+  // and adds to the gradient of A.
   void backward_inner(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
-  // dx += what comes through the adapter, from the gradient of drop(x) Aᵀ.
+  // Adds the adapter's contribution to dx, from the gradient of drop(x) Aᵀ.
   void backward_data(Queue& q, Tensor dx, Tensor d_inner, const std::optional<StepKey>& key) const;
 
  private:
@@ -50,30 +50,29 @@ class Adapter {
   float scale_ = 0, dropout_ = 0;
 };
 
-// Folds the adapters into the weights, W += s · B A in f32 rounded once to W's type, and makes B
-// zero: the model computes what it did. Takes its scratch from the arena. Throws Fault::usage for
+// Merges the adapters into the weights, W += s · B A in f32 rounded once to W's type, and sets B to
+// zero: the model computes the same. Allocates scratch from the arena. Throws Fault::usage for
 // quantized weights, and for an adapter of a head that is tied to the embedding: the two would have
 // to differ.
 void merge_adapters(Queue& q, Parameters& params);
 
-// The weights of a model that computes the same without adapters and quantization, one after the
-// other, so that it need not exist beside this one:
+// The weights of an equivalent model without adapters and quantization, one at a time, so that the
+// two models need not exist together:
 //
-//   W' = W + s · B A  in f32,  W: the weight as it is, or the values that a quantized one stands
-//   for.
+//   W' = W + s · B A  in f32;  W is the stored weight, dequantized if necessary.
 //
-// Memory is taken from the arena, all of it by the constructor but for scratch of the products: in
-// a phase, parts are to be asked for in the order of its rehearsal.
+// The constructor allocates all memory from the arena except scratch of the products. Within a
+// phase, request parts in the order of the rehearsal.
 class MergedWeights {
  public:
   // Throws Fault::usage as merge_adapters does for a tied head.
   MergedWeights(Queue& q, const Parameters& params);
 
-  // Whether a row differs from what is stored: it has an adapter, or is quantized.
+  // Whether a row differs from its stored value: it has an adapter, or is quantized.
   bool differs(int i) const;
   // One part of such a row, [rows, inputs] in f32; valid until the next call.
   Tensor part(int i, int part);
-  // Asks for all of them, in order.
+  // Requests all parts, in order.
   void rehearse();
 
  private:

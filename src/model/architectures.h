@@ -5,21 +5,21 @@
 
 namespace capstan {
 
-// What the classes of transformers differ in: which keys of config.json they heed, and what they
-// take for granted where a key is absent.
+// Differences between the model classes of transformers: which config.json keys they use, and their
+// defaults for absent keys.
 struct Architecture {
   enum class Window {
-    never,  // sliding_window is not heeded
+    never,  // ignores sliding_window
     plain,  // sliding_window, in every layer
     gated,  // only with use_sliding_window, and from layer max_window_layers on
   };
   std::string_view name;        // in `architectures`
   std::string_view model_type;  // in `model_type`
   Window window;
-  bool qkv_bias;        // always there, with no key to say so
-  bool attention_bias;  // has the key: q, k, v and o
-  bool mlp_bias;        // has the key: gate, up and down
-  bool qk_norm;         // always there
+  bool qkv_bias;        // always present, without a key
+  bool attention_bias;  // has the key attention_bias: q, k, v and o
+  bool mlp_bias;        // has the key mlp_bias: gate, up and down
+  bool qk_norm;         // always present
   int64_t kv_heads;     // 0: as many as heads
   int64_t head_dim;     // 0: hidden_size / num_attention_heads
   int64_t max_positions;
@@ -77,7 +77,7 @@ inline constexpr Architecture kArchitectures[] = {
      .eos_id = -1},
 };
 
-// Null for a name that is not known.
+// Null for an unknown name.
 inline const Architecture* find_architecture(std::string_view name) {
   for (const Architecture& a : kArchitectures) {
     if (a.name == name) return &a;

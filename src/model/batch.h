@@ -4,14 +4,14 @@
 
 namespace capstan {
 
-// A micro-batch on the device: documents one after the other in one row of T tokens. A padded batch
-// is the same thing with documents of equal length whose last labels are kIgnore.
+// A micro-batch on the device: documents concatenated in one row of T tokens. A padded batch has
+// the same layout, with documents of equal length whose last labels are kIgnore.
 struct Batch {
   Tensor ids_T;        // i32, below the vocabulary
   Tensor labels_T;     // i32: the token to predict at t (already shifted), or kIgnore
   Tensor positions_T;  // i32: from 0 in each document
   AttentionMask mask;
-  int64_t targets = -1;  // labels that are not kIgnore, for the accounts; -1: not known
+  int64_t targets = -1;  // labels that are not kIgnore, for statistics; -1: unknown
 
   int64_t tokens() const { return ids_T.dim(0); }
 };

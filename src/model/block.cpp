@@ -163,7 +163,7 @@ void Block::drop(BlockActivations& a, Recompute policy) const {
 
 void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const {
   params_.acquire(q, unit_, Pass::backward);
-  if (!a.mid_Th) {  // Recompute::block kept the input alone
+  if (!a.mid_Th) {  // Recompute::block kept only the input
     norm_input(q, a);
     attention_half(q, a, batch, nullptr);
     mlp_half(q, a, {});
@@ -177,8 +177,8 @@ void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d
 
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const {
   const int64_t T = d_residual.dim(0);
-  // Inputs that are missing are made again where a weight's gradient needs them. They are used up
-  // then: their gradients take their places, and that of the inner activations gate_up's.
+  // Recomputes missing inputs that a weight gradient needs. Their buffers are then reused: for
+  // their gradients, and gate_up's for the gradient of the inner activations.
   if (!a.inner_TF) {
     a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);

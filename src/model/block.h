@@ -6,7 +6,7 @@
 
 namespace capstan {
 
-// Angles of rope on the device.
+// RoPE tables on the device.
 struct RopeTensors {
   Tensor cos_PD, sin_PD;
 };
@@ -17,22 +17,22 @@ struct LayerCache {
   int64_t start = 0;
 };
 
-// What one block makes on its way forward. Members that are empty have been used up or dropped.
-// For T tokens, h channels, heads of d:
+// Activations of one block from the forward pass. Empty members have been consumed or dropped. For
+// T tokens, h channels, heads of size d:
 struct BlockActivations {
   Buffer x_Th;                  // the residual stream at the block's input
   Buffer norm1_Th, rstd1_T;     // its norm
   Buffer qkv_TW;                // queries, keys and values; after rope without qk-norm
   Buffer qk_TW, qk_rstd_TH;     // with qk-norm: queries and keys after norm and rope
-  Buffer attn_TW, lse_HT;       // the heads' outputs
-  Buffer mid_Th;                // the residual stream between the halves
+  Buffer attn_TW, lse_HT;       // the heads' outputs and log-sum-exps
+  Buffer mid_Th;                // the residual stream between attention and MLP
   Buffer norm2_Th, rstd2_T;     // its norm
   Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
   Buffer qkv_lora_TR, o_lora_TR, gate_up_lora_TR, down_lora_TR;  // the adapters' `inner`
-  std::optional<StepKey> dropout;  // the key of the adapters' masks, while training
-  Buffer amax_42;  // where the linear maps multiply in FP8: for each of them, kept by every policy
+  std::optional<StepKey> dropout;  // key of the adapters' dropout masks, while training
+  Buffer amax_42;  // with FP8 products: maxima of each linear map, kept by every policy
 
-  void drop(Recompute policy);  // what the policy does not keep for the backward pass
+  void drop(Recompute policy);  // drops activations that the policy does not keep
 };
 
 // One transformer block, as a schedule of ops:
@@ -40,41 +40,41 @@ struct BlockActivations {
 //   x = residual + delta;           h = x + o_proj(attention(rope(qkv_proj(norm(x)))))
 //   delta' = down_proj(swiglu(gate_up_proj(norm(h))));        the next block's input is h + delta'
 //
-// The sum at the end is left to the next norm, which is fused with it. A Block holds no state but
-// references; activations are the caller's.
+// The next norm computes the sum at the end, fused. A Block holds only references; the caller owns
+// the activations.
 class Block {
  public:
   Block(Parameters& params, int layer, const RopeTensors& rope);
 
-  // x is set (by enter, or by hand) and norm1 made from it.
+  // Sets x to residual + delta and computes norm1; norm_input computes norm1 from an x already set.
   void enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const;
   void norm_input(Queue& q, BlockActivations& a) const;
-  // From norm1 to mid; with a cache, keys come from it and the new ones are added to it.
+  // From norm1 to mid; with a cache, appends the new keys and values and attends to all of it.
   void attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                       const LayerCache* cache) const;
-  // From mid to inner; `delta`, where wanted, gets the block's output.
+  // From mid to inner; writes the block's output to `delta`, if given.
   void mlp_half(Queue& q, BlockActivations& a, Tensor delta) const;
 
-  // Releases what the backward pass makes again by the policy, or does not need.
+  // Releases activations that the backward pass recomputes under the policy, or does not need.
   void drop(BlockActivations& a, Recompute policy) const;
 
   // Turns the gradient at the block's output into the one at its input, in place, and adds to the
-  // parameters' gradients; where nothing below is trained it stops on the way. Recomputes what `a`
-  // lacks; leaves `a` empty.
+  // parameters' gradients. Stops early if nothing below is trained. Recomputes activations missing
+  // in `a`; leaves `a` empty.
   void backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const;
 
  private:
   void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                Tensor d_residual) const;
-  struct QkScales {  // of the norm within heads
+  struct QkScales {  // of the per-head norm
     Tensor q_TH, k_TK;
   };
   QkScales qk_scales(const BlockActivations& a) const;
   void qk_norm_forward(Queue& q, BlockActivations& a) const;
   void qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& d_qkv_TW) const;
   enum class Map : uint8_t { qkv, o, gate_up, down };
-  static Tensor amax(const BlockActivations& a, Map map);  // absent where none is in FP8
+  static Tensor amax(const BlockActivations& a, Map map);  // absent without FP8
   Buffer make(Queue& q, int64_t tokens, int64_t width, const char* name) const;
   Buffer make_f32(Queue& q, const Shape& shape, const char* name) const;
 
@@ -82,10 +82,11 @@ class Block {
     Tensor q_THD, k_TKD, v_TKD;
   };
   Heads split(const Tensor& qkv_TW) const;          // views of the fused product
-  Heads attended(const BlockActivations& a) const;  // what attention reads
+  Heads attended(const BlockActivations& a) const;  // inputs of attention
   Tensor rotated(const BlockActivations& a) const;  // its queries and keys together
 
-  // Which gradients the backward pass must reach: those with something to train at or below them.
+  // Gradients that the backward pass must compute: those with a trainable parameter at or below
+  // them.
   struct Reach {
     bool gate_up, middle, qkv, input;
   };

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Far above every model there is, and low enough that no product of sizes overflows 64 bits: bytes
+// Above every existing model, and low enough that no product of sizes overflows 64 bits: the bytes
 // of all parameters with their optimizer state stay below 2^60.
 constexpr int64_t kMaxVocab = int64_t{1} << 27;
 constexpr int64_t kMaxHidden = int64_t{1} << 18;
@@ -86,12 +86,12 @@ std::optional<ConfigProblem> token_problem(const ModelConfig& c) {
   return {};
 }
 
-// Fields that the architecture's config.json has no key for must be as it takes them for granted.
+// Fields without a key in the architecture's config.json must have the architecture's fixed values.
 void require_expressible(const ModelConfig& c, const Architecture& a) {
   const bool o_bias = a.attention_bias && c.qkv_bias;
   const bool qkv_bias = a.qkv_bias || o_bias;
   const auto check = [&](bool ok, const char* field) {
-    require(ok, Fault::usage, "config: config.json of {} cannot say this {}", a.name, field);
+    require(ok, Fault::usage, "config: config.json of {} has no key for this {}", a.name, field);
   };
   check(c.qkv_bias == qkv_bias, "qkv_bias");
   check(c.o_bias == o_bias, "o_bias");
@@ -102,7 +102,7 @@ void require_expressible(const ModelConfig& c, const Architecture& a) {
 
 json rope_scaling_json(const RopeScaling& r) {
   if (r.kind == RopeScaling::Kind::none) return nullptr;
-  // "type" is what transformers before 4.43 look for.
+  // transformers before 4.43 reads "type".
   if (r.kind == RopeScaling::Kind::linear)
     return {{"type", "linear"}, {"rope_type", "linear"}, {"factor", r.factor}};
   return {{"rope_type", "llama3"},
@@ -145,7 +145,8 @@ std::optional<ConfigProblem> find_problem(const ModelConfig& c) {
     }
   }
   if (c.head_dim % 2 != 0)
-    return problem("head_dim", "expected an even number (rope turns pairs), found {}", c.head_dim);
+    return problem("head_dim", "expected an even number (RoPE rotates pairs), found {}",
+                   c.head_dim);
   if (c.heads % c.kv_heads != 0) {
     return problem("num_key_value_heads",
                    "expected a divisor of num_attention_heads, which is {}, found {}", c.heads,
@@ -171,8 +172,8 @@ std::vector<std::string> known_architectures() {
 
 namespace {
 
-// Keys that parse_config reads, and that a config may say in other words or need not say; and
-// auto_map, which names files that do not go along.
+// Keys that parse_config reads and that config_json may write differently or omit; and auto_map,
+// which names files that are not copied.
 constexpr std::array<std::string_view, 13> kUnderstood = {"dtype",
                                                           "rope_parameters",
                                                           "layer_types",
@@ -216,7 +217,7 @@ std::string config_json(const ModelConfig& c, std::string_view like) {
       {"hidden_act", "silu"},
       {"max_position_embeddings", c.max_positions},
       {"rms_norm_eps", c.norm_eps},
-      // Version 4 knows these two alone; version 5 reads them as its rope_parameters.
+      // transformers 4 reads only these two; version 5 converts them to its rope_parameters.
       {"rope_theta", c.rope_theta},
       {"rope_scaling", rope_scaling_json(c.rope_scaling)},
       {"tie_word_embeddings", c.tied},

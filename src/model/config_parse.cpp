@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-// The fields of config.json, or of an object in it, each read with the type that it must have.
-// A null counts as absent: transformers writes both.
+// The fields of config.json, or of an object in it, each read with its required type. A null counts
+// as absent: transformers writes both.
 class Fields {
  public:
   Fields(std::string_view text, std::string_view where, const json& object,
@@ -91,7 +91,7 @@ const Architecture& read_architecture(const Fields& in) {
   const std::string known = fmt::format("{}", fmt::join(known_architectures(), ", "));
   const std::string type = in.text("model_type", "");
   const json* names = in.find("architectures");
-  if (names == nullptr) {  // the model's type tells as much
+  if (names == nullptr) {  // model_type is as good
     for (const Architecture& a : kArchitectures) {
       if (a.model_type == type) return a;
     }
@@ -102,8 +102,9 @@ const Architecture& read_architecture(const Fields& in) {
   const auto name = names->front().get<std::string>();
   const Architecture* a = find_architecture(name);
   if (a == nullptr) {
-    in.refuse("architectures", "expected one of {}, found {}; other architectures are not read",
-              known, in_quotes(name));
+    in.refuse("architectures",
+              "expected one of {}, found {}; other architectures are not supported", known,
+              in_quotes(name));
   }
   if (!type.empty() && type != a->model_type) {
     in.refuse("model_type", "expected {} for {}, found {}", in_quotes(a->model_type), name,
@@ -114,7 +115,8 @@ const Architecture& read_architecture(const Fields& in) {
 
 void refuse_what_we_lack(const Fields& in) {
   if (const auto act = in.text("hidden_act", "silu"); act != "silu")
-    in.refuse("hidden_act", "expected \"silu\", the only one there is, found {}", in_quotes(act));
+    in.refuse("hidden_act", "expected \"silu\", the only supported activation, found {}",
+              in_quotes(act));
   if (in.find("quantization_config") != nullptr) {
     in.refuse("quantization_config",
               "expected none, found a model with quantized weights; use the original model");
@@ -123,7 +125,7 @@ void refuse_what_we_lack(const Fields& in) {
 
 void read_heads(const Fields& in, const Architecture& a, ModelConfig& c) {
   c.heads = in.integer("num_attention_heads");
-  // Absent and null differ here for Mistral, whose absent key means 8.
+  // For Mistral absent and null differ: absent means 8.
   const bool absent = !in.mentions("num_key_value_heads");
   c.kv_heads = in.integer("num_key_value_heads", absent && a.kv_heads > 0 ? a.kv_heads : c.heads);
   if (in.find("head_dim") != nullptr || a.head_dim > 0) {
@@ -145,7 +147,7 @@ void read_biases(const Fields& in, const Architecture& a, ModelConfig& c) {
   c.qk_norm = a.qk_norm;
 }
 
-// How many of the layers attend within the window; max_window_layers is Qwen's.
+// Number of layers with a sliding window; max_window_layers is a key of Qwen.
 int64_t windowed_layers(const Fields& in, int64_t layers) {
   const json* types = in.find("layer_types");
   if (types == nullptr) {
@@ -185,21 +187,21 @@ int64_t read_window(const Fields& in, const Architecture& a, int64_t layers) {
   return count == 0 ? 0 : window;
 }
 
-// Version 4 of transformers writes rope_theta and rope_scaling, version 5 rope_parameters with
-// both. Returns the key of the object that was read.
+// transformers 4 writes rope_theta and rope_scaling; version 5 writes rope_parameters with both.
+// Returns the key of the object that was read.
 std::string_view read_rope(const Fields& in, ModelConfig& c) {
   const json* old = in.find("rope_scaling");
   const bool has_old = old != nullptr && !(old->is_object() && old->empty());
   const std::string_view key = has_old ? "rope_scaling" : "rope_parameters";
   c.rope_theta = in.number("rope_theta", 10000);
   if (in.number("partial_rotary_factor", 1) != 1)
-    in.refuse("partial_rotary_factor", "expected 1 or none: rope turns whole heads");
+    in.refuse("partial_rotary_factor", "expected 1 or none: RoPE must cover whole heads");
   if (in.find(key) == nullptr) return key;
 
   const Fields rope = in.object(key);
   c.rope_theta = rope.number("rope_theta", c.rope_theta);
   if (rope.number("partial_rotary_factor", 1) != 1)
-    rope.refuse("partial_rotary_factor", "expected 1 or none: rope turns whole heads");
+    rope.refuse("partial_rotary_factor", "expected 1 or none: RoPE must cover whole heads");
   const char* type_key = rope.find("rope_type") == nullptr ? "type" : "rope_type";
   const std::string type = rope.text(type_key, "default");
   if (type == "default") return key;
@@ -229,7 +231,7 @@ DType read_dtype(const Fields& in) {
   in.refuse(key, "expected one of float32, bfloat16, float16, found {}", in_quotes(name));
 }
 
-// An id, a list of ids, or null. -1 stands for none in some files.
+// An id, a list of ids, or null. Some files use -1 for none.
 std::vector<int64_t> read_ids(const Fields& in, std::string_view key, int64_t absent) {
   std::vector<int64_t> ids;
   const json* value = in.find(key);
@@ -244,7 +246,7 @@ std::vector<int64_t> read_ids(const Fields& in, std::string_view key, int64_t ab
 }
 
 void read_tokens(const Fields& in, const Architecture& a, ModelConfig& c) {
-  // What transformers takes for granted may lie outside a tiny vocabulary.
+  // The default of transformers may lie outside a tiny vocabulary.
   const auto absent = [&](int64_t id) { return id < c.vocab ? id : -1; };
   const std::vector<int64_t> bos = read_ids(in, "bos_token_id", absent(a.bos_id));
   if (bos.size() > 1) in.refuse("bos_token_id", "expected one id, found a list of {}", bos.size());
@@ -252,11 +254,11 @@ void read_tokens(const Fields& in, const Architecture& a, ModelConfig& c) {
   c.eos_ids = read_ids(in, "eos_token_id", absent(a.eos_id));
 }
 
-// Points a rule's key to where this file has it.
+// Reports the problem at the key under which this file has it.
 void refuse_problem(const Fields& in, std::string_view rope_key, const ModelConfig& c) {
   const auto p = find_problem(c);
   if (!p) return;
-  const std::string key = p->key.substr(p->key.find('.') + 1);  // all of it, without a dot
+  const std::string key = p->key.substr(p->key.find('.') + 1);  // the whole key if it has no dot
   const bool is_rope = key != p->key || key == "rope_theta";
   if (is_rope && in.find(rope_key) != nullptr && in.object(rope_key).mentions(key))
     in.object(rope_key).refuse(key, "{}", p->message);
@@ -289,7 +291,7 @@ ModelConfig parse_config(std::string_view text, std::string_view where) {
   c.init_std = in.number("initializer_range", 0.02);
   c.dtype = read_dtype(in);
   read_tokens(in, a, c);
-  refuse_problem(in, rope_key, c);  // before the window, which compares with the number of layers
+  refuse_problem(in, rope_key, c);  // before the window, whose check needs a valid number of layers
   c.sliding_window = read_window(in, a, c.layers);
   refuse_problem(in, rope_key, c);
   return c;

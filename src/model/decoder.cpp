@@ -33,7 +33,7 @@ int32_t choose_token(std::span<const float> logits, const Sampling& s, double dr
     weight[i] = std::exp((logits[static_cast<size_t>(order[i])] - top) / s.temperature);
   double total = std::accumulate(weight.begin(), weight.end(), 0.0);
 
-  // The nucleus: the shortest head of the list that holds top_p of the mass, one token at least.
+  // The nucleus: the shortest prefix of the list with probability top_p, at least one token.
   size_t kept = k;
   if (s.top_p < 1) {
     double mass = 0;
@@ -51,8 +51,8 @@ int32_t choose_token(std::span<const float> logits, const Sampling& s, double dr
 
 Decoder::Decoder(Queue& q, Transformer& model, int64_t capacity, int64_t longest_feed)
     : model_(model), capacity_(capacity), longest_feed_(std::min(longest_feed, capacity)) {
-  require(capacity <= model.positions(), Fault::bug, "decoder: {} positions of {}", capacity,
-          model.positions());
+  require(capacity <= model.positions(), Fault::bug,
+          "decoder: capacity of {} positions, but the model has {}", capacity, model.positions());
   const ModelConfig& c = model.config();
   const DType type = model.params().types().compute;
   for (int64_t i = 0; i < c.layers; ++i) {
@@ -88,9 +88,9 @@ void Decoder::feed_piece(Queue& q, std::span<const int32_t> ids) {
 }
 
 std::span<const float> Decoder::feed(Queue& q, std::span<const int32_t> ids) {
-  require(!ids.empty(), Fault::bug, "decoder: nothing to feed");
+  require(!ids.empty(), Fault::bug, "decoder: no tokens to feed");
   require(length_ + static_cast<int64_t>(ids.size()) <= capacity_, Fault::usage,
-          "{} tokens do not fit: the cache holds {} positions and has {}", ids.size(), capacity_,
+          "{} tokens do not fit: the cache has {} positions, {} in use", ids.size(), capacity_,
           length_);
   while (!ids.empty()) {
     const size_t n = std::min(ids.size(), static_cast<size_t>(longest_feed_));
@@ -101,7 +101,7 @@ std::span<const float> Decoder::feed(Queue& q, std::span<const int32_t> ids) {
 }
 
 void Decoder::keep(int64_t length) {
-  require(length >= 0 && length <= length_, Fault::bug, "decoder: {} of {} tokens cannot be kept",
+  require(length >= 0 && length <= length_, Fault::bug, "decoder: cannot keep {} of {} tokens",
           length, length_);
   length_ = length;
 }
@@ -114,7 +114,7 @@ void Decoder::rehearse(Queue& q) {
 
 namespace {
 
-// The length of the sequence that `tokens` end with; 0 for none.
+// The length of the stop sequence at the end of `tokens`; 0 if none.
 size_t ending(std::span<const int32_t> tokens, const std::vector<std::vector<int32_t>>& sequences) {
   for (const auto& s : sequences)
     if (!s.empty() && s.size() <= tokens.size() &&
@@ -123,7 +123,7 @@ size_t ending(std::span<const int32_t> tokens, const std::vector<std::vector<int
   return 0;
 }
 
-// How many of the last tokens may be the beginning of a sequence.
+// How many of the last tokens may be the start of a stop sequence.
 size_t beginning(std::span<const int32_t> tokens,
                  const std::vector<std::vector<int32_t>>& sequences) {
   size_t most = 0;
@@ -141,7 +141,7 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
                               const std::function<void(int32_t)>& on_token) {
   const Rng rng({.seed = options.seed, .sample = options.sample, .site = site::sampling});
   std::vector<int32_t> result;
-  size_t seen = 0;  // by on_token
+  size_t seen = 0;  // tokens passed to on_token
   const auto show = [&](size_t end) {
     for (; seen < end; ++seen)
       if (on_token) on_token(result[seen]);
@@ -152,7 +152,7 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
   while (static_cast<int64_t>(result.size()) < options.max_new_tokens) {
     require(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }),
             Fault::file,
-            "the model's logits are not finite: its weights are damaged, or its training diverged");
+            "the model's logits are not finite: its weights are damaged, or training diverged");
     const int32_t token = choose_token(logits, options.sampling, rng.uniform(result.size()));
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;

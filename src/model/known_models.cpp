@@ -7,12 +7,12 @@
 namespace capstan {
 namespace {
 
-// A family: what its sizes have in common.
+// A family: values that its sizes share.
 struct Family {
   const char* architecture;
   int64_t vocab, max_positions;
   double norm_eps, rope_theta;
-  double llama3_factor;  // 0: rope is not scaled
+  double llama3_factor;  // 0: no RoPE scaling
   int64_t bos_id, eos_id;
   DType dtype;
 };

@@ -4,25 +4,25 @@
 
 namespace capstan {
 
-// A linear map of the model with all that belongs to it: weight, bias (or -1), adapter.
+// A linear map of the model: weight, bias (or -1) and adapter.
 class LinearMap {
  public:
   LinearMap(Parameters& params, int weight, int bias, const AdapterIndex& adapter)
       : params_(params), weight_(weight), bias_(bias), adapter_(params, adapter) {}
 
-  // Whether any of it is trained: then the backward pass needs x.
+  // Whether any of its parameters is trained: the backward pass then needs x.
   bool trains() const { return params_.spec().trainable(weight_) || adapter_; }
   const Adapter& adapter() const { return adapter_; }
 
-  // y = x Wᵀ + b, and what the adapter adds. `key`: of the adapter's dropout. Returns the adapter's
-  // `inner`, which spares the backward pass a product; empty without one. With `amax_2` products
-  // are those of ops/linear_fp8.h, in both passes, for a map that is trained whole: the forward
-  // pass leaves there what the backward pass needs.
+  // y = x Wᵀ + b, plus the adapter's term. `key`: for the adapter's dropout. Returns the adapter's
+  // `inner`, which saves the backward pass a product; empty without an adapter. With `amax_2`, both
+  // passes use the products of ops/linear_fp8.h (only if the whole map is trained), and the forward
+  // pass stores there what the backward pass needs.
   Buffer forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
                  Tensor amax_2 = {}) const;
 
-  // Adds to the gradients of what is trained. dx may alias x, and is absent where nothing below is
-  // trained; `inner` is absent where it has not been kept.
+  // Adds to the gradients of trained parameters. dx may alias x, and is absent if nothing below is
+  // trained; `inner` is absent if it was not kept.
   void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
                 const std::optional<StepKey>& key, Tensor amax_2 = {}) const;
 

@@ -79,7 +79,7 @@ void Parameters::make_quantized(Arena& arena, int unit) {
       m.kind = param.quantize;
       m.shape = param.shape;
       require(param.parts.size() <= m.parts.size(), Fault::bug,
-              "{}: {} parts are too many to quantize", param.name, param.parts.size());
+              "{}: cannot quantize a parameter of {} parts", param.name, param.parts.size());
       for (const Part& part : param.parts) {
         const QuantizedSizes s = quantized_sizes(m.kind, part.rows, param.shape[1]);
         QuantizedPart& to = m.parts[static_cast<size_t>(m.count++)];
@@ -123,7 +123,8 @@ void Parameters::initialize_adapters(Queue& q, uint64_t seed) {
 
 void Parameters::initialize(Queue& q, uint64_t seed, const Range& range) {
   const Param& p = spec_.params[static_cast<size_t>(range.param)];
-  require(p.quantize == Quantize::none, Fault::bug, "{} is quantized: load it", p.name);
+  require(p.quantize == Quantize::none, Fault::bug,
+          "{} is quantized: load it instead of initializing it", p.name);
   const RngKey key{.seed = seed, .site = site::init + static_cast<uint32_t>(range.param)};
   const Tensor values = slice(stored(range.param), range);
   switch (p.init) {
@@ -145,7 +146,7 @@ void Parameters::refresh_weights(Queue& q) {
     if (master(i)) cast(q, weight(i), master(i));
 }
 
-// Gradients that are written whole are marked; the others become zero.
+// Marks gradients that one op overwrites; zeroes the others.
 void Parameters::begin_grads(int unit) {
   first_backward_[static_cast<size_t>(unit)] = true;
   for (const Range& r : owned_)
@@ -163,7 +164,7 @@ void Parameters::begin_step(Queue& q) {
 
 void Parameters::acquire(Queue& q, int unit, Pass pass) {
   if (pass == Pass::forward) return;
-  require(gradients_ != Gradients::none, Fault::bug, "a backward pass without gradients");
+  require(gradients_ != Gradients::none, Fault::bug, "backward pass without gradients");
   if (gradients_ == Gradients::kept) return;
   zeroed_.clear();
   // A tied embedding gets its first gradient from the head, in the last unit.

@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-// The policy of the blocks that `policy` leaves out.
+// The policy of the blocks beyond the first `blocks`.
 Recompute before(Recompute policy) {
   return policy == Recompute::block ? Recompute::selective : Recompute::none;
 }
@@ -39,7 +39,7 @@ std::string name_of(const Recomputation& r) {
 }
 
 Recomputation recomputation_of(const Activations& activations) {
-  require(!activations.automatic, Fault::bug, "activations: auto is not settled");
+  require(!activations.automatic, Fault::bug, "activations: auto is not resolved");
   const int64_t blocks = activations.blocks.value_or(Recomputation::kAll);
   return {activations.policy, static_cast<int>(std::min<int64_t>(blocks, Recomputation::kAll))};
 }
@@ -47,8 +47,8 @@ Recomputation recomputation_of(const Activations& activations) {
 Recomputation parse_recomputation(std::string_view name) {
   const auto activations = Activations::parse(name);
   require(activations && !activations->automatic, Fault::usage,
-          "activations: expected none, selective, block, or as selective:8 or block:8 how many of "
-          "the first blocks, found '{}'",
+          "activations: expected none, selective, block, or with a number of first blocks "
+          "selective:8 or block:8, found '{}'",
           name);
   return recomputation_of(*activations);
 }

@@ -8,12 +8,12 @@
 
 namespace capstan {
 
-// What the backward pass computes again of a model: `policy` for its first `blocks` blocks, and the
-// policy before it for the others. So there is a ladder from `none` over all of `selective` to all
-// of `block`. Each rung takes more time than the one below, and as a rule less memory: not where
-// something else decides, and not the last, since what the backward pass makes again for the last
-// block it makes at once. It begins with the first blocks because the backward pass comes to them
-// last: what it makes again finds the room of what it has used up.
+// What the backward pass recomputes: `policy` for the first `blocks` blocks, and the next weaker
+// policy for the others. This gives a ladder from `none` over all of `selective` to all of `block`.
+// Each rung takes more time than the one below, and usually less memory. Exceptions: if something
+// else decides the peak, and the last rung, since the backward pass recomputes the last block
+// immediately. It starts with the first blocks because the backward pass reaches them last:
+// recomputed activations then reuse memory that it has freed.
 struct Recomputation {
   static constexpr int kAll = INT_MAX;
 
@@ -21,13 +21,13 @@ struct Recomputation {
   int blocks = kAll;
 
   Recomputation() = default;
-  // Of all blocks, or the first so many, at least one.
+  // For all blocks, or for the first `blocks`, at least one.
   Recomputation(Recompute p, int n = kAll) : policy(p), blocks(n) {}
 
   Recompute of(int block) const;  // blocks count from 0
 
-  // Of a model of so many layers: 0 is `none`, layers all of `selective`, 2 · layers all of
-  // `block`.
+  // Rung for a model of `layers` layers: 0 is `none`, layers is all of `selective`, 2 · layers is
+  // all of `block`.
   int rung(int layers) const;
   static Recomputation at_rung(int rung, int layers);
 
@@ -36,9 +36,9 @@ struct Recomputation {
 
 // "none", "selective", "block", "block:9" for the first nine blocks.
 std::string name_of(const Recomputation& r);
-// Of all that Activations can say but "auto", which the caller must have settled.
+// Converts Activations; the caller must have resolved "auto".
 Recomputation recomputation_of(const Activations& activations);
-// The same of a text. Throws Fault::usage, saying what can be written.
+// Parses a text. Throws Fault::usage with the allowed forms.
 Recomputation parse_recomputation(std::string_view name);
 
 }  // namespace capstan

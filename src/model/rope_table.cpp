@@ -6,8 +6,8 @@
 namespace capstan {
 namespace {
 
-// Llama 3's rule: wavelengths short against the original context stay, long ones are stretched by
-// `factor`, and those between go over smoothly.
+// Llama 3's rule: keeps wavelengths that are short compared with the original context, scales long
+// ones by `factor`, and interpolates between them.
 double llama3_frequency(double frequency, const RopeScaling& s) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const auto context = static_cast<double>(s.original_positions);

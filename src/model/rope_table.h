@@ -6,8 +6,8 @@
 
 namespace capstan {
 
-// The angle that pair i of a head turns per position: theta^(-2i/D), stretched as the config says.
-// D/2 values.
+// The rotation of pair i of a head per position: theta^(-2i/D), scaled according to the config. D/2
+// values.
 std::vector<double> rope_frequencies(const ModelConfig& config);
 
 // cos and sin of position * frequency, each `positions` rows of D/2 values. Angles are computed in

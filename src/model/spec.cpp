@@ -67,7 +67,7 @@ class SpecBuilder {
     return add({name, {size}, unit, init, true, {{name, 0, size}}});
   }
 
-  // Several linear maps of one input, stored as one; cols == 0: their biases.
+  // Several linear maps of the same input, stored as one; cols == 0: their biases.
   int fused(int unit, const std::string& prefix, const char* name,
             std::initializer_list<Piece> pieces, int64_t cols) {
     const char* what = cols > 0 ? "weight" : "bias";
@@ -107,13 +107,13 @@ class LoraBuilder {
   }
 
  private:
-  // "model.…q_proj.weight" as PEFT names its lora_A or lora_B.
+  // PEFT's name of lora_A or lora_B for "model.…q_proj.weight".
   static std::string peft_name(std::string name, char which) {
     name.resize(name.size() - std::string_view("weight").size());
     return fmt::format("base_model.model.{}lora_{}.weight", name, which);
   }
 
-  // `name`, where given, replaces the weight's: a tied head is stored as the embedding.
+  // `name`, if given, replaces the weight's name: a tied head is stored as the embedding.
   AdapterIndex adapter(int weight, std::initializer_list<bool> adapted,
                        const char* name = nullptr) {
     if (std::count(adapted.begin(), adapted.end(), true) == 0) return {};

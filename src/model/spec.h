@@ -12,7 +12,7 @@
 
 namespace capstan {
 
-// A tensor of the checkpoint and the rows of the stored parameter that it is.
+// A tensor of the checkpoint, and its rows in the stored parameter.
 struct Part {
   std::string name;  // as in Hugging Face's files: "model.layers.0.self_attn.q_proj.weight"
   int64_t first_row = 0;
@@ -20,14 +20,14 @@ struct Part {
 };
 
 enum class Init : uint8_t {
-  normal,  // of the config's deviation
+  normal,  // with the config's standard deviation
   ones,
   zeros,
-  uniform,  // in ±1/√inputs, as torch and PEFT begin linear maps
+  uniform,  // in ±1/√inputs, as torch and PEFT initialize linear maps
 };
 
-// One parameter as it is stored and trained. q, k and v (and gate and up) are stored as one, since
-// they are computed as one product; `parts` tells them apart.
+// One parameter as stored and trained. q, k and v (and gate and up) are stored as one, because they
+// are computed as one product; `parts` lists them.
 struct Param {
   std::string
       name;  // the part's name, or a name for the whole: "model.layers.0.self_attn.qkv_proj.weight"
@@ -37,17 +37,17 @@ struct Param {
   bool decay = true;  // whether weight decay applies
   std::vector<Part> parts;
   bool trainable = true;  // a frozen one has no gradient, no master, no optimizer state
-  bool adapter = false;   // one of LoRA's: not in the model's files but in the adapter's
-  Quantize quantize = Quantize::none;  // how it is stored; only where it is frozen
+  bool adapter = false;   // a LoRA parameter: stored in the adapter's files, not the model's
+  Quantize quantize = Quantize::none;  // storage format; only for frozen ones
 };
 
-// The adapter of one stored parameter W [O, I] of one or several parts, of which n are adapted:
-// A [n r, I] and B [the n parts' outputs, r], with the parts' rows in order. Their Part::names are
-// PEFT's: "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
+// The adapter of one stored parameter W [O, I] with n adapted parts: A [n r, I] and B [the n parts'
+// outputs, r], with the parts' rows in order. Their Part::names are PEFT's:
+// "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight".
 struct AdapterIndex {
-  int a = -1, b = -1;  // in ModelSpec::params; -1: W has none
-  int number = 0;      // counts a model's adapters: the place of its dropout
-  struct Columns {     // of W's output that one part of B adds to
+  int a = -1, b = -1;  // in ModelSpec::params; -1: no adapter
+  int number = 0;      // index among the model's adapters; keys its dropout
+  struct Columns {     // columns of W's output that one part of B adds to
     int64_t first = 0, count = 0;
   };
   std::vector<Columns> columns;  // one for each of the n parts
@@ -55,7 +55,7 @@ struct AdapterIndex {
   explicit operator bool() const { return a >= 0; }
 };
 
-// Indices of a block's parameters in ModelSpec::params; -1 where the model has none.
+// Indices of a block's parameters in ModelSpec::params; -1 if the model has none.
 struct BlockIndex {
   int input_norm = -1, qkv = -1, qkv_bias = -1, q_norm = -1, k_norm = -1, o = -1, o_bias = -1;
   int post_norm = -1, gate_up = -1, gate_up_bias = -1, down = -1, down_bias = -1;
@@ -63,17 +63,17 @@ struct BlockIndex {
 };
 
 // The one table of a model's parameters: names, shapes, units, initial values. Checkpoints, the
-// optimizer, the plan and the forward pass all walk it.
+// optimizer, the plan and the forward pass all iterate over it.
 //
 // Units, in order: 0 the embedding, 1 … L the blocks, L+1 the final norm and the head. Adapters
-// come after all other rows, so that those have the same indices with and without them.
+// come after all other rows, so that the other indices are the same with and without them.
 struct ModelSpec {
   ModelConfig config;
   std::vector<Param> params;
   int embedding = 0;
   std::vector<BlockIndex> blocks;
   int final_norm = 0;
-  int head = 0;  // == embedding where the two are tied
+  int head = 0;  // == embedding if tied
   AdapterIndex head_lora;
   std::optional<LoraOptions> lora;
 
@@ -85,9 +85,9 @@ struct ModelSpec {
   int lowest_trainable_unit() const;
 };
 
-// With LoRA or quantization all but the adapters is frozen. `quantize` is how the blocks' linear
-// maps are stored; the embedding, norms, biases and the head are not quantized. Throws Fault::usage
-// for options that check_lora refuses.
+// With LoRA or quantization, only the adapters are trainable. `quantize` is the storage format of
+// the blocks' linear maps; the embedding, norms, biases and the head are not quantized. Throws
+// Fault::usage for options that check_lora refuses.
 ModelSpec make_spec(const ModelConfig& config, Decay decay = Decay::all,
                     const std::optional<LoraOptions>& lora = {},
                     Quantize quantize = Quantize::none);

@@ -16,8 +16,8 @@ bool multiplies_in_fp8(const Parameters& params) {
   const bool frozen = std::any_of(params.spec().params.begin(), params.spec().params.end(),
                                   [](const Param& p) { return !p.trainable; });
   require(!frozen, Fault::usage,
-          "precision: fp8-mixed is for training all weights, and some of these are frozen; use "
-          "bf16-mixed with adapters and quantized weights");
+          "precision: fp8-mixed requires training all weights, but some are frozen; use bf16-mixed "
+          "with adapters and quantized weights");
   return true;
 }
 
@@ -33,7 +33,7 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
       fp8_(multiplies_in_fp8(params)) {
   const ModelConfig& c = params.spec().config;
   require(0 <= stage.first && stage.first < stage.end && stage.end <= c.layers, Fault::bug,
-          "a stage of blocks {} to {} of {}", stage.first, stage.end, c.layers);
+          "invalid stage: blocks {} to {} of {}", stage.first, stage.end, c.layers);
   const Shape shape{positions, c.head_dim / 2};
   rope_cos_ = q.arena().make(Category::data, DType::f32, shape, "rope cosines");
   rope_sin_ = q.arena().make(Category::data, DType::f32, shape, "rope sines");
@@ -83,15 +83,14 @@ Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer 
                                const Mode& mode) {
   const Shape shape{batch.tokens(), config().hidden};
   const DType type = params_.types().compute;
-  Buffer delta;    // what the last block adds to the residual stream…
-  Buffer carried;  // …and that stream, where the activations are not kept
+  Buffer delta;    // the last block's output, to be added to the residual stream…
+  Buffer carried;  // …and that stream, if activations are not kept
   Tensor residual;
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int unit = stage_.first + static_cast<int>(i) + 1;
     BlockActivations& a = kept.blocks[i];
     a.dropout = kept.key;
-    // Text is made in bf16, one token at a time: there the factors in FP8 would cost more than they
-    // save.
+    // Decoding uses bf16: for one token at a time, conversion to FP8 would cost more than it saves.
     if (fp8_ && mode.caches == nullptr)
       a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {
@@ -132,11 +131,12 @@ Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer 
 Buffer Transformer::forward(Queue& q, const Batch& batch, Kept& kept, Buffer in,
                             const std::optional<StepKey>& key) {
   const ModelSpec& spec = params_.spec();
-  require(lowest_unit_ < spec.units(), Fault::bug, "a training pass with nothing to train");
+  require(lowest_unit_ < spec.units(), Fault::bug, "training pass without trainable parameters");
   require(key || !spec.lora || spec.lora->dropout == 0, Fault::bug,
-          "a training pass with dropout needs a key for it");
+          "training pass with dropout but without a key");
   require(is_first() != static_cast<bool>(in), Fault::bug,
-          "a stage from block {} on was {} an input", stage_.first, in ? "given" : "not given");
+          "the stage that starts at block {} was {} an input", stage_.first,
+          in ? "given" : "not given");
   kept.key = key;
   Buffer out = run_blocks(q, batch, kept, std::move(in), {.keep = true});
   if (is_last()) params_.release(q, spec.units() - 1, Pass::forward);
@@ -196,7 +196,7 @@ Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Sca
 
 const Transformer::Top& Transformer::infer(Queue& q, const Batch& batch,
                                            const std::vector<LayerCache>* caches) {
-  require(is_first() && is_last(), Fault::bug, "a stage alone cannot infer");
+  require(is_first() && is_last(), Fault::bug, "inference needs the whole model in one stage");
   passing_.key.reset();
   run_blocks(q, batch, passing_, {}, {.caches = caches});
   return passing_.top;

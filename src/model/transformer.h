@@ -7,20 +7,20 @@
 
 namespace capstan {
 
-// Consecutive blocks [first, end) of a model. The stage with block 0 embeds the ids; the one with
+// Consecutive blocks [first, end) of a model. The stage with block 0 embeds the ids; the stage with
 // the last block has the final norm, the head and the loss.
 struct Stage {
   int first = 0, end = 0;
 };
 
 // A Llama-family model, or one stage of it. Forward and backward are explicit schedules of ops over
-// buffers of the queue's arena; nothing is recorded while they run.
+// buffers of the queue's arena, without an autograd tape.
 //
 // The caller wraps calls in a phase of the arena. A Transformer belongs to one thread.
 class Transformer {
  public:
-  // Makes rope's tables for positions below `positions`, and fills them. Throws Fault::usage for
-  // fp8-mixed where some weights are frozen.
+  // Creates the RoPE tables for positions below `positions`. Throws Fault::usage for fp8-mixed with
+  // frozen weights.
   Transformer(Queue& q, Parameters& params, const Recomputation& recompute, int64_t positions)
       : Transformer(q, params, recompute, positions,
                     {0, static_cast<int>(params.spec().config.layers)}) {}
@@ -34,13 +34,13 @@ class Transformer {
   bool is_last() const { return stage_.end == config().layers; }
 
  private:
-  struct Top {  // what the final norm makes
+  struct Top {  // activations of the final norm
     Buffer x_Th, norm_Th, rstd_T;
   };
 
  public:
-  // What one micro-batch keeps from its forward to its backward pass. Each micro-batch in flight
-  // has one; it is empty again after the backward pass.
+  // Activations that one micro-batch keeps from its forward to its backward pass. Each micro-batch
+  // in flight has its own; the backward pass empties it.
   class Kept {
     friend class Transformer;
     std::vector<BlockActivations> blocks;
@@ -49,51 +49,53 @@ class Transformer {
   };
   Kept make_kept() const;
 
-  // The forward pass of one micro-batch. `in` is the residual stream [T, h] from the stage before;
-  // the first stage has none. Returns the residual stream for the next stage; the last stage
-  // returns nothing. `key` is that of the adapters' dropout; a model that has some needs one.
+  // The forward pass of one micro-batch. `in` is the residual stream [T, h] from the previous
+  // stage; the first stage has none. Returns the residual stream for the next stage; the last stage
+  // returns nothing. `key` is for the adapters' dropout, and required if there is any.
   Buffer forward(Queue& q, const Batch& batch, Kept& kept, Buffer in = {},
                  const std::optional<StepKey>& key = {});
 
-  // Its backward pass: adds the gradients of scale * loss to the parameters' gradients. The last
-  // stage adds the sum of the micro-batch's losses to `loss` (one f64); the others are given the
-  // gradient at their output. Returns the gradient at the stage's input, empty where nothing below
-  // is trained. Of several micro-batches in flight each has its own `kept`.
+  // The backward pass of that micro-batch: adds the gradients of scale * loss to the parameters'
+  // gradients. The last stage adds the sum of the micro-batch's losses to `loss` (one f64); other
+  // stages receive the gradient at their output. Returns the gradient at the stage's input, empty
+  // if nothing below is trained. Each micro-batch in flight has its own `kept`.
   Buffer backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale, Tensor loss,
                   Buffer d_out = {});
 
-  // The loss alone; keeps nothing. For a model in one stage, as the calls below.
+  // Computes only the loss, and keeps no activations. Requires a single stage, like the calls
+  // below.
   void evaluate(Queue& q, const Batch& batch, Tensor loss);
 
   // All logits (any floating type): for tests and for comparing models.
   void logits(Queue& q, const Batch& batch, Tensor logits_TV);
 
-  // Decoding: runs the tokens of `batch` (one document, positions from caches[…].start on) through
-  // the model, adding their keys and values to the caches, one per layer; writes the last token's
-  // logits.
+  // Decoding: runs the tokens of `batch` (one document, positions starting at caches[…].start)
+  // through the model, appends their keys and values to the caches, one per layer, and writes the
+  // last token's logits.
   void decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
               Tensor logits_1V);
 
  private:
-  // How a forward pass runs: what decoding adds, and whether a backward pass follows.
+  // How a forward pass runs: decoding caches, and whether a backward pass follows.
   struct Mode {
     const std::vector<LayerCache>* caches = nullptr;
     bool keep = false;
   };
-  // Runs the blocks, then the final norm (into kept.top, with the last unit acquired) or, where a
-  // stage follows, the sum that it is given.
+  // Runs the blocks, then the final norm (into kept.top, with the last unit acquired) or, if a
+  // stage follows, the sum of the residual stream for it.
   Buffer run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer in, const Mode& mode);
-  // The whole model without a backward pass, up to the head. Call end_inference after that.
+  // The whole model up to the head, without a backward pass. Call end_inference afterwards.
   const Top& infer(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches = nullptr);
   void end_inference(Queue& q);
-  // From the loss down to the residual stream; empty where nothing below the head is trained.
+  // From the loss to the gradient of the residual stream; empty if nothing below the head is
+  // trained.
   Buffer head_backward(Queue& q, const Batch& batch, const Kept& kept, const Scalar& scale,
                        Tensor loss);
-  // Whether the backward pass comes to the block (counted in the stage).
+  // Whether the backward pass reaches the block (index within the stage).
   bool reached(size_t block) const {
     return stage_.first + static_cast<int>(block) + 1 >= lowest_unit_;
   }
-  // Releases what the backward pass makes again, or does not come to.
+  // Releases activations that the backward pass recomputes or does not reach.
   void drop(Kept& kept, size_t block);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
   void final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual);
@@ -102,11 +104,11 @@ class Transformer {
   Recomputation recompute_;
   Stage stage_;
   LinearMap head_;
-  int lowest_unit_;  // the first with something to train
-  bool fp8_;         // the blocks' linear maps multiply in FP8
+  int lowest_unit_;  // the first with trainable parameters
+  bool fp8_;         // the blocks' linear maps use FP8 products
   Buffer rope_cos_, rope_sin_;
   std::vector<Block> blocks_;
-  Kept passing_;  // of passes that keep nothing
+  Kept passing_;  // for passes that keep no activations
 };
 
 }  // namespace capstan

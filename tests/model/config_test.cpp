@@ -184,7 +184,7 @@ TEST(ParseConfig, AnUnknownArchitectureListsTheKnownOnes) {
       "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM";
   EXPECT_EQ(refusal("architectures", {"GPT2LMHeadModel"}),
             "config.json:2:3: architectures: expected one of " + known +
-                ", found \"GPT2LMHeadModel\"; other architectures are not read");
+                ", found \"GPT2LMHeadModel\"; other architectures are not supported");
   EXPECT_EQ(
       refusal(without(llama(), "architectures")),
       "config.json:1:1: architectures: expected a list with one of " + known + ", found none");
@@ -209,7 +209,7 @@ TEST(ParseConfig, HeadsMustDivide) {
             "config.json:10:3: num_key_value_heads: expected a divisor of num_attention_heads, "
             "which is 8, found 3");
   EXPECT_EQ(refusal("head_dim", 7),
-            "config.json:11:3: head_dim: expected an even number (rope turns pairs), found 7");
+            "config.json:11:3: head_dim: expected an even number (RoPE rotates pairs), found 7");
   for (const int bad : {0, -8, 258, 1024}) {
     EXPECT_EQ(refusal("head_dim", bad),
               fmt::format("config.json:11:3: head_dim: expected a whole number from 2 to 256, "
@@ -256,7 +256,7 @@ TEST(ParseConfig, RefusesWrongTypesAndMissingKeys) {
 
 TEST(ParseConfig, RefusesWhatTheModelCannotDo) {
   EXPECT_EQ(refusal("hidden_act", "gelu"),
-            "config.json:11:3: hidden_act: expected \"silu\", the only one there is, found "
+            "config.json:11:3: hidden_act: expected \"silu\", the only supported activation, found "
             "\"gelu\"");
   EXPECT_NE(refusal("quantization_config", {{"bits", 4}}).find("use the original model"),
             std::string::npos);
@@ -326,7 +326,7 @@ TEST(ConfigJson, RefusesWhatTheArchitectureHasNoKeyFor) {
   ModelConfig c = parse(llama());
   c.qk_norm = true;
   EXPECT_EQ(message_of(Fault::usage, [&] { config_json(c); }),
-            "config: config.json of LlamaForCausalLM cannot say this qk_norm");
+            "config: config.json of LlamaForCausalLM has no key for this qk_norm");
   c = parse(llama());
   c.sliding_window = 8;
   EXPECT_NE(message_of(Fault::usage, [&] { config_json(c); }).find("sliding_window"),

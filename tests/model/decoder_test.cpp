@@ -235,7 +235,7 @@ TEST_P(Generate, AtZeroTemperatureFollowsTheLargestLogit) {
 TEST_P(Generate, APromptLongerThanTheCacheIsAnErrorOfTheUser) {
   prompt.assign(kCapacity + 1, 2);
   EXPECT_EQ(message_of(Fault::usage, [&] { run(sampled(1, 0)); }),
-            "25 tokens do not fit: the cache holds 24 positions and has 0");
+            "25 tokens do not fit: the cache has 24 positions, 0 in use");
 }
 
 TEST_P(Generate, ATokenOutsideTheVocabularyIsAnErrorOfTheUser) {

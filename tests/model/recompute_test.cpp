@@ -41,8 +41,8 @@ TEST(Recomputation, RefusesOtherWords) {
                            "selective:99999999999999999999", "auto"}) {
     const std::string message = message_of(Fault::usage, [&] { parse_recomputation(text); });
     EXPECT_EQ(message,
-              "activations: expected none, selective, block, or as selective:8 or block:8 how many "
-              "of the first blocks, found '" +
+              "activations: expected none, selective, block, or with a number of first blocks "
+              "selective:8 or block:8, found '" +
                   std::string(text) + "'");
   }
 }

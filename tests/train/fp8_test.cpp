@@ -205,7 +205,8 @@ TEST(Fp8Options, AdaptersAndQuantizedWeightsAreRefused) {
     o.quantize = quantize;
     o.limits = {.tokens = 8, .documents = 1, .longest = 8};
     const std::string message = message_of(Fault::usage, [&] { Trainer::plan(o); });
-    EXPECT_NE(message.find("precision: fp8-mixed is for training all weights"), std::string::npos);
+    EXPECT_NE(message.find("precision: fp8-mixed requires training all weights"),
+              std::string::npos);
     EXPECT_NE(message.find("use bf16-mixed"), std::string::npos) << message;
   }
 }
