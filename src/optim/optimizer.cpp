@@ -11,7 +11,7 @@ namespace {
 
 using Kind = OptimizerOptions::Kind;
 
-// bitsandbytes' min_8bit_size: what quantization saves on fewer is not worth its error.
+// bitsandbytes' min_8bit_size: for smaller tensors the savings do not justify the error.
 constexpr int64_t kFewest8bit = 4096;
 
 // The values of a part of a parameter.
@@ -20,7 +20,7 @@ Range range_of(const Param& param, int index, const Part& part) {
   return {index, part.first_row * row, part.rows * row};
 }
 
-// What two ranges of one parameter share; count 0 where that is nothing.
+// The intersection of two ranges of one parameter; count 0 if empty.
 Range overlap(const Range& a, const Range& b) {
   const int64_t first = std::max(a.first, b.first);
   const int64_t end = std::min(a.first + a.count, b.first + b.count);
@@ -36,7 +36,8 @@ float f(double x) {
 Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options)
     : params_(params), options_(options) {
   require(!options.stochastic || params.types().master == DType::bf16, Fault::bug,
-          "optimizer: {} has no weights that are bf16 alone", name_of(params.precision()));
+          "optimizer: stochastic rounding needs bf16 weights without a master copy, found {}",
+          name_of(params.precision()));
   Arena& arena = options.paged ? q.host() : q.arena();
   for (const Range& owned : params.owned()) {
     const Param& param = params.spec().params[static_cast<size_t>(owned.param)];
@@ -44,7 +45,7 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
       pieces_.push_back(make_piece(arena, owned, {owned.param, 0, param.shape.numel()}));
       continue;
     }
-    // Blocks of 8-bit moments do not cross tensors of the checkpoint.
+    // Blocks of 8-bit moments do not cross the tensors of the checkpoint.
     for (const Part& part : param.parts) {
       const Range all = range_of(param, owned.param, part);
       if (const Range mine = overlap(owned, all); mine.count > 0)
@@ -53,7 +54,7 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   }
 }
 
-// Zeros, because the setup's memory is.
+// The moments are zero because memory outside of phases is zeroed.
 Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
                                        const Range& tensor) const {
   Piece piece{.range = range, .tensor = tensor, .m = {}, .v = {}, .m_absmax = {}, .v_absmax = {}};
@@ -133,7 +134,7 @@ void Optimizer::update(Queue& q, double lr, Tensor grad_scale, Tensor not_finite
 }
 
 void Optimizer::restore(int64_t steps) {
-  require(steps >= 0, Fault::bug, "optimizer: restored after {} steps", steps);
+  require(steps >= 0, Fault::bug, "optimizer: cannot restore to step {}", steps);
   steps_ = steps;
 }
 

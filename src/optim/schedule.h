@@ -6,8 +6,8 @@
 
 namespace capstan {
 
-// The learning rate over a run: a linear warm-up from 0, then a decay that would
-// reach `min_lr` one step after the last.
+// The learning rate over a run: a linear warm-up from 0, then a decay that reaches `min_lr` one
+// step after the last.
 struct Schedule {
   using Decay = LrDecay;
 
@@ -17,8 +17,8 @@ struct Schedule {
   int64_t total_steps = 1;
   Decay decay = Decay::cosine;
 
-  // For step 0, 1, …: warm-up step s has lr * s / warmup_steps, as LitGPT has it; past the end the
-  // rate stays where it is. A warm-up longer than the run is allowed and never left.
+  // For step 0, 1, …: warm-up step s has lr * s / warmup_steps, as in LitGPT. Past the end the rate
+  // stays constant. A warm-up longer than the run is allowed and never ends.
   double at(int64_t step) const;
 };
 
