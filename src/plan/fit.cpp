@@ -212,17 +212,14 @@ int64_t largest(int64_t most, const std::function<bool(int64_t)>& it_fits) {
   return good;
 }
 
-std::string bytes(int64_t n) {
-  return format_bytes(static_cast<double>(n));
-}
-
 int64_t total(const RunPlan& plan) {
   return plan.device.total_bytes + plan.host.total_bytes;
 }
 
 std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
-  const std::string of = available == Room().host ? "" : fmt::format(" of {}", bytes(available));
-  return fmt::format("{}{} of host memory", bytes(plan.total_bytes), of);
+  const std::string of =
+      available == Room().host ? "" : fmt::format(" of {}", format_bytes(available));
+  return fmt::format("{}{} of host memory", format_bytes(plan.total_bytes), of);
 }
 
 }  // namespace
@@ -230,24 +227,25 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 std::string Fit::verdict() const {
   const bool gpu = options.device == Device::cuda;
   if (fits()) {
-    std::string s = fmt::format("fits: needs {} of {}{}", bytes(plan.device.total_bytes),
-                                bytes(available.device), gpu ? " on the GPU" : "");
+    std::string s = fmt::format("fits: needs {} of {}{}", format_bytes(plan.device.total_bytes),
+                                format_bytes(available.device), gpu ? " on the GPU" : "");
     if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
     if (dropped_staging > 0 && recompute_was_chosen)
       s += "; no memory is left for a copy of the state, so training pauses while a checkpoint is "
            "written";
     else if (dropped_staging > 0)
-      s += fmt::format("; with {} more{} it could save without pausing", bytes(dropped_staging),
-                       gpu ? " of host memory" : "");
+      s += fmt::format("; with {} more{} it could save without pausing",
+                       format_bytes(dropped_staging), gpu ? " of host memory" : "");
     return s;
   }
   std::vector<std::string> short_of;
   if (plan.device.total_bytes > available.device)
-    short_of.push_back(fmt::format("{}{}, {} free", bytes(plan.device.total_bytes),
-                                   gpu ? " on the GPU" : "", bytes(available.device)));
+    short_of.push_back(fmt::format("{}{}, {} free", format_bytes(plan.device.total_bytes),
+                                   gpu ? " on the GPU" : "", format_bytes(available.device)));
   if (plan.host.total_bytes > available.host)
-    short_of.push_back(fmt::format("{} of host memory, {} free", bytes(plan.host.total_bytes),
-                                   bytes(available.host)));
+    short_of.push_back(fmt::format("{} of host memory, {} free",
+                                   format_bytes(plan.host.total_bytes),
+                                   format_bytes(available.host)));
   const std::string way =
       changes.empty()
           ? "No change of activations, precision, micro-batch or optimizer is enough: use "

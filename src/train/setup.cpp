@@ -234,9 +234,7 @@ NamedModel model_of(const Recipe& r, Task task, const Tokenizer* tokenizer, bool
   if (!m.folder.empty() && fs::exists(m.folder / kGeneration, error))
     m.generation_config = read_extra(m.folder, kGeneration);
   if (tokenizer == nullptr) return m;
-  require(tokenizer->vocab_size() <= m.config.vocab, Fault::file,
-          "the tokenizer has {} tokens, but the model's vocabulary is {}: they do not match",
-          tokenizer->vocab_size(), m.config.vocab);
+  require_rows_for(*tokenizer, m.config);
   if (pretrain && m.folder.empty()) take_special_ids(m.config, *tokenizer);
   return m;
 }

@@ -66,9 +66,9 @@ TEST_F(DataSource, InstructionsAreBosPromptResponseEos) {
   const LoadedData data = load();
   ASSERT_EQ(data.train.size(), 2);
   EXPECT_EQ(text_of_sample(data.train, 0),
-            "<s>" + prompt_text(prompt_style("alpaca"), "q0") + "a0</s>");
+            "<s>" + text_of(render(prompt_style("alpaca"), "q0")) + "a0</s>");
   EXPECT_EQ(text_of_sample(data.train, 1),
-            "<s>" + prompt_text(prompt_style("alpaca"), "i", "in") + "out</s>");
+            "<s>" + text_of(render(prompt_style("alpaca"), "i", "in")) + "out</s>");
   EXPECT_EQ(learned(data.train, 0), text_of_sample(data.train, 0).substr(3)) << "all but bos";
   EXPECT_EQ(data.train.cut(), Cut::tokens);
   EXPECT_EQ(data.style, &prompt_style("alpaca")) << "LitGPT's default";
