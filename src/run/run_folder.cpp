@@ -53,7 +53,7 @@ fs::path RunFolder::checkpoint(int64_t step) const {
   return o_.out_dir / fmt::format("step-{:0{}}", step, o_.step_digits);
 }
 
-std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t most_steps) const {
+std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t enough) const {
   if (o_.resume.mode == Resume::Mode::off) return std::nullopt;
   if (resumes_by_name()) {
     const fs::path dir = o_.resume.folder;
@@ -63,7 +63,7 @@ std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t most_steps) const 
     verify_checkpoint(dir);
     return FoundCheckpoint{dir, read_state(dir)};
   }
-  const CheckpointSearch search = newest_checkpoint(o_.out_dir, most_steps);
+  const CheckpointSearch search = newest_checkpoint(o_.out_dir, enough);
   for (const std::string& line : search.skipped)
     log::warn("skipped a damaged checkpoint: {}", line);
   require(search.newest || o_.resume.mode == Resume::Mode::newest_if_any, Fault::file,

@@ -36,9 +36,9 @@ class RunFolder {
   std::filesystem::path report() const { return o_.out_dir / "report.html"; }
   std::filesystem::path curve() const { return o_.out_dir / "loss.svg"; }
 
-  // The checkpoint to resume, verified; none for a new run. In out_dir, the newest with at most
-  // `most_steps` steps; skips damaged ones with a warning. Throws Fault::file.
-  std::optional<FoundCheckpoint> find_resume(int64_t most_steps) const;
+  // The checkpoint to resume, verified; none for a new run. In out_dir it is
+  // newest_checkpoint(out_dir, enough); skips damaged ones with a warning. Throws Fault::file.
+  std::optional<FoundCheckpoint> find_resume(int64_t enough) const;
   // Whether `resume` names a folder, and whether the resumed checkpoint is in out_dir.
   bool resumes_by_name() const { return o_.resume.mode == Resume::Mode::folder; }
   bool resumes_here() const;
