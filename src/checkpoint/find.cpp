@@ -18,10 +18,6 @@ bool is_step_name(std::string_view name) {
          name.find_first_not_of("0123456789", kPrefix.size()) == std::string_view::npos;
 }
 
-bool is_checkpoint_name(std::string_view name) {
-  return name == "final" || is_step_name(name);
-}
-
 // The folders that may be checkpoints. A folder that a crash left between two renames counts under
 // its final name.
 std::vector<fs::path> candidates(const fs::path& out_dir) {
@@ -76,6 +72,10 @@ bool passes(const Check& check, const fs::path& dir, std::vector<std::string>& s
 }
 
 }  // namespace
+
+bool is_checkpoint_name(std::string_view name) {
+  return name == "final" || is_step_name(name);
+}
 
 CheckpointSearch newest_checkpoint(const fs::path& out_dir, int64_t enough) {
   CheckpointSearch search;

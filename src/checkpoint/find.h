@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "checkpoint/training_state.h"
@@ -15,6 +16,9 @@ struct FoundCheckpoint {
   std::filesystem::path dir;
   TrainingState state;
 };
+
+// "final", or "step-" and a number: the folders that a run writes.
+bool is_checkpoint_name(std::string_view name);
 
 struct CheckpointSearch {
   std::optional<FoundCheckpoint> newest;  // absent: no complete checkpoint

@@ -46,7 +46,7 @@ std::optional<ExamplePrompt> asked_example(const Recipe& r, const RunInputs& in)
   } else if (r.evaluate_example.kind == ExampleChoice::Kind::at_index) {
     index = r.evaluate_example.index;
     require(index < part.size(), Fault::usage,
-            "eval.evaluate_example: {} requested, but there {} only {}", index,
+            "eval.evaluate_example: {} requested, but there {} only {}, numbered from 0", index,
             part.size() == 1 ? "is" : "are", count(part.size(), "sample"));
   }
   return in.data.example(part, index, *in.tokenizer);

@@ -16,11 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_checkpoint_name(const std::string& name) {
-  return name == "final" || (name.starts_with("step-") && name.size() > 5 &&
-                             name.find_first_not_of("0123456789", 5) == std::string::npos);
-}
-
 bool is_step_folder(const fs::path& dir) {
   return dir.filename().string().starts_with("step-");
 }
@@ -69,6 +64,9 @@ std::optional<FoundCheckpoint> RunFolder::find_resume(int64_t enough) const {
   require(search.newest || o_.resume.mode == Resume::Mode::newest_if_any, Fault::file,
           "resume: {} has no complete checkpoint; --resume auto starts a new run if there is none",
           o_.out_dir.string());
+  if (!search.newest && !search.skipped.empty())
+    log::warn("every checkpoint in {} is damaged: a new run starts, and they are moved away",
+              o_.out_dir.string());
   return search.newest;
 }
 

@@ -135,6 +135,22 @@ TEST_F(Resume, ADamagedCheckpointIsPassedOverForTheOneBeforeIt) {
   expect_holds(o.out, {"resumed from whole/step-00000050: 50 of 60 steps are done"});
 }
 
+TEST_F(Resume, WhereEveryCheckpointIsDamagedANewRunStartsAndSaysSo) {
+  ASSERT_EQ(run(command("whole", true)).code, 0);
+  for (const auto& entry : fs::directory_iterator(at("whole"))) {
+    if (!fs::exists(entry.path() / "model.safetensors")) continue;
+    const std::string file = "whole/" + entry.path().filename().string() + "/model.safetensors";
+    std::string bytes = slurp(at(file));
+    bytes[bytes.size() / 2] ^= 4;
+    write(file, bytes);
+  }
+  const Outcome o = run(command("whole", true));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.err, {"skipped a damaged checkpoint: ",
+                       "every checkpoint in whole is damaged: a new run starts"});
+  EXPECT_TRUE(fs::exists(at("whole/previous-1/final"))) << "none is lost";
+}
+
 TEST_F(Resume, ACheckpointThatIsNamedPutsLaterOnesAside) {
   const auto from = [&](const char* resume) {
     return tiny({std::string("--resume=") + resume, "--out_dir=whole", "--train.max_steps=60",

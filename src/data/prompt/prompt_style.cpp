@@ -94,7 +94,7 @@ std::vector<Piece> render(const PromptStyle& style, std::string_view instruction
   if (!input.empty() && !takes_input) joined.append(joined.empty() ? "" : "\n\n").append(input);
   if (system.empty()) system = takes_input ? style.system_with_input : style.system;
 
-  // The text of the system part is the style's; its placeholder is filled by the user.
+  // The style gives the text around the system message; the user gives the message.
   std::vector<Piece> pieces;
   const std::string_view text = takes_input ? style.with_input : style.text;
   constexpr std::string_view kSystemPart = "{system_part}";
