@@ -247,17 +247,17 @@ struct AdapterOperands {
 
 Call adapt(Operands& o, DType type) {
   const AdapterOperands a(o, type);
-  return [=](Queue& q) { dropped_linear(q, a.y, a.x, a.w, 1, 0.05f, a.key); };
+  return [=](Queue& q) { dropped_linear(q, a.y, a.x, a.w, 1, {0.05f, a.key}); };
 }
 
 Call adapt_backward_data(Operands& o, DType type) {
   const AdapterOperands a(o, type);
-  return [=](Queue& q) { dropped_linear_backward_data(q, a.dx, a.y, a.w, 0.05f, a.key); };
+  return [=](Queue& q) { dropped_linear_backward_data(q, a.dx, a.y, a.w, {0.05f, a.key}); };
 }
 
 Call adapt_backward_weight(Operands& o, DType type) {
   const AdapterOperands a(o, type);
-  return [=](Queue& q) { dropped_linear_backward_weight(q, a.dw, a.y, a.x, 0.05f, a.key); };
+  return [=](Queue& q) { dropped_linear_backward_weight(q, a.dw, a.y, a.x, {0.05f, a.key}); };
 }
 
 struct Case {

@@ -11,7 +11,7 @@ namespace capstan {
 struct RngKey {
   uint64_t seed = 0;    // the recipe's seed
   uint64_t step = 0;    // optimizer step (or epoch, for the sampler)
-  uint64_t sample = 0;  // sample id, or number of the micro-batch, if the draw belongs to one
+  uint64_t sample = 0;  // sample id, if the draw belongs to one
   uint32_t site = 0;    // where in the program; see the constants below
 };
 

@@ -23,10 +23,12 @@ Tensor Adapter::rows_of(size_t p, const Tensor& b) const {
   return b.rows(row.first_row, row.rows);
 }
 
-RandomKey Adapter::mask(const StepKey& key) const {
+DropoutMask Adapter::mask(const StepKey& key) const {
   const uint32_t place = site::dropout + static_cast<uint32_t>(at_.number);
-  if (key.at) return {key.at, place};
-  return RngKey{.seed = key.seed, .step = key.step, .sample = key.micro, .site = place};
+  const RngKey known{.seed = key.seed, .step = key.step, .site = place};
+  return {.p = dropout_,
+          .key = key.at ? RandomKey(key.at, place) : RandomKey(known),
+          .ordinals_T = key.ordinals_T};
 }
 
 Buffer Adapter::make_inner(Queue& q, int64_t tokens, const char* name) const {
@@ -38,7 +40,7 @@ Buffer Adapter::inner(Queue& q, Tensor x, const std::optional<StepKey>& key) con
   const Tensor a = params_.weight(at_.a);
   Buffer inner = make_inner(q, x.dim(0), "adapter inner");
   if (drops(key))
-    dropped_linear(q, inner, x, a, scale_, dropout_, mask(*key));
+    dropped_linear(q, inner, x, a, scale_, mask(*key));
   else
     linear(q, inner, x, a, {}, Write::replace, scale_);
   return inner;
@@ -80,7 +82,7 @@ void Adapter::backward_a(Queue& q, Tensor d_inner, Tensor x,
                          const std::optional<StepKey>& key) const {
   const Tensor da = params_.grad(at_.a);
   if (drops(key))
-    dropped_linear_backward_weight(q, da, d_inner, x, dropout_, mask(*key));
+    dropped_linear_backward_weight(q, da, d_inner, x, mask(*key));
   else
     linear_backward_weight(q, da, {}, d_inner, x);
 }
@@ -89,7 +91,7 @@ void Adapter::backward_data(Queue& q, Tensor dx, Tensor d_inner,
                             const std::optional<StepKey>& key) const {
   const Tensor a = params_.weight(at_.a);
   if (drops(key))
-    dropped_linear_backward_data(q, dx, d_inner, a, dropout_, mask(*key));
+    dropped_linear_backward_data(q, dx, d_inner, a, mask(*key));
   else
     linear_backward_data(q, dx, d_inner, a, Write::add);
 }

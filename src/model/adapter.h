@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "model/parameters.h"
-#include "ops/random_key.h"
+#include "ops/dropout_mask.h"
 #include "ops/thin_term.h"
 
 namespace capstan {
@@ -41,7 +41,7 @@ class Adapter {
   Tensor inner_of(size_t p, const Tensor& inner) const;
   Tensor rows_of(size_t p, const Tensor& b) const;
   bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
-  RandomKey mask(const StepKey& key) const;
+  DropoutMask mask(const StepKey& key) const;
   Buffer make_inner(Queue& q, int64_t tokens, const char* name) const;
   void backward_a(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
 

@@ -10,6 +10,8 @@ struct Batch {
   Tensor ids_T;        // i32, below the vocabulary
   Tensor labels_T;     // i32: the token to predict at t (already shifted), or kIgnore
   Tensor positions_T;  // i32: from 0 in each document
+  // i32: place of the token among those of the step, padding not counted. Absent without dropout.
+  Tensor ordinals_T{};
   AttentionMask mask;
   int64_t targets = -1;  // labels that are not kIgnore, for statistics; -1: unknown
 

@@ -22,12 +22,12 @@ struct LoraOptions {
 // Throws Fault::usage for options that no model can have.
 void check_lora(const LoraOptions& options);
 
-// Identifies the pass of a run that a dropout mask belongs to: the same key gives the same masks,
-// for recomputation and for resumed runs.
+// Identifies the step of a run that a dropout mask belongs to: the same key gives a token the same
+// mask, in recomputation, in resumed runs and in any micro-batch.
 struct StepKey {
   uint64_t seed = 0, step = 0;
-  uint64_t micro = 0;  // number of the micro-batch in its step
-  Tensor at{};  // a RandomKey's words, which the device reads instead of the three above; or absent
+  Tensor at{};  // a RandomKey's words, which the device reads instead of the two above; or absent
+  Tensor ordinals_T{};  // of the batch's tokens; the forward pass sets it
 };
 
 }  // namespace capstan

@@ -138,6 +138,7 @@ Buffer Transformer::forward(Queue& q, const Batch& batch, Kept& kept, Buffer in,
           "the stage that starts at block {} was {} an input", stage_.first,
           in ? "given" : "not given");
   kept.key = key;
+  if (key) kept.key->ordinals_T = batch.ordinals_T;
   Buffer out = run_blocks(q, batch, kept, std::move(in), {.keep = true});
   if (is_last()) params_.release(q, spec.units() - 1, Pass::forward);
   return out;

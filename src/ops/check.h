@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tensor/tensor.h"
+#include "ops/dropout_mask.h"
 
 // Operand checks of the front ends. Each throws Fault::bug with the op, the operand, what was
 // expected and what was found; the text is formatted only then, so a step does not touch the heap.
@@ -53,6 +53,17 @@ inline void exact(const char* op, const char* name, const Tensor& t, DType dtype
   shape(op, name, t, expected);
   type(op, name, t, dtype);
   contiguous(op, name, t);
+}
+
+// A mask for the values of x [T, I].
+inline void mask(const char* op, const DropoutMask& m, const Tensor& x_TI) {
+  rank(op, "x", x_TI, 2, 2);
+  require(m.p >= 0 && m.p < 1, Fault::bug, "{}: p must lie in [0, 1), but is {}", op, m.p);
+  if (m.key.at) exact(op, "the key", m.key.at, DType::i32, {RandomKey::kWords});
+  if (m.ordinals_T) exact(op, "ordinals", m.ordinals_T, DType::i32, {x_TI.dim(0)});
+  require(m.first_column >= 0 && m.first_column + x_TI.dim(1) <= m.columns_of(x_TI), Fault::bug,
+          "{}: columns {} to {} are not among the {} of the mask", op, m.first_column,
+          m.first_column + x_TI.dim(1), m.columns_of(x_TI));
 }
 
 }  // namespace capstan::check

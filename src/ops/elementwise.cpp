@@ -114,16 +114,15 @@ void scale(Queue& q, Tensor y, Tensor x, float factor) {
       q, [&] { cpu::scale(y, x, factor); }, [&] { cuda::scale(q, y, x, factor); });
 }
 
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RandomKey& key, Write mode) {
+void dropout(Queue& q, Tensor y, Tensor x, const DropoutMask& mask, Write mode) {
   check::dense("dropout", "x", x, x.shape());
   check::dense("dropout", "y", y, x.shape());
-  require(p >= 0 && p < 1, Fault::bug, "dropout: p must lie in [0, 1), but is {}", p);
-  if (key.at) check::exact("dropout", "the key", key.at, DType::i32, {RandomKey::kWords});
+  check::mask("dropout", mask, x);
   const auto span = q.account({"dropout", OpKind::elementwise},
                               {.flops = 20 * static_cast<double>(y.numel()),
                                .bytes = static_cast<double>(y.nbytes() + x.nbytes())});
   dispatch(
-      q, [&] { cpu::dropout(y, x, p, key, mode); }, [&] { cuda::dropout(q, y, x, p, key, mode); });
+      q, [&] { cpu::dropout(y, x, mask, mode); }, [&] { cuda::dropout(q, y, x, mask, mode); });
 }
 
 }  // namespace capstan

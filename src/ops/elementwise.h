@@ -3,8 +3,8 @@
 #include <span>
 
 #include "base/rng.h"
+#include "ops/dropout_mask.h"
 #include "ops/linear.h"
-#include "ops/random_key.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -35,10 +35,9 @@ void add(Queue& q, Tensor y, Tensor a, Tensor b);
 // y = factor * x. y may alias x.
 void scale(Queue& q, Tensor y, Tensor x, float factor);
 
-// y[i] = x[i] / (1 - p) with probability 1 - p, else 0, replaced or added; whether i is kept
-// depends only on (key, i) (ops/keep.h). The backward pass is the same call on gradients. With
-// Write::replace y may alias x. 0 <= p < 1.
-void dropout(Queue& q, Tensor y, Tensor x, float p, const RandomKey& key,
+// y = x / (1 - p) where the mask keeps the value, else 0, replaced or added. The backward pass is
+// the same call on gradients. With Write::replace y may alias x.
+void dropout(Queue& q, Tensor y_TI, Tensor x_TI, const DropoutMask& mask,
              Write mode = Write::replace);
 
 }  // namespace capstan

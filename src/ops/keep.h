@@ -5,7 +5,7 @@
 
 namespace capstan {
 
-// Which values dropout keeps: value i if half(i) of the key's stream (base/rng.h) is `least` or
+// How dropout decides: it keeps a value if its half of the key's stream (base/rng.h) is `least` or
 // more. p is rounded to a multiple of 2^-16 below 1, and `factor` uses the rounded p, so the mean
 // is preserved.
 struct Keep {

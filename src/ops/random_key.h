@@ -10,13 +10,13 @@ namespace capstan {
 // The key of an op's random numbers: known at the call, or (except its site) on the device and read
 // when the op runs, like a Scalar.
 struct RandomKey {
-  static constexpr int64_t kWords = 6;
+  static constexpr int64_t kWords = 4;
 
   RandomKey(const RngKey& key) : value(key) {}
   RandomKey(Tensor words, uint32_t site) : value{.site = site}, at(std::move(words)) {}
 
   RngKey value;
-  Tensor at;  // i32 [kWords]: seed, step and sample, lower halves first. Absent: use `value`
+  Tensor at;  // i32 [kWords]: seed and step, lower halves first. Absent: use `value`
 };
 
 // The key with these words.
@@ -24,7 +24,7 @@ constexpr RngKey key_of(const int32_t* words, uint32_t site) {
   const auto joined = [&](int i) {
     return uint64_t{static_cast<uint32_t>(words[i + 1])} << 32 | static_cast<uint32_t>(words[i]);
   };
-  return {.seed = joined(0), .step = joined(2), .sample = joined(4), .site = site};
+  return {.seed = joined(0), .step = joined(2), .site = site};
 }
 
 }  // namespace capstan

@@ -26,6 +26,14 @@ Gradients gradient_life(const TrainOptions& o) {
   return o.single_micro_batch ? Gradients::in_step : Gradients::kept;
 }
 
+bool drops(const TrainOptions& o) {
+  return o.lora && o.lora->dropout > 0;
+}
+
+DeviceBatch::Arrays arrays_of(const TrainOptions& o) {
+  return drops(o) ? DeviceBatch::Arrays::with_ordinals : DeviceBatch::Arrays::without_ordinals;
+}
+
 void say_where_the_state_is(const Queue& q) {
   if (q.device() == Device::cpu)
     log::info("optimizer: paged has no effect on the CPU, where all state is in host memory");
@@ -64,11 +72,11 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
       kept_(model_.make_kept()),
       optimizer_(q, params_, options.optimizer),
       clip_(q, clip_limit(options)),
-      batch_(q, options.limits, options.model),
+      batch_(q, options.limits, options.model, arrays_of(options)),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")) {
   q.allow_tf32(options.tf32);
-  if (options.lora && options.lora->dropout > 0)
+  if (drops(options))
     key_ = q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "dropout key");
   if (options.sample_positions > 0)
     decoder_ =
@@ -128,8 +136,7 @@ void Trainer::begin(int64_t targets) {
 }
 
 void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro) {
-  const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step),
-                                static_cast<uint64_t>(micro)};
+  const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step)};
   if (key_) q_.upload(key_, key_words);
   // The first micro-batch of a step overwrites the gradients, the others add to them. The loss's
   // address identifies this trainer's memory.

@@ -9,7 +9,7 @@
 namespace capstan::test {
 namespace {
 
-constexpr RngKey kKey{.seed = 7, .step = 3, .sample = 1, .site = 11};
+constexpr RngKey kKey{.seed = 7, .step = 3, .site = 11};
 
 struct Size {
   int64_t T, O, I;
@@ -25,23 +25,42 @@ const std::vector<Size> kSizes = {{1, 16, 128},   {63, 16, 256},  {64, 32, 128},
                                   {100, 96, 256}, {200, 96, 640}, {130, 64, 384}, {300, 32, 1152},
                                   {33, 3, 31},    {70, 24, 40},   {40, 112, 128}, {50, 16, 64}};
 
-// x where the key keeps it, times 1 / (1 - p).
-Values dropped_f64(Values x, float p) {
+// The token of row t: runs of 30 that do not follow each other, as in padded batches.
+int32_t ordinal(int64_t t) {
+  return static_cast<int32_t>(1000 - t / 30 * 50 + t % 30 + t / 600 * 2000);
+}
+
+// x [T, I] where the mask keeps it, times 1 / (1 - p).
+Values dropped_f64(Values x, int64_t T, float p) {
   const Rng rng(kKey);
   const double least = 0x1p16 * double{p};  // exact for the p that are used here
-  for (size_t i = 0; i < x.size(); ++i) x[i] = rng.half(i) >= least ? x[i] / (1 - double{p}) : 0;
+  const size_t I = x.size() / idx(T);
+  for (size_t i = 0; i < x.size(); ++i) {
+    const size_t t = i / I, half = idx(ordinal(static_cast<int64_t>(t))) * I + i % I;
+    x[i] = rng.half(half) >= least ? x[i] / (1 - double{p}) : 0;
+  }
   return x;
 }
 
 class DroppedLinear : public OnEveryDevice {
  protected:
+  // Drops half of the values.
+  DropoutMask half(int64_t T) {
+    std::vector<int32_t> all;
+    for (int64_t t = 0; t < T; ++t) all.push_back(ordinal(t));
+    ordinals_ = empty(DType::i32, {T});
+    q_.upload(ordinals_, all.data());
+    return {0.5f, kKey, *ordinals_};
+  }
+  Buffer ordinals_;
+
   // p = 1/2: dropped values are exact in every type, wherever they are.
   void expect_f64(DType dtype, const Size& s) {
     const Buffer x = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
     const Buffer y = empty(dtype, {s.T, s.O});
-    dropped_linear(q_, y, x, w, -1.5f, 0.5f, kKey);
+    dropped_linear(q_, y, x, w, -1.5f, half(s.T));
     Values expected =
-        product_f64(s.T, s.O, s.I, dropped_f64(values(x), 0.5f), false, values(w), true);
+        product_f64(s.T, s.O, s.I, dropped_f64(values(x), s.T, 0.5f), false, values(w), true);
     for (double& v : expected) v *= -1.5;
     EXPECT_LT(error(values(y), expected), tolerance(dtype, s.I)) << name_of(dtype) << ' ' << s;
   }
@@ -49,20 +68,20 @@ class DroppedLinear : public OnEveryDevice {
     const Buffer dx = random(dtype, {s.T, s.I}), w = random(dtype, {s.O, s.I});
     const Buffer dy = random(dtype, {s.T, s.O});
     Values expected =
-        dropped_f64(product_f64(s.T, s.I, s.O, values(dy), false, values(w), false), 0.5f);
+        dropped_f64(product_f64(s.T, s.I, s.O, values(dy), false, values(w), false), s.T, 0.5f);
     const Values before = values(dx);
     for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
-    dropped_linear_backward_data(q_, dx, dy, w, 0.5f, kKey);
+    dropped_linear_backward_data(q_, dx, dy, w, half(s.T));
     EXPECT_LT(error(values(dx), expected), 2 * tolerance(dtype, s.O)) << name_of(dtype) << ' ' << s;
   }
   void expect_f64_of_weight(DType dtype, DType weights, const Size& s) {
     const Buffer x = random(dtype, {s.T, s.I}), dy = random(dtype, {s.T, s.O});
     const Buffer dw = random(weights, {s.O, s.I});
     Values expected =
-        product_f64(s.O, s.I, s.T, values(dy), true, dropped_f64(values(x), 0.5f), false);
+        product_f64(s.O, s.I, s.T, values(dy), true, dropped_f64(values(x), s.T, 0.5f), false);
     const Values before = values(dw);
     for (size_t i = 0; i < before.size(); ++i) expected[i] += before[i];
-    dropped_linear_backward_weight(q_, dw, dy, x, 0.5f, kKey);
+    dropped_linear_backward_weight(q_, dw, dy, x, half(s.T));
     EXPECT_LT(error(values(dw), expected), tolerance(weights, s.T))
         << name_of(dtype) << ' ' << name_of(weights) << ' ' << s;
   }
@@ -98,9 +117,9 @@ TEST_P(DroppedLinear, MatchesF64OverManyTiles) {
     const auto results = [&] {
       fill(q_, dx, 0);
       fill(q_, dw, 0);
-      dropped_linear(q_, y, x, w, 1, 0.05f, kKey);
-      dropped_linear_backward_data(q_, dx, dy, w, 0.05f, kKey);
-      dropped_linear_backward_weight(q_, dw, dy, x, 0.05f, kKey);
+      dropped_linear(q_, y, x, w, 1, {0.05f, kKey});
+      dropped_linear_backward_data(q_, dx, dy, w, {0.05f, kKey});
+      dropped_linear_backward_weight(q_, dw, dy, x, {0.05f, kKey});
       return std::vector<Values>{values(y), values(dx), values(dw)};
     };
     EXPECT_EQ(results(), results());
@@ -111,7 +130,7 @@ TEST_P(DroppedLinear, MatchesF64OverManyTiles) {
 TEST_P(DroppedLinear, IsDropoutAndALinearMap) {
   const Size s = {150, 32, 256};
   constexpr float kP = 0.05f;
-  const uint64_t words[] = {kKey.seed, kKey.step, kKey.sample};
+  const uint64_t words[] = {kKey.seed, kKey.step};
   const Buffer key = empty(DType::i32, {RandomKey::kWords});
   q_.upload(key, words);
   for (const DType dtype : kComputeTypes) {
@@ -127,17 +146,17 @@ TEST_P(DroppedLinear, IsDropoutAndALinearMap) {
       return std::vector<Values>{values(y), values(dx), values(dw)};
     };
     const auto apart = results([&] {
-      dropout(q_, dropped, x, kP, kKey);
+      dropout(q_, dropped, x, {kP, kKey});
       linear(q_, y, dropped, w, {}, Write::replace, 2.0f);
       linear_backward_weight(q_, dw, {}, dy, dropped);
       linear_backward_data(q_, dropped, dy, w);
-      dropout(q_, dx, dropped, kP, kKey, Write::add);
+      dropout(q_, dx, dropped, {kP, kKey}, Write::add);
     });
     const auto together = [&](const RandomKey& k) {
       return results([&] {
-        dropped_linear(q_, y, x, w, 2.0f, kP, k);
-        dropped_linear_backward_data(q_, dx, dy, w, kP, k);
-        dropped_linear_backward_weight(q_, dw, dy, x, kP, k);
+        dropped_linear(q_, y, x, w, 2.0f, {kP, k});
+        dropped_linear_backward_data(q_, dx, dy, w, {kP, k});
+        dropped_linear_backward_weight(q_, dw, dy, x, {kP, k});
       });
     };
     const auto found = together(kKey);
@@ -152,22 +171,24 @@ TEST_P(DroppedLinear, NoTokensGiveNothing) {
   const Buffer x = empty(DType::bf16, {0, 128}), y = empty(DType::bf16, {0, 16});
   const Buffer w = random(DType::bf16, {16, 128}), dw = random(DType::f32, {16, 128});
   const Values before = values(dw);
-  dropped_linear(q_, y, x, w, 1, 0.5f, kKey);
-  dropped_linear_backward_data(q_, x, y, w, 0.5f, kKey);
-  dropped_linear_backward_weight(q_, dw, y, x, 0.5f, kKey);
+  dropped_linear(q_, y, x, w, 1, {0.5f, kKey});
+  dropped_linear_backward_data(q_, x, y, w, {0.5f, kKey});
+  dropped_linear_backward_weight(q_, dw, y, x, {0.5f, kKey});
   EXPECT_EQ(values(dw), before);
 }
 
 TEST_P(DroppedLinear, RefusesWrongOperands) {
   const Buffer x = random(DType::f32, {4, 8}), w = random(DType::f32, {16, 8});
   const Buffer y = empty(DType::f32, {4, 16}), other = empty(DType::f32, {5, 16});
-  expect_bug("dropped_linear", [&] { dropped_linear(q_, other, x, w, 1, 0.5f, kKey); });
-  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, 1, kKey); });
-  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, 0.5f, {*x, 1}); });
-  expect_bug("dropped_linear_backward_data",
-             [&] { dropped_linear_backward_data(q_, x, other, w, 0.5f, kKey); });
-  expect_bug("dropped_linear_backward_weight",
-             [&] { dropped_linear_backward_weight(q_, w, other, x, 0.5f, kKey); });
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, other, x, w, 1, {0.5f, kKey}); });
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, {1, kKey}); });
+  expect_bug("dropped_linear", [&] { dropped_linear(q_, y, x, w, 1, {0.5f, {*x, 1}}); });
+  expect_bug("dropped_linear_backward_data", [&] {
+    dropped_linear_backward_data(q_, x, other, w, {0.5f, kKey});
+  });
+  expect_bug("dropped_linear_backward_weight", [&] {
+    dropped_linear_backward_weight(q_, w, other, x, {0.5f, kKey});
+  });
 }
 
 TEST(DroppedLinearOnSim, CostsAgree) {
@@ -176,9 +197,9 @@ TEST(DroppedLinearOnSim, CostsAgree) {
       const Buffer x = buffer_of(q, DType::bf16, {4, 128}, Values(512));
       const Buffer w = buffer_of(q, DType::bf16, {16, 128}, Values(2048));
       const Buffer y = buffer_of(q, DType::bf16, {4, 16}, Values(64));
-      if (op == 0) dropped_linear(q, y, x, w, 1, 0.5f, kKey);
-      if (op == 1) dropped_linear_backward_data(q, x, y, w, 0.5f, kKey);
-      if (op == 2) dropped_linear_backward_weight(q, w, y, x, 0.5f, kKey);
+      if (op == 0) dropped_linear(q, y, x, w, 1, {0.5f, kKey});
+      if (op == 1) dropped_linear_backward_data(q, x, y, w, {0.5f, kKey});
+      if (op == 2) dropped_linear_backward_weight(q, w, y, x, {0.5f, kKey});
     });
 }
 

@@ -98,8 +98,8 @@ TEST_P(Elementwise, OtherKeysGiveOtherNormals) {
 TEST_P(Elementwise, DropoutKeepsTheShareAndTheMean) {
   const int64_t n = 100000;
   for (const float p : {0.1f, 0.5f, 0.9f}) {
-    const Buffer x = of(DType::f32, {n}, Values(idx(n), 1.0)), y = empty(DType::f32, {n});
-    dropout(q_, y, x, p, kKey);
+    const Buffer x = of(DType::f32, {1, n}, Values(idx(n), 1.0)), y = empty(DType::f32, {1, n});
+    dropout(q_, y, x, {p, kKey});
     int64_t kept = 0;
     for (const double v : values(y)) {
       EXPECT_TRUE(v == 0 || v == double{Keep(p).factor}) << v;
@@ -114,41 +114,78 @@ TEST_P(Elementwise, DropoutDropsWhatTheKeyAndTheIndexSay) {
   const Rng rng(kKey);
   for (const DType dtype : kComputeTypes)
     for (const int64_t n : {1, 3, 31, 33, 1025, 5000}) {
-      const Buffer x = random(dtype, {n}), y = empty(dtype, {n});
-      dropout(q_, y, x, 0.25f, kKey);
+      const Buffer x = random(dtype, {1, n}), y = empty(dtype, {1, n});
+      dropout(q_, y, x, {0.25f, kKey});
       Values expected = values(x);
       for (size_t i = 0; i < expected.size(); ++i)
         expected[i] = rng.half(i) >= 0x4000 ? expected[i] / 0.75 : 0;
       EXPECT_LT(error(values(y), expected), tolerance(dtype)) << "n=" << n;
       const Values apart = values(y);
-      dropout(q_, x, x, 0.25f, kKey);  // in place
+      dropout(q_, x, x, {0.25f, kKey});  // in place
       EXPECT_EQ(values(x), apart);
     }
 }
 
 // Wide and narrow kernels; every bit of the key counts.
 TEST_P(Elementwise, DropoutReadsItsKeyOnTheDevice) {
-  const RngKey known{.seed = 7ull << 40 | 1, .step = 3ull << 33 | 5, .sample = ~0ull, .site = 11};
-  const uint64_t words[] = {known.seed, known.step, known.sample};
+  const RngKey known{.seed = 7ull << 40 | 1, .step = 3ull << 33 | 5, .site = 11};
+  const uint64_t words[] = {known.seed, known.step};
   const Buffer key = empty(DType::i32, {RandomKey::kWords});
   q_.upload(key, words);
   for (const DType dtype : kComputeTypes)
     for (const int64_t n : {1, 33, 5000, 400000}) {
-      const Buffer x = random(dtype, {n}), y = empty(dtype, {n}), expected = empty(dtype, {n});
-      dropout(q_, expected, x, 0.25f, known);
-      dropout(q_, y, x, 0.25f, {*key, known.site});
+      const Buffer x = random(dtype, {1, n}), y = empty(dtype, {1, n}),
+                   expected = empty(dtype, {1, n});
+      dropout(q_, expected, x, {0.25f, known});
+      dropout(q_, y, x, {0.25f, {*key, known.site}});
       EXPECT_EQ(values(y), values(expected)) << "n=" << n;
+    }
+}
+
+// A token's mask depends on its ordinal and on the column in the whole activation: whatever tokens
+// and columns are there, each has its values of the whole mask. Widths that a draw divides and odd
+// ones, ordinals in any order and in runs.
+TEST_P(Elementwise, DropoutFollowsTokensAndColumns) {
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t width : {5, 24, 40}) {
+      const int64_t T = 50;
+      const Buffer x = random(dtype, {T, width}), whole = empty(dtype, {T, width});
+      dropout(q_, whole, x, {0.25f, kKey});
+      const Values expected = values(whole), from = values(x);
+      std::vector<int32_t> order;
+      for (const int32_t t : {7, 8, 9, 10, 3, 49, 0, 1, 2, 48, 3}) order.push_back(t);
+      const auto n = static_cast<int64_t>(order.size());
+      const Buffer ordinals = empty(DType::i32, {n});
+      q_.upload(ordinals, order.data());
+      for (const auto& [first, count] :
+           {std::pair{int64_t{0}, width}, {width / 8 * 4, width / 2}}) {
+        const auto part_of = [&](const Values& all) {
+          Values part;
+          for (const int32_t t : order)
+            for (int64_t c = first; c < first + count; ++c) part.push_back(all[idx(t * width + c)]);
+          return part;
+        };
+        const Buffer part = of(dtype, {n, count}, part_of(from)), y = empty(dtype, {n, count});
+        dropout(q_, y, part,
+                {.p = 0.25f,
+                 .key = kKey,
+                 .ordinals_T = ordinals,
+                 .columns = width,
+                 .first_column = first});
+        EXPECT_EQ(values(y), part_of(expected)) << "width " << width << " from " << first;
+      }
     }
 }
 
 TEST_P(Elementwise, DropoutCanAdd) {
   for (const DType dtype : kComputeTypes) {
-    const Buffer x = random(dtype, {1500}), y = random(dtype, {1500}), alone = empty(dtype, {1500});
+    const Buffer x = random(dtype, {3, 500}), y = random(dtype, {3, 500});
+    const Buffer alone = empty(dtype, {3, 500});
     Values expected = values(y);
-    dropout(q_, alone, x, 0.25f, kKey);
+    dropout(q_, alone, x, {0.25f, kKey});
     const Values added = values(alone);
     for (size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
-    dropout(q_, y, x, 0.25f, kKey, Write::add);
+    dropout(q_, y, x, {0.25f, kKey}, Write::add);
     EXPECT_LT(error(values(y), expected), 2 * tolerance(dtype));
   }
 }
@@ -222,16 +259,16 @@ TEST_P(Elementwise, ScaleMultiplies) {
 }
 
 TEST_P(Elementwise, NoDropoutIsACopy) {
-  const Buffer x = random(DType::f32, {333}), y = empty(DType::f32, {333});
-  dropout(q_, y, x, 0, kKey);
+  const Buffer x = random(DType::f32, {3, 111}), y = empty(DType::f32, {3, 111});
+  dropout(q_, y, x, {0, kKey});
   EXPECT_EQ(values(y), values(x));
 }
 
 TEST_P(Elementwise, DoesNotDependOnTheThreads) {
-  const Buffer x = empty(DType::f32, {50001});
+  const Buffer x = empty(DType::f32, {7, 7143});
   expect_same_for_any_threads([&] {
     fill_normal(q_, x, 1, kKey, 3);
-    dropout(q_, x, x, 0.3f, kKey);
+    dropout(q_, x, x, {0.3f, kKey});
     return values(x);
   });
 }
@@ -246,9 +283,12 @@ TEST_P(Elementwise, RefusesWrongOperands) {
   expect_bug("fill_normal", [&] { fill_normal(q_, x, 1, kKey, -1); });
   expect_bug("fill_uniform", [&] { fill_uniform(q_, x, 1, kKey, -1); });
   expect_bug("scale", [&] { scale(q_, y, x, 1); });
-  expect_bug("dropout", [&] { dropout(q_, x, x, 1, kKey); });
-  expect_bug("dropout", [&] { dropout(q_, y, x, 0.5f, kKey); });
-  expect_bug("dropout", [&] { dropout(q_, x, x, 0.5f, {*ids, 1}); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, {1, kKey}); });
+  expect_bug("dropout", [&] { dropout(q_, y, x, {0.5f, kKey}); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, {0.5f, {*ids, 1}}); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, {0.5f, kKey, *ids}); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, {0.5f, kKey, {}, 3}); });
+  expect_bug("dropout", [&] { dropout(q_, x, x, {0.5f, kKey, {}, 4, 1}); });
 }
 
 TEST(ElementwiseOnSim, CostsAgree) {
@@ -260,7 +300,7 @@ TEST(ElementwiseOnSim, CostsAgree) {
     fill_normal(q, y, 1, kKey);
     fill_uniform(q, y, 1, kKey);
     scale(q, y, x, 2);
-    dropout(q, y, x, 0.5f, kKey);
+    dropout(q, y->reshape({5, 6}), x->reshape({5, 6}), {0.5f, kKey});
   });
 }
 

@@ -135,8 +135,11 @@ TEST(Allocation, NoneWithAdaptersBesideAQuantizedBase) {
     const auto tensor = [](std::vector<int32_t>& v) {
       return Tensor(v.data(), DType::i32, {static_cast<int64_t>(v.size())});
     };
-    const Batch batch{
-        tensor(ids), tensor(labels), tensor(positions), {tensor(starts), 1, 20, 0, 0}, 20};
+    const Batch batch{.ids_T = tensor(ids),
+                      .labels_T = tensor(labels),
+                      .positions_T = tensor(positions),
+                      .mask = {tensor(starts), 1, 20, 0, 0},
+                      .targets = 20};
     std::unique_ptr<Arena> arena;
     const auto run = [&](Device device, int steps) {
       Queue q(device, *arena);

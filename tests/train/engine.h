@@ -28,6 +28,7 @@ inline void put(Queue& q, const Tensor& to, const std::vector<float>& v) {
 // A batch in host memory, with room for it on a device that needs its own.
 struct PlainBatch {
   std::vector<int32_t> ids, labels, positions, starts;
+  std::vector<int32_t> ordinals;  // of the tokens; empty: as they stand
 
   PlainBatch(std::vector<int32_t> ids_, std::vector<int32_t> labels_, std::vector<int32_t> starts_)
       : ids(std::move(ids_)), labels(std::move(labels_)), starts(std::move(starts_)) {
@@ -50,6 +51,7 @@ struct PlainBatch {
     return {tensor(ids),
             tensor(labels),
             tensor(positions),
+            ordinals.empty() ? Tensor() : tensor(ordinals),
             {tensor(starts), static_cast<int64_t>(starts.size()) - 1, longest(), window, 0},
             targets()};
   }
@@ -57,7 +59,8 @@ struct PlainBatch {
   // longer.
   Batch on(Queue& q, int64_t window) {
     Batch b = view(window);
-    for (Tensor* t : {&b.ids_T, &b.labels_T, &b.positions_T, &b.mask.starts}) {
+    for (Tensor* t : {&b.ids_T, &b.labels_T, &b.positions_T, &b.ordinals_T, &b.mask.starts}) {
+      if (!*t) continue;
       copies_.push_back(q.arena().make(Category::data, DType::i32, t->shape(), "test batch"));
       q.upload(copies_.back(), t->raw());
       *t = copies_.back();

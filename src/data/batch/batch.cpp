@@ -37,17 +37,19 @@ void check_ids(std::span<const int32_t> tokens, int64_t vocab, const Dataset& da
 
 // Appends one document and pads it to `length`.
 void append(HostBatch& batch, const Dataset& dataset, int64_t sample, int64_t length,
-            const BatchOptions& options) {
+            const BatchOptions& options, int64_t first_ordinal) {
   const auto tokens = dataset.tokens_of(sample);
   const int64_t inputs = dataset.inputs_of(sample, options.max_seq_length);
   const auto used = tokens.first(static_cast<size_t>(inputs) + 1);
   check_ids(used, options.vocab, dataset, sample);
 
   const auto first = static_cast<size_t>(batch.tokens());
+  const int64_t ordinal = first_ordinal + batch.tokens() - batch.padding;
   for (int64_t t = 0; t < length; ++t) {
     batch.ids.push_back(t < inputs ? used[static_cast<size_t>(t)] : 0);
     batch.labels.push_back(kIgnore);
     batch.positions.push_back(static_cast<int32_t>(t));
+    batch.ordinals.push_back(static_cast<int32_t>(ordinal + t));
   }
   for (const TargetSpan& span : dataset.target_spans_of(sample)) {
     const auto end = std::min(static_cast<size_t>(span.end), used.size());
@@ -67,13 +69,14 @@ HostBatch::HostBatch(int64_t max_tokens, int64_t max_documents) {
   // Starts are i32 on the device.
   require(max_tokens > 0 && max_tokens <= INT32_MAX && max_documents > 0, Fault::bug,
           "a batch for {} tokens in {} documents", max_tokens, max_documents);
-  for (auto* values : {&ids, &labels, &positions}) values->reserve(static_cast<size_t>(max_tokens));
+  for (auto* values : {&ids, &labels, &positions, &ordinals})
+    values->reserve(static_cast<size_t>(max_tokens));
   starts.reserve(static_cast<size_t>(max_documents) + 1);
   clear();
 }
 
 void HostBatch::clear() {
-  for (auto* values : {&ids, &labels, &positions, &starts}) values->clear();
+  for (auto* values : {&ids, &labels, &positions, &ordinals, &starts}) values->clear();
   starts.push_back(0);
   targets = longest = padding = truncated = 0;
   static std::atomic<int64_t> fillings = 0;
@@ -81,24 +84,24 @@ void HostBatch::clear() {
 }
 
 void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
-          const BatchOptions& options) {
+          const BatchOptions& options, int64_t first_ordinal) {
   int64_t tokens = 0;
   for (const int64_t s : samples) tokens += dataset.inputs_of(s, options.max_seq_length);
   check_capacity(batch, tokens, samples.size());
   batch.clear();
   for (const int64_t s : samples)
-    append(batch, dataset, s, dataset.inputs_of(s, options.max_seq_length), options);
+    append(batch, dataset, s, dataset.inputs_of(s, options.max_seq_length), options, first_ordinal);
 }
 
 void pad(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
-         const BatchOptions& options) {
+         const BatchOptions& options, int64_t first_ordinal) {
   int64_t longest = 0;
   for (const int64_t s : samples)
     longest = std::max(longest, dataset.inputs_of(s, options.max_seq_length));
   const int64_t length = padded_length(longest, options);
   check_capacity(batch, length * static_cast<int64_t>(samples.size()), samples.size());
   batch.clear();
-  for (const int64_t s : samples) append(batch, dataset, s, length, options);
+  for (const int64_t s : samples) append(batch, dataset, s, length, options, first_ordinal);
 }
 
 int64_t largest_batch(const Dataset& dataset, int64_t samples, const BatchOptions& options) {

@@ -24,7 +24,8 @@ struct HostBatch {
   void clear();
 
   std::vector<int32_t> ids, labels, positions;  // one per token; padding has id 0, label kIgnore
-  std::vector<int32_t> starts;  // starts of documents, and the end: documents() + 1 values
+  std::vector<int32_t> ordinals;  // of the tokens in their step, without padding; padding's repeat
+  std::vector<int32_t> starts;    // starts of documents, and the end: documents() + 1 values
 
   int64_t targets = 0;    // labels that are not kIgnore
   int64_t longest = 0;    // tokens of the longest document, padding included
@@ -38,14 +39,15 @@ struct HostBatch {
 
 // Replaces the contents of `batch` by these samples, one document each, in this order. The inputs
 // of a document are its sample's tokens 0 … n-2, its labels tokens 1 … n-1, or kIgnore outside of
-// the target spans; both are truncated as in dataset.inputs_of. Throws Fault::file, naming the
-// sample, for an id outside the vocabulary.
+// the target spans; both are truncated as in dataset.inputs_of. `first_ordinal` is the number of
+// the step's tokens before these. Throws Fault::file, naming the sample, for an id outside the
+// vocabulary.
 void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
-          const BatchOptions& options);
+          const BatchOptions& options, int64_t first_ordinal = 0);
 // The same documents, each right-padded to the length of the longest. Positions continue through
 // the padding; causal attention hides it from all real tokens.
 void pad(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
-         const BatchOptions& options);
+         const BatchOptions& options, int64_t first_ordinal = 0);
 
 // Tokens of the largest batch that any `samples` different samples can make, packed or padded
 // according to the options. Memory is planned for this.

@@ -11,19 +11,29 @@ int64_t aligned(int64_t values) {
   return aligned_to_buffers(values * size_of(DType::i32)) / size_of(DType::i32);
 }
 
-int64_t size_of_arrays(int64_t tokens, int64_t documents) {
-  return 3 * aligned(tokens) + documents + 1;
+using Arrays = DeviceBatch::Arrays;
+
+int64_t size_of_arrays(Arrays which, int64_t tokens, int64_t documents) {
+  return (which == Arrays::with_ordinals ? 4 : 3) * aligned(tokens) + documents + 1;
 }
 
-struct Arrays {
-  Tensor ids, labels, positions, starts;
+struct Views {
+  Tensor ids, labels, positions, ordinals, starts;
+
+  Views(Arrays which, const Tensor& room, int64_t tokens, int64_t documents) {
+    int64_t first = 0;
+    const auto next = [&](int64_t values) {
+      const Tensor view = room.rows(first, values);
+      first += aligned(values);
+      return view;
+    };
+    ids = next(tokens);
+    labels = next(tokens);
+    positions = next(tokens);
+    if (which == Arrays::with_ordinals) ordinals = next(tokens);
+    starts = next(documents + 1);
+  }
 };
-
-Arrays arrays_in(const Tensor& room, int64_t tokens, int64_t documents) {
-  const int64_t each = aligned(tokens);
-  return {room.rows(0, tokens), room.rows(each, tokens), room.rows(2 * each, tokens),
-          room.rows(3 * each, documents + 1)};
-}
 
 }  // namespace
 
@@ -42,19 +52,23 @@ BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOp
                                     : std::min(rounded, std::max(longest, options.max_seq_length))};
 }
 
-DeviceBatch::DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model)
+DeviceBatch::DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model,
+                         Arrays arrays)
     : limits_(limits),
       window_(model.sliding_window),
+      arrays_(arrays),
       room_(q.arena().make(Category::data, DType::i32,
-                           {size_of_arrays(limits.tokens, limits.documents)}, "micro-batch")),
+                           {size_of_arrays(arrays, limits.tokens, limits.documents)},
+                           "micro-batch")),
       ahead_(q, room_, Category::data, "next micro-batch") {}
 
 Batch DeviceBatch::view(int64_t tokens, int64_t documents, int64_t longest) const {
-  const Arrays arrays = arrays_in(room_, tokens, documents);
+  const Views arrays(arrays_, room_, tokens, documents);
   Batch b;
   b.ids_T = arrays.ids;
   b.labels_T = arrays.labels;
   b.positions_T = arrays.positions;
+  b.ordinals_T = arrays.ordinals;
   b.mask = {arrays.starts, documents, longest, window_, 0};
   return b;
 }
@@ -64,12 +78,13 @@ Batch DeviceBatch::largest() const {
 }
 
 void DeviceBatch::send(const HostBatch& host) {
-  const Arrays to = arrays_in(ahead_.room(), host.tokens(), host.documents());
+  const Views to(arrays_, ahead_.room(), host.tokens(), host.documents());
   std::copy(host.ids.begin(), host.ids.end(), to.ids.as<int32_t>());
   std::copy(host.labels.begin(), host.labels.end(), to.labels.as<int32_t>());
   std::copy(host.positions.begin(), host.positions.end(), to.positions.as<int32_t>());
+  if (to.ordinals) std::copy(host.ordinals.begin(), host.ordinals.end(), to.ordinals.as<int32_t>());
   std::copy(host.starts.begin(), host.starts.end(), to.starts.as<int32_t>());
-  ahead_.send(size_of_arrays(host.tokens(), host.documents()));
+  ahead_.send(size_of_arrays(arrays_, host.tokens(), host.documents()));
   sent_ = host.serial;
 }
 
@@ -87,6 +102,7 @@ Batch DeviceBatch::upload(Queue& q, const HostBatch& host) {
   q.upload(b.ids_T, host.ids.data());
   q.upload(b.labels_T, host.labels.data());
   q.upload(b.positions_T, host.positions.data());
+  if (b.ordinals_T) q.upload(b.ordinals_T, host.ordinals.data());
   q.upload(b.mask.starts, host.starts.data());
   return b;
 }

@@ -23,8 +23,12 @@ BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOp
 // works (CopyAhead). The offsets of the arrays depend only on the numbers of tokens and documents.
 class DeviceBatch {
  public:
+  // Which arrays a batch has: the tokens' ordinals are for dropout alone.
+  enum class Arrays : uint8_t { without_ordinals, with_ordinals };
+
   // Allocates Category::data from the queue's arenas, outside of a phase.
-  DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model);
+  DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model,
+              Arrays arrays = Arrays::without_ordinals);
 
   // Copies the host batch to the device; the result is valid until the next upload. The host batch
   // may be reused on return.
@@ -44,6 +48,7 @@ class DeviceBatch {
 
   BatchLimits limits_;
   int64_t window_;
+  Arrays arrays_;
   Buffer room_;
   CopyAhead ahead_;
   int64_t sent_ = 0;  // serial of the batch that was sent but not yet uploaded; 0: none

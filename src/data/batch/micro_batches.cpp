@@ -43,6 +43,7 @@ void MicroBatches::start(std::span<const int64_t> samples) {
   all_ = rest_ = samples;
   current_ = {};
   made_ = false;
+  passed_ = 0;
   targets_ = count_targets(dataset_, samples, options_.max_seq_length);
 }
 
@@ -57,9 +58,9 @@ std::span<const int64_t> MicroBatches::upcoming() const {
 void MicroBatches::make_upcoming() {
   if (made_) return;
   if (options_.packed)
-    pack(batch_, dataset_, upcoming(), options_);
+    pack(batch_, dataset_, upcoming(), options_, passed_);
   else
-    pad(batch_, dataset_, upcoming(), options_);
+    pad(batch_, dataset_, upcoming(), options_, passed_);
   made_ = true;
 }
 
@@ -79,6 +80,7 @@ const HostBatch* MicroBatches::next() {
   make_upcoming();
   made_ = false;
   rest_ = rest_.subspan(current_.size());
+  passed_ += batch_.tokens() - batch_.padding;
   return &batch_;
 }
 

@@ -52,7 +52,8 @@ class MicroBatches {
   int64_t max_tokens_;
   HostBatch batch_;
   std::span<const int64_t> all_, rest_, current_;
-  bool made_ = false;  // batch_ is the next one already
+  int64_t passed_ = 0;  // tokens of the step in earlier micro-batches, without padding
+  bool made_ = false;   // batch_ is the next one already
   int64_t targets_ = 0;
 };
 

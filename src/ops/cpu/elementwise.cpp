@@ -37,6 +37,24 @@ void with_words(const RngKey& key, int64_t first, int64_t n, const Body& body) {
   });
 }
 
+// Calls body(i, half(first + i)) for i in [0, n).
+template <class Body>
+void with_halves(const RngKey& key, int64_t first, int64_t n, const Body& body) {
+  const int64_t last = first + n;
+  with_words(key, first / 2, (last + 1) / 2 - first / 2,
+             [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
+               const int64_t pairs = std::max(begin, (first + 1) / 2),
+                             pairs_end = std::min(end, last / 2);
+               if (begin < pairs) body(0, words[begin - base] >> 16);
+#pragma omp simd
+               for (int64_t i = pairs; i < pairs_end; ++i) {
+                 body(2 * i - first, words[i - base] & 0xffff);
+                 body(2 * i + 1 - first, words[i - base] >> 16);
+               }
+               if (pairs_end < end) body(n - 1, words[pairs_end - base] & 0xffff);
+             });
+}
+
 // kBlock normal values from as many words, two from each pair (Box and Muller).
 void normal_block(float* out, const uint32_t* words, float std) {
 #pragma omp simd
@@ -139,28 +157,28 @@ void scale(const Tensor& y_, const Tensor& x_, float factor) {
   });
 }
 
-void dropout(const Tensor& y_, const Tensor& x_, float p, const RandomKey& key_, Write mode) {
-  const RngKey key = key_.at ? key_of(key_.at.as<int32_t>(), key_.value.site) : key_.value;
-  const Keep keep(p);
+void dropout(const Tensor& y_, const Tensor& x_, const DropoutMask& mask, Write mode) {
+  const RngKey key =
+      mask.key.at ? key_of(mask.key.at.as<int32_t>(), mask.key.value.site) : mask.key.value;
+  const Keep keep(mask.p);
   const bool add = mode == Write::add;
+  const int64_t T = x_.dim(0), I = x_.dim(1), columns = mask.columns_of(x_);
+  const auto ordinal = [&](int64_t t) -> int64_t {
+    return mask.ordinals_T ? mask.ordinals_T.as<int32_t>()[t] : t;
+  };
   with_types(y_.dtype(), x_.dtype(), [&]<class Y, class X>() {
-    Y* const y = y_.as<Y>();
-    const X* const x = x_.as<X>();
-    const auto put = [&](int64_t i, uint32_t half) {
-      const float kept = half >= keep.least ? float(x[i]) * keep.factor : 0.0f;
-      store(y[i], (add ? float(y[i]) : 0.0f) + kept);
-    };
-    const int64_t n = x_.numel();
-    with_words(key, 0, (n + 1) / 2,
-               [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
-                 const int64_t pairs = std::min(end, n / 2);
-#pragma omp simd
-                 for (int64_t i = begin; i < pairs; ++i) {
-                   put(2 * i, words[i - base] & 0xffff);
-                   put(2 * i + 1, words[i - base] >> 16);
-                 }
-                 if (pairs < end) put(n - 1, words[pairs - base] & 0xffff);
-               });
+    for (int64_t t = 0, next = 0; t < T; t = next) {
+      // As many rows as lie together in the key's stream.
+      next = t + 1;
+      while (columns == I && next < T && ordinal(next) == ordinal(next - 1) + 1) ++next;
+      Y* const y = y_.as<Y>() + t * I;
+      const X* const x = x_.as<X>() + t * I;
+      const auto put = [&](int64_t i, uint32_t half) {
+        const float kept = half >= keep.least ? float(x[i]) * keep.factor : 0.0f;
+        store(y[i], (add ? float(y[i]) : 0.0f) + kept);
+      };
+      with_halves(key, ordinal(t) * columns + mask.first_column, (next - t) * I, put);
+    }
   });
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "ops/dropout_mask.h"
 #include "ops/linear.h"
-#include "ops/random_key.h"
 #include "tensor/tensor.h"
 
 namespace capstan::cpu {
@@ -13,6 +13,6 @@ void fill_normal(const Tensor& y, float std, const RngKey& key, int64_t first);
 void fill_uniform(const Tensor& y, float bound, const RngKey& key, int64_t first);
 void add(const Tensor& y, const Tensor& a, const Tensor& b);
 void scale(const Tensor& y, const Tensor& x, float factor);
-void dropout(const Tensor& y, const Tensor& x, float p, const RandomKey& key, Write mode);
+void dropout(const Tensor& y, const Tensor& x, const DropoutMask& mask, Write mode);
 
 }  // namespace capstan::cpu

@@ -75,37 +75,33 @@ __global__ void fill_uniform_kernel(Y* y, float bound, Rng rng, int64_t first, i
   });
 }
 
-// One draw gives the halves of eight values.
+// A draw for each value; any width.
 template <bool kAdd, class Y, class X>
-__global__ void dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
-  const Rng rng = key.read();
-  for (int64_t d = first_item(); d < (n + 7) / 8; d += stride()) {
-    const auto words = rng.draws(static_cast<uint64_t>(d));
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const int64_t i = 8 * d + k;
-      if (i >= n) return;
-      const float kept = keeps(keep, words, k) ? to_float(x[i]) * keep.factor : 0.0f;
-      y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
-    }
+__global__ void dropout_kernel(Y* y, const X* x, MaskArgument mask, int64_t n, int64_t width) {
+  const Rng rng = mask.key.read();
+  for (int64_t i = first_item(); i < n; i += stride()) {
+    const uint64_t half = mask.half_of(mask.ordinal_of(i / width), i % width);
+    const bool keeps_it = keeps(mask.keep, rng.draws(half / 8), static_cast<int>(half % 8));
+    const float kept = keeps_it ? to_float(x[i]) * mask.keep.factor : 0.0f;
+    y[i] = from_float<Y>(kAdd ? to_float(y[i]) + kept : kept);
   }
 }
 
-// The same if the eight are contiguous.
+// A draw for eight values of a row.
 template <bool kAdd, class Y, class X>
-__global__ void wide_dropout_kernel(Y* y, const X* x, Keep keep, RngArgument key, int64_t n) {
-  const Rng rng = key.read();
-  for (int64_t d = first_item(); d < n / 8; d += stride()) {
+__global__ void wide_dropout_kernel(Y* y, const X* x, MaskArgument mask, int64_t n, int64_t width) {
+  const Rng rng = mask.key.read();
+  for (int64_t i = 8 * first_item(); i < n; i += 8 * stride()) {
     float v[8], old[8] = {};
-    load(v, x + 8 * d);
-    if (kAdd) load(old, y + 8 * d);
-    const auto words = rng.draws(static_cast<uint64_t>(d));
+    load(v, x + i);
+    if (kAdd) load(old, y + i);
+    const auto words = rng.draws(mask.half_of(mask.ordinal_of(i / width), i % width) / 8);
 #pragma unroll
     for (int k = 0; k < 8; ++k) {
-      const float kept = keeps(keep, words, k) ? v[k] * keep.factor : 0.0f;
+      const float kept = keeps(mask.keep, words, k) ? v[k] * mask.keep.factor : 0.0f;
       v[k] = kAdd ? old[k] + kept : kept;
     }
-    store(y + 8 * d, v);
+    store(y + i, v);
   }
 }
 
@@ -194,22 +190,24 @@ void scale(Queue& q, const Tensor& y, const Tensor& x, float factor) {
   launched("scale");
 }
 
-void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKey& key,
-             Write mode) {
-  const int64_t n = x.numel();
+void dropout(Queue& q, const Tensor& y, const Tensor& x, const DropoutMask& mask, Write mode) {
+  const int64_t n = x.numel(), width = x.dim(1);
   if (n == 0) return;
+  const bool whole_draws =
+      width % 8 == 0 && mask.columns_of(x) % 8 == 0 && mask.first_column % 8 == 0;
   with_type(y.dtype(), [&]<class Y>() {
     with_type(x.dtype(), [&]<class X>() {
       const bool adds = mode == Write::add;
-      const bool wide = n % 8 == 0 && reinterpret_cast<uintptr_t>(y.raw()) % (8 * sizeof(Y)) == 0 &&
+      const bool wide = whole_draws &&
+                        reinterpret_cast<uintptr_t>(y.raw()) % (8 * sizeof(Y)) == 0 &&
                         reinterpret_cast<uintptr_t>(x.raw()) % (8 * sizeof(X)) == 0;
       const auto kernel =
           wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
                : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
       // As many blocks as run at once: each computes its state from the key.
       const unsigned grid = std::min(grid_for(n / 8 + 1, kThreads), 132u * 8);
-      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), Keep(p), RngArgument(key),
-                                                  n);
+      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), MaskArgument(mask, x), n,
+                                                  width);
     });
   });
   launched("dropout");

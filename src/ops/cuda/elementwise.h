@@ -12,6 +12,6 @@ void fill_normal(Queue& q, const Tensor& y, float std, const RngKey& key, int64_
 void fill_uniform(Queue& q, const Tensor& y, float bound, const RngKey& key, int64_t first);
 void add(Queue& q, const Tensor& y, const Tensor& a, const Tensor& b);
 void scale(Queue& q, const Tensor& y, const Tensor& x, float factor);
-void dropout(Queue& q, const Tensor& y, const Tensor& x, float p, const RandomKey& key, Write mode);
+void dropout(Queue& q, const Tensor& y, const Tensor& x, const DropoutMask& mask, Write mode);
 
 }  // namespace capstan::cuda

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "ops/cuda/device.cuh"
+#include "ops/dropout_mask.h"
 #include "ops/keep.h"
-#include "ops/random_key.h"
 
 namespace capstan::cuda {
 
@@ -31,6 +31,30 @@ class RngArgument {
   Rng known_;
   const int32_t* at_;
   uint32_t site_;
+};
+
+// A DropoutMask of x as a kernel's argument.
+struct MaskArgument {
+  RngArgument key;
+  Keep keep;
+  const int32_t* ordinals;
+  int64_t columns, first_column;
+
+  MaskArgument(const DropoutMask& mask, const Tensor& x_TI)
+      : key(mask.key),
+        keep(mask.p),
+        ordinals(data<int32_t>(mask.ordinals_T)),
+        columns(mask.columns_of(x_TI)),
+        first_column(mask.first_column) {}
+
+  __device__ uint32_t ordinal_of(int64_t row) const {
+    return static_cast<uint32_t>(ordinals == nullptr ? row : ordinals[row]);
+  }
+  // The index of the value's half in the key's stream.
+  __device__ uint64_t half_of(uint32_t ordinal, int64_t column) const {
+    return uint64_t{ordinal} * static_cast<uint64_t>(columns) +
+           static_cast<uint64_t>(first_column + column);
+  }
 };
 
 // For the eight values whose halves are in these words: whether value k is kept; and the same for a

@@ -46,7 +46,7 @@ void add(Queue&, const Tensor&, const Tensor&, const Tensor&) {
 void scale(Queue&, const Tensor&, const Tensor&, float) {
   not_built();
 }
-void dropout(Queue&, const Tensor&, const Tensor&, float, const RandomKey&, Write) {
+void dropout(Queue&, const Tensor&, const Tensor&, const DropoutMask&, Write) {
   not_built();
 }
 void embedding(Queue&, const Tensor&, const Tensor&, const Tensor&) {
@@ -121,16 +121,16 @@ void attention_cached(Queue&, const Tensor&, const Tensor&, const Tensor&, const
                       int64_t, float) {
   not_built();
 }
-void dropped_linear(Queue&, const Tensor&, const Tensor&, const Tensor&, float, float,
-                    const RandomKey&, const Tensor&) {
+void dropped_linear(Queue&, const Tensor&, const Tensor&, const Tensor&, float, const DropoutMask&,
+                    const Tensor&) {
   not_built();
 }
-void dropped_linear_backward_data(Queue&, const Tensor&, const Tensor&, const Tensor&, float,
-                                  const RandomKey&) {
+void dropped_linear_backward_data(Queue&, const Tensor&, const Tensor&, const Tensor&,
+                                  const DropoutMask&) {
   not_built();
 }
-void dropped_linear_backward_weight(Queue&, const Tensor&, const Tensor&, const Tensor&, float,
-                                    const RandomKey&, const Tensor&) {
+void dropped_linear_backward_weight(Queue&, const Tensor&, const Tensor&, const Tensor&,
+                                    const DropoutMask&, const Tensor&) {
   not_built();
 }
 void gemm(Queue&, const Tensor&, const Factor&, const Factor&, const Tensor&, bool, const Tensor&,

@@ -86,6 +86,7 @@ TEST(Pad, FillsEachRowToTheLongest) {
   EXPECT_EQ(batch.ids, (Ids{1, 2, 3, 5, 0, 0}));
   EXPECT_EQ(batch.labels, (Ids{kX, 3, 4, 6, kX, kX}));
   EXPECT_EQ(batch.positions, (Ids{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(batch.ordinals, (Ids{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(batch.starts, (Ids{0, 3, 6}));
   EXPECT_EQ(batch.targets, 3);
   EXPECT_EQ(batch.longest, 3);
@@ -103,7 +104,7 @@ TEST(Pad, RoundsUpToAMultipleWithinTheLimit) {
 TEST(Batch, LongDocumentsAreCutAndCounted) {
   HostBatch batch(8, 2);
   for (const auto fill : {static_cast<decltype(&pad)>(&pack), &pad}) {
-    fill(batch, two(), first_samples(2), {.max_seq_length = 2, .vocab = 10});
+    fill(batch, two(), first_samples(2), {.max_seq_length = 2, .vocab = 10}, 0);
     EXPECT_EQ(batch.ids[0], 1);
     EXPECT_EQ(batch.ids[1], 2);
     EXPECT_EQ(batch.ids[2], 5);
@@ -114,13 +115,14 @@ TEST(Batch, LongDocumentsAreCutAndCounted) {
   }
 }
 
-using Position = std::tuple<int32_t, int32_t, int32_t>;  // token, label, position
+using Position = std::tuple<int32_t, int32_t, int32_t, int32_t>;  // token, label, position, ordinal
 
 // What a batch teaches: its tokens without the padding, which the dataset's own ids never match.
 std::vector<Position> content(const HostBatch& batch) {
   std::vector<Position> all;
   for (size_t t = 0; t < batch.ids.size(); ++t)
-    if (batch.ids[t] != 0) all.emplace_back(batch.ids[t], batch.labels[t], batch.positions[t]);
+    if (batch.ids[t] != 0)
+      all.emplace_back(batch.ids[t], batch.labels[t], batch.positions[t], batch.ordinals[t]);
   std::sort(all.begin(), all.end());
   return all;
 }

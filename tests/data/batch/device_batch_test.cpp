@@ -31,6 +31,7 @@ void fill_batch(HostBatch& b, int64_t number) {
     b.ids.push_back(static_cast<int32_t>(1000 * number + t));
     b.labels.push_back(static_cast<int32_t>(-1000 * number - t));
     b.positions.push_back(static_cast<int32_t>(t));
+    b.ordinals.push_back(static_cast<int32_t>(7 * number + t));
   }
   for (int64_t d = 1; d < documents; ++d) b.starts.push_back(static_cast<int32_t>(d));
   b.starts.push_back(static_cast<int32_t>(tokens));
@@ -42,27 +43,27 @@ void fill_batch(HostBatch& b, int64_t number) {
 struct Stage {
   explicit Stage(Queue& queue)
       : q(queue),
-        batch(q, kLimits, ModelConfig()),
-        found(q.arena().make(Category::data, DType::i32, {kBatches, 4, kLimits.tokens}, "found")),
+        batch(q, kLimits, ModelConfig(), DeviceBatch::Arrays::with_ordinals),
+        found(q.arena().make(Category::data, DType::i32, {kBatches, 5, kLimits.tokens}, "found")),
         ballast(
             q.arena().make(Category::data, DType::i32, {2, ballast_for(q.target())}, "ballast")) {}
 
   // On the queue, after a while.
   void note(int64_t number, const Batch& b) {
     copy(q, ballast->rows(1, 1), ballast->rows(0, 1));
-    const Tensor place = found->rows(number, 1).reshape({4 * kLimits.tokens});
-    const Tensor arrays[] = {b.ids_T, b.labels_T, b.positions_T, b.mask.starts};
-    for (int64_t i = 0; i < 4; ++i)
+    const Tensor place = found->rows(number, 1).reshape({5 * kLimits.tokens});
+    const Tensor arrays[] = {b.ids_T, b.labels_T, b.positions_T, b.ordinals_T, b.mask.starts};
+    for (int64_t i = 0; i < 5; ++i)
       copy(q, place.rows(i * kLimits.tokens, arrays[i].dim(0)), arrays[i]);
   }
 
   void expect_found(int64_t number) {
     HostBatch b(kLimits.tokens, kLimits.documents);
     fill_batch(b, number);
-    std::vector<int32_t> all(static_cast<size_t>(4 * kLimits.tokens));
+    std::vector<int32_t> all(static_cast<size_t>(5 * kLimits.tokens));
     q.download(all.data(), found->rows(number, 1));
     int64_t first = 0;
-    for (const auto* expected : {&b.ids, &b.labels, &b.positions, &b.starts}) {
+    for (const auto* expected : {&b.ids, &b.labels, &b.positions, &b.ordinals, &b.starts}) {
       const std::vector<int32_t> part(all.begin() + first,
                                       all.begin() + first + std::ssize(*expected));
       EXPECT_EQ(part, *expected) << "batch " << number;

@@ -18,8 +18,8 @@ constexpr int kStride = kInputs + 32;
 // inputs for the four pairs that the tensor cores expect from it.
 template <int kOutputs>
 __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
-    linear_kernel(float* partial, const bf16_t* x, const bf16_t* w, Mask mask, int64_t T, int64_t I,
-                  int64_t length) {
+    linear_kernel(float* partial, const bf16_t* x, const bf16_t* w, MaskArgument mask, int64_t T,
+                  int64_t I, int64_t length) {
   constexpr int kFragments = kOutputs / 8, kPacks = kInputs / 8;
   extern __shared__ uint4 memory[];
   auto* const stages = reinterpret_cast<bf16_t*>(memory);  // of weights
@@ -45,6 +45,9 @@ __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
   };
   fetch(begin);
   fill(begin, 0);
+  uint32_t ordinals[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) ordinals[i] = mask.ordinal_of(min(first_row + 8 * i, T - 1));
   const Rng rng = mask.key.read();
 
   float sums[2][kFragments][4] = {};
@@ -58,9 +61,7 @@ __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
     for (int i = 0; i < 4; ++i) rows[i] = next[i];
     if (input + kInputs < end) fetch(input + kInputs);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      rows[i] = drop(rows[i], rng, mask.keep,
-                     static_cast<uint64_t>((first_row + 8 * i) * I + input + column));
+    for (int i = 0; i < 4; ++i) rows[i] = drop(rows[i], rng, mask, ordinals[i], input + column);
     const bf16_t* const weights = stages + (stage * kOutputs + lane() / 4) * kStride + column;
 #pragma unroll
     for (int n = 0; n < kFragments; ++n) {
@@ -136,11 +137,11 @@ void add_parts(Queue& q, const Tensor& to, const Tensor& partial, int64_t parts,
 }
 
 void dropped_linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, float factor,
-                    float p, const RandomKey& key, const Tensor& scratch) {
+                    const DropoutMask& dropout, const Tensor& scratch) {
   const int64_t T = x.dim(0), I = x.dim(1);
   if (T == 0) return;
   const Parts parts = dropped_linear_parts(T, w.dim(0), I);
-  const Mask mask(p, key);
+  const MaskArgument mask(dropout, x);
   with_outputs(w.dim(0), [&]<int kOutputs>() {
     constexpr int kWeights = kStages * kOutputs * kStride * static_cast<int>(sizeof(bf16_t)),
                   kSums = 4 * kOutputs * 32 * static_cast<int>(sizeof(float));

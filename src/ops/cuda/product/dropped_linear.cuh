@@ -10,18 +10,11 @@ namespace capstan::cuda {
 
 inline constexpr int kDroppedThreads = 256;
 
-// Which values a kernel keeps.
-struct Mask {
-  RngArgument key;
-  Keep keep;
-
-  Mask(float p, const RandomKey& k) : key(k), keep(p) {}
-};
-
-// The pack that begins at value `first` of the tensor, with dropped values set to zero; kept values
-// are not scaled yet.
-__device__ inline uint4 drop(uint4 pack, const Rng& rng, const Keep& keep, uint64_t first) {
-  return kept(keep, rng.draws(first / 8), pack);
+// The pack of eight values from this column on, with dropped values set to zero; kept values are
+// not scaled yet.
+__device__ inline uint4 drop(uint4 pack, const Rng& rng, const MaskArgument& mask, uint32_t ordinal,
+                             int64_t column) {
+  return kept(mask.keep, rng.draws(mask.half_of(ordinal, column) / 8), pack);
 }
 
 // An asynchronous copy of 16 bytes to shared memory, or zeros.

@@ -10,14 +10,16 @@ namespace capstan::cuda {
 // The kernels' tiles.
 inline constexpr int64_t kDroppedTokens = 64, kDroppedInputs = 128;
 
-// Whether the kernels below support a layer with this weight, or its gradient, and the operands
-// that they read: few outputs, and inputs in whole tiles. Tensors must be aligned to 16 bytes, as
-// all from an arena are.
-inline bool drops_on_the_way(const Tensor& w_OI, std::initializer_list<Tensor> read) {
+// Whether the kernels below support a layer with this weight, or its gradient, its mask, and the
+// operands that they read: few outputs, inputs in whole tiles, and eight values of a row per draw.
+// Tensors must be aligned to 16 bytes, as all from an arena are.
+inline bool drops_on_the_way(const Tensor& w_OI, const DropoutMask& mask,
+                             std::initializer_list<Tensor> read) {
   bool narrow = true;
   for (const Tensor& t : read) narrow = narrow && t.dtype() == DType::bf16;
   bool takes = false;
   for (const int64_t outputs : {16, 32, 48, 64, 96}) takes = takes || w_OI.dim(0) == outputs;
+  if (mask.columns % 8 != 0 || mask.first_column % 8 != 0) return false;
   return narrow && takes && w_OI.dim(1) > 0 && w_OI.dim(1) % kDroppedInputs == 0;
 }
 
@@ -58,10 +60,10 @@ inline int64_t dropped_weight_scratch(int64_t T, int64_t O, int64_t I) {
 }
 
 void dropped_linear(Queue& q, const Tensor& y, const Tensor& x, const Tensor& w, float factor,
-                    float p, const RandomKey& key, const Tensor& scratch);
+                    const DropoutMask& mask, const Tensor& scratch);
 void dropped_linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                  float p, const RandomKey& key);
+                                  const DropoutMask& mask);
 void dropped_linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                    float p, const RandomKey& key, const Tensor& scratch);
+                                    const DropoutMask& mask, const Tensor& scratch);
 
 }  // namespace capstan::cuda

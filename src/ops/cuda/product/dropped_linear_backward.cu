@@ -29,7 +29,7 @@ struct alignas(16) Gradients {
 // A warp has 16 of a block's 128 inputs, and all outputs.
 template <int kOutputs>
 __global__ void __launch_bounds__(kThreads, 2)
-    weight_kernel(float* partial, const bf16_t* dy, const bf16_t* x, Mask mask, int64_t T,
+    weight_kernel(float* partial, const bf16_t* dy, const bf16_t* x, MaskArgument mask, int64_t T,
                   int64_t I, int64_t length) {
   constexpr int kEach = kTokens * kInputPacks / kThreads, kStride = Gradients<kOutputs>::kStride;
   __shared__ alignas(16) bf16_t inputs[kTokens * kInputStride];
@@ -40,11 +40,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t begin = int64_t{blockIdx.y} * length, end = min(begin + length, T);
 
   uint4 next[kEach];
+  uint32_t ordinals[kEach];
   const auto fetch = [&](int64_t token) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int64_t row = token + first_row + i * (kThreads / kInputPacks);
       next[i] = pack_at(x + row * I + first_input + column, row < end);
+      ordinals[i] = mask.ordinal_of(min(row, end - 1));
     }
   };
   fetch(begin);
@@ -56,8 +58,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int row = first_row + i * (kThreads / kInputPacks);
-      *reinterpret_cast<uint4*>(inputs + row * kInputStride + column) = drop(
-          next[i], rng, mask.keep, static_cast<uint64_t>((token + row) * I + first_input + column));
+      *reinterpret_cast<uint4*>(inputs + row * kInputStride + column) =
+          drop(next[i], rng, mask, ordinals[i], first_input + column);
     }
     finish_copies<0>();
     __syncthreads();
@@ -96,8 +98,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 // Columns of the weights are permuted, so that a lane's sums are for eight contiguous inputs.
 template <int kOutputs>
 __global__ void __launch_bounds__(kThreads, 2)
-    data_kernel(bf16_t* dx, const bf16_t* dy, const bf16_t* w, Mask mask, int64_t T, int64_t I,
-                int tiles) {
+    data_kernel(bf16_t* dx, const bf16_t* dy, const bf16_t* w, MaskArgument mask, int64_t T,
+                int64_t I, int tiles) {
   constexpr int kStride = Gradients<kOutputs>::kStride;
   extern __shared__ uint4 memory[];
   auto* const gradients = reinterpret_cast<Gradients<kOutputs>*>(memory);  // two
@@ -139,8 +141,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (token + kTokens < end) gradients[side ^ 1].fill(dy, token + kTokens, end);
     end_group();
     uint4 before[4];
+    uint32_t ordinals[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) before[i] = next[i];
+    for (int i = 0; i < 4; ++i) {
+      before[i] = next[i];
+      ordinals[i] = mask.ordinal_of(min(token + row0 + lane() / 4 + 8 * i, end - 1));
+    }
     if (token + kTokens < end) fetch(token + kTokens);
 
     float sums[2][4][4] = {};
@@ -167,15 +173,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int i = 0; i < 4; ++i) {
       const int64_t row = token + row0 + lane() / 4 + 8 * i;
       if (row >= end) continue;
-      const int64_t at = row * I + column;
-      const auto words = rng.draws(static_cast<uint64_t>(at) / 8);
+      const auto words = rng.draws(mask.half_of(ordinals[i], column) / 8);
       float v[8];
       unpack(v, before[i]);
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         if (keeps(mask.keep, words, e))
           v[e] = fmaf(sums[i / 2][e / 2][i % 2 * 2 + e % 2], mask.keep.factor, v[e]);
-      *reinterpret_cast<uint4*>(dx + at) = packed<bf16_t>(v);
+      *reinterpret_cast<uint4*>(dx + row * I + column) = packed<bf16_t>(v);
     }
   }
 }
@@ -183,11 +188,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 }  // namespace
 
 void dropped_linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& dy, const Tensor& x,
-                                    float p, const RandomKey& key, const Tensor& scratch) {
+                                    const DropoutMask& dropout, const Tensor& scratch) {
   const int64_t T = x.dim(0), I = x.dim(1);
   if (T == 0) return;
   const Parts parts = dropped_weight_parts(T, I);
-  const Mask mask(p, key);
+  const MaskArgument mask(dropout, x);
   with_outputs(dw.dim(0), [&]<int kOutputs>() {
     const dim3 grid(static_cast<unsigned>(I / kInputs), static_cast<unsigned>(parts.count));
     weight_kernel<kOutputs><<<grid, kThreads, 0, stream_of(q)>>>(
@@ -198,7 +203,7 @@ void dropped_linear_backward_weight(Queue& q, const Tensor& dw, const Tensor& dy
 }
 
 void dropped_linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, const Tensor& w,
-                                  float p, const RandomKey& key) {
+                                  const DropoutMask& mask) {
   const int64_t T = dx.dim(0), I = dx.dim(1);
   if (T == 0) return;
   // As many blocks as run at once, two per SM.
@@ -210,7 +215,7 @@ void dropped_linear_backward_data(Queue& q, const Tensor& dx, const Tensor& dy, 
                                             kOutputs * kInputStride * sizeof(bf16_t));
     allow(data_kernel<kOutputs>, kBytes);
     data_kernel<kOutputs><<<grid, kThreads, kBytes, stream_of(q)>>>(
-        data<bf16_t>(dx), data<bf16_t>(dy), data<bf16_t>(w), Mask(p, key), T, I,
+        data<bf16_t>(dx), data<bf16_t>(dy), data<bf16_t>(w), MaskArgument(mask, dx), T, I,
         static_cast<int>(tiles));
   });
   launched("dropped_linear_backward_data");
