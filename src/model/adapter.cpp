@@ -98,25 +98,6 @@ void Adapter::backward_data(Queue& q, Tensor dx, Tensor d_inner,
 
 namespace {
 
-void merge(Queue& q, Parameters& params, int weight, const AdapterIndex& at) {
-  if (!at) return;
-  const ModelSpec& spec = params.spec();
-  const auto& b_parts = spec.params[static_cast<size_t>(at.b)].parts;
-  require(params.quantized(weight) == nullptr, Fault::usage,
-          "lora: merging adapters into quantized weights would lose precision; load the model "
-          "without quantization to merge them");
-  const Tensor a = params.stored(at.a), b = params.stored(at.b);
-  const Buffer scaled = q.arena().make(Category::workspace, DType::f32, b.shape(), "scaled B");
-  scale(q, scaled, b, static_cast<float>(spec.lora->scale()));
-  for (size_t p = 0; p < at.columns.size(); ++p) {
-    const Tensor w = params.stored(weight).rows(at.columns[p].first, at.columns[p].count);
-    const int64_t r = spec.lora->r;
-    linear_backward_data(q, w, scaled->rows(b_parts[p].first_row, b_parts[p].rows),
-                         a.rows(static_cast<int64_t>(p) * r, r), Write::add);
-  }
-  fill(q, b, 0);
-}
-
 void require_mergeable(const ModelSpec& spec) {
   require(!spec.head_lora || spec.head != spec.embedding, Fault::usage,
           "lora: the head's adapter cannot be merged, because this model's head shares its "
@@ -140,14 +121,6 @@ std::vector<const AdapterIndex*> adapters_by_row(const ModelSpec& spec) {
 }
 
 }  // namespace
-
-void merge_adapters(Queue& q, Parameters& params) {
-  require_mergeable(params.spec());
-  const auto adapters = adapters_by_row(params.spec());
-  for (size_t i = 0; i < adapters.size(); ++i)
-    if (adapters[i] != nullptr) merge(q, params, static_cast<int>(i), *adapters[i]);
-  params.refresh_weights(q);
-}
 
 MergedWeights::MergedWeights(Queue& q, const Parameters& params)
     : q_(q), params_(params), adapters_(adapters_by_row(params.spec())) {

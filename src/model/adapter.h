@@ -50,12 +50,6 @@ class Adapter {
   float scale_ = 0, dropout_ = 0;
 };
 
-// Merges the adapters into the weights, W += s · B A in f32 rounded once to W's type, and sets B to
-// zero: the model computes the same. Allocates scratch from the arena. Throws Fault::usage for
-// quantized weights, and for an adapter of a head that is tied to the embedding: the two would have
-// to differ.
-void merge_adapters(Queue& q, Parameters& params);
-
 // The weights of an equivalent model without adapters and quantization, one at a time, so that the
 // two models need not exist together:
 //
@@ -65,7 +59,8 @@ void merge_adapters(Queue& q, Parameters& params);
 // phase, request parts in the order of the rehearsal.
 class MergedWeights {
  public:
-  // Throws Fault::usage as merge_adapters does for a tied head.
+  // Throws Fault::usage for an adapter of a head that is tied to the embedding: the two would have
+  // to differ.
   MergedWeights(Queue& q, const Parameters& params);
 
   // Whether a row differs from its stored value: it has an adapter, or is quantized.

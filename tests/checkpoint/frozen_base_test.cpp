@@ -6,7 +6,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/save_model.h"
 #include "checkpoint/small_adapter.h"
-#include "model/adapter.h"
+#include "model/merge_adapters.h"
 
 namespace capstan {
 namespace {
@@ -87,7 +87,7 @@ TEST(LoadParameters, OnSimChecksAdaptersAndQuantizedRowsWithoutMemory) {
 TEST(WriteModel, LeavesAdaptersOutAndRefusesQuantizedWeights) {
   QuickFolder folder;
   SmallRun run(Precision::bf16_mixed, {}, kLora);
-  merge_adapters(run.model.queue, run.model.params);
+  test::merge_adapters(run.model.queue, run.model.params);
   save_model(run.model.queue, run.model.params, folder / "merged");
   const SafetensorsFile file(folder / "merged" / "model.safetensors");
   EXPECT_EQ(file.tensors()[0].type.name, "BF16") << "as the frozen weights are stored";

@@ -1,8 +1,8 @@
 // Adapters against PEFT: see tools/golden/README.md for how the files are made.
 
 #include "golden_case.h"
-#include "model/adapter.h"
 #include "model/decoder.h"
+#include "model/merge_adapters.h"
 
 namespace capstan::test {
 namespace {

@@ -3,6 +3,7 @@
 #include "engine.h"
 #include "model/adapter.h"
 #include "model/decoder.h"
+#include "model/merge_adapters.h"
 #include "optim/optimizer.h"
 
 namespace capstan::test {
