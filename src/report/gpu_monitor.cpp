@@ -7,12 +7,6 @@
 namespace capstan {
 namespace {
 
-// Memory in use on the card before this process used it. All runs of a process share this baseline.
-int64_t used_before(const GpuReading& now) {
-  static const int64_t used = now.memory ? now.memory->used : 0;
-  return used;
-}
-
 template <class T>
 void raise(std::optional<T>& most, const std::optional<T>& value) {
   if (value) most = std::max(*value, most.value_or(*value));
@@ -32,12 +26,15 @@ GpuMonitor::GpuMonitor(Device device) {
   } catch (const Error&) {
     return;  // an unusable GPU: the run reports it itself
   }
-  others_ = used_before(nvml_->read(card_));
-  use_.mhz_most = nvml_->facts(card_).mhz_most;
+  begin();
 }
 
 GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, int card, Duration between)
     : nvml_(std::move(nvml)), card_(card), between_(between) {
+  begin();
+}
+
+void GpuMonitor::begin() {
   if (const auto memory = nvml_->read(card_).memory) others_ = memory->used;
   use_.mhz_most = nvml_->facts(card_).mhz_most;
 }

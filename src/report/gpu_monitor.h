@@ -69,6 +69,7 @@ class GpuMonitor {
     std::optional<double> value() const;
   };
 
+  void begin();
   GpuReading read(bool with_processes);
   int64_t bytes_of(const GpuReading& reading);
   void add_holds(const Throttling& now);
@@ -76,7 +77,7 @@ class GpuMonitor {
   std::unique_ptr<Nvml> nvml_;  // null: no card to sample
   int card_ = 0;
   Duration between_ = std::chrono::seconds(1);
-  int64_t others_ = 0;
+  int64_t others_ = 0;  // memory in use on the card when this was constructed
   GpuUse use_;
   Mean busy_, watts_, mhz_, by_power_, by_heat_, by_board_, by_settings_;
   std::optional<double> joules_at_setup_;

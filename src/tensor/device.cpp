@@ -40,6 +40,16 @@ void require_present(Device device) {
           "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
 }
 
+int gpu_count() {
+  return cuda::count();
+}
+int gpu_index() {
+  return cuda::index();
+}
+void use_gpu(int index) {
+  cuda::use(index);
+}
+
 std::string device_name(Device device) {
   if (device == Device::cuda) return cuda::device_name();
   return device == Device::cpu ? "CPU" : "simulated";

@@ -31,10 +31,18 @@ Device parse_accelerator(std::string_view name);
 // Throws Fault::device, with the reason, unless the device can be used.
 void require_present(Device device);
 
+// The GPUs that this process sees are numbered from 0. A thread uses one of them, the first unless
+// it chose another: its arenas, queues and the functions below are of that GPU.
+int gpu_count();
+int gpu_index();
+// Chooses the calling thread's GPU, before its first arena or queue there. Throws Fault::device if
+// there is no such GPU.
+void use_gpu(int index);
+
 std::string device_name(Device device);  // display name: "NVIDIA H200", "CPU"
 int64_t free_device_memory();            // of the GPU, in bytes
 
-// The GPU of this process, as reported by CUDA.
+// The GPU of this thread, as reported by CUDA.
 struct CudaFacts {
   std::string name, bus_id;        // "NVIDIA H200", "0000:19:00.0"
   std::pair<int, int> capability;  // 9.0

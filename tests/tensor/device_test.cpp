@@ -30,5 +30,22 @@ TEST(Accelerators, OneThatIsNotThereIsRefusedWithTheReason) {
   EXPECT_NE(said.find("use --accelerator cpu"), std::string::npos) << said;
 }
 
+TEST(Accelerators, AThreadChoosesAGpuThatIsThere) {
+  if (!cuda_present()) {
+    EXPECT_EQ(gpu_count(), 0);
+    EXPECT_THROW(use_gpu(0), Error);
+    return;
+  }
+  ASSERT_GT(gpu_count(), 0);
+  EXPECT_EQ(gpu_index(), 0);
+  use_gpu(gpu_count() - 1);
+  EXPECT_EQ(gpu_index(), gpu_count() - 1);
+  use_gpu(0);
+  for (const int none : {-1, gpu_count()}) {
+    const std::string said = message_of(Fault::device, [&] { use_gpu(none); });
+    EXPECT_NE(said.find("CUDA_VISIBLE_DEVICES"), std::string::npos) << said;
+  }
+}
+
 }  // namespace
 }  // namespace capstan

@@ -17,11 +17,14 @@ class Context;
 class CopyLane;
 
 bool present(const char** why_not);
+int count();
+int index();
+void use(int index);
 std::string device_name();
 int64_t free_memory();
 CudaFacts facts();  // does not create a context
 
-// Zeroed memory on the current GPU. Throws Fault::does_not_fit if there is not enough.
+// Zeroed memory on this thread's GPU. Throws Fault::does_not_fit if there is not enough.
 std::byte* allocate(int64_t bytes);
 void release(std::byte* memory);
 

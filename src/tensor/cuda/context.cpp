@@ -24,20 +24,19 @@ bool may_measure() {
 }  // namespace
 
 Context::Context() {
-  int device = 0;
-  check(cudaGetDevice(&device), "find the current device");
-  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device),
+  index_ = index();
+  check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, index_),
         "read the device's properties");
-  check(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+  check(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, index_),
         "read the device's properties");
   int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index_),
         "read the device's properties");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device),
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index_),
         "read the device's properties");
   int shared_tables = 0;
   check(cudaDeviceGetAttribute(&shared_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
-                               device),
+                               index_),
         "read the device's properties");
   reads_pageable_ = shared_tables != 0;
   wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
@@ -95,11 +94,29 @@ bool present(const char** why_not) {
   return false;
 }
 
-std::string device_name() {
+int count() {
+  int all = 0;
+  return cudaGetDeviceCount(&all) == cudaSuccess ? all : 0;
+}
+
+int index() {
   int device = 0;
-  cudaDeviceProp properties;
   check(cudaGetDevice(&device), "find the current device");
-  check(cudaGetDeviceProperties(&properties, device), "read the device's properties");
+  return device;
+}
+
+void use(int index) {
+  const int all = count();
+  require(index >= 0 && index < all, Fault::device,
+          "GPU {} was requested, but this process sees {}, numbered from 0. Check "
+          "CUDA_VISIBLE_DEVICES",
+          index, capstan::count(all, "GPU"));
+  check(cudaSetDevice(index), "choose the device");
+}
+
+std::string device_name() {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, index()), "read the device's properties");
   return properties.name;
 }
 

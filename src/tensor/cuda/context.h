@@ -12,7 +12,7 @@
 
 namespace capstan::cuda {
 
-// One stream of the current GPU and the resources of its ops. Not thread safe: for the queue's
+// One stream of the thread's GPU and the resources of its ops. Not thread safe: for the queue's
 // thread.
 class Context {
  public:
@@ -21,6 +21,7 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  int index() const { return index_; }  // of its GPU
   cudaStream_t stream() const { return stream_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
@@ -36,6 +37,13 @@ class Context {
   void avoid_wgmma(bool avoid) {  // to compare
     avoids_wgmma_ = avoid;
     methods_.clear();
+  }
+  // A number that is computed once for each kernel on this GPU, before its first launch: how many
+  // blocks or clusters the GPU holds at once.
+  template <class Compute>
+  int resident(const void* kernel, const Compute& compute) {
+    const auto it = resident_.find(kernel);
+    return it != resident_.end() ? it->second : resident_[kernel] = compute();
   }
   bool fp8() const { return fp8_; }  // whether the GPU has FP8 matrix products
 
@@ -57,6 +65,7 @@ class Context {
   void tell_measured();
 
  private:
+  int index_ = 0;
   cudaStream_t stream_ = nullptr;
   Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
@@ -64,6 +73,7 @@ class Context {
   bool wgmma_ = false, avoids_wgmma_ = false, favours_wgmma_ = false, fp8_ = false;
   bool reads_pageable_ = false;
   std::map<ProductKey, ProductMethod> methods_;
+  std::map<const void*, int> resident_;
   std::unique_ptr<ProductCache> product_cache_;
   int measured_ = 0;
   double measured_seconds_ = 0;

@@ -8,9 +8,9 @@ namespace capstan::cuda {
 
 CudaFacts facts() {
   CudaFacts f;
-  int device = 0, major = 0, minor = 0;
+  const int device = index();
+  int major = 0, minor = 0;
   std::array<char, 32> bus_id{};
-  check(cudaGetDevice(&device), "find the current device");
   f.name = device_name();
   check(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), device),
         "find the device's address");

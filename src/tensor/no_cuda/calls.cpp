@@ -20,6 +20,15 @@ bool present(const char** why_not) {
   return false;
 }
 
+int count() {
+  return 0;
+}
+int index() {
+  return 0;
+}
+void use(int) {
+  not_built();
+}
 std::string device_name() {
   not_built();
 }

@@ -92,9 +92,10 @@ struct Maps {
 };
 
 template <bool kTransposed, class Added>
-cudaError_t launch(const Context& context, const Maps& maps, const Added& added, float factor) {
+cudaError_t launch(Context& context, const Maps& maps, const Added& added, float factor) {
   const auto kernel = product_kernel<kTransposed, Added>;
-  static const int clusters = prepare(kernel, context.multiprocessors());
+  const int clusters = context.resident(reinterpret_cast<const void*>(kernel),
+                                        [&] { return prepare(kernel, context.multiprocessors()); });
   const Launch launch(static_cast<unsigned>(2 * clusters), context.stream());
   return cudaLaunchKernelEx(launch.config(), kernel, maps.c, maps.a, maps.b, added, maps.extents,
                             factor);
@@ -118,7 +119,7 @@ bool wgmma_product_suits(const Tensor& c) {
   return c.dim(0) > kRows;
 }
 
-cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+cudaError_t wgmma_product(Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           float factor) {
   Maps maps;
   if (!maps.make(c, a, b)) return cudaErrorNotSupported;
@@ -136,7 +137,7 @@ bool wgmma_product_takes(const Context& context, const Tensor& c, const Factor& 
          std::all_of(terms.begin(), terms.end(), whole);
 }
 
-cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+cudaError_t wgmma_product(Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           const ThinTerms& terms) {
   Maps maps;
   Terms added{};

@@ -20,14 +20,14 @@ bool wgmma_product_suits(const Tensor& c);
 
 // For supported operands; returns before it is done. Needs no workspace, and may be recorded in a
 // graph.
-cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+cudaError_t wgmma_product(Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           float factor);
 
 // c = a bᵀ (b is transposed) + the terms: the sums continue where those of the product end, and are
 // rounded once. Terms begin and end at tiles of 256 columns, or where c ends.
 bool wgmma_product_takes(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
                          const ThinTerms& terms);
-cudaError_t wgmma_product(const Context& context, const Tensor& c, const Factor& a, const Factor& b,
+cudaError_t wgmma_product(Context& context, const Tensor& c, const Factor& a, const Factor& b,
                           const ThinTerms& terms);
 
 }  // namespace capstan::cuda
