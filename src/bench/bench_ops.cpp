@@ -130,7 +130,7 @@ OpSetup between_products(DType type, const BenchSizes& s) {
       rmsnorm_backward(q, dx, dw, x, residual, w, rstd, Write::replace);
       swiglu(q, a, gu);
       swiglu_backward(q, dgu, da, gu);
-      rope(q, turned, cosines, sines, positions, Turn::forward);
+      rope(q, turned, cosines, sines, positions, Rotation::forward);
     };
   };
 }

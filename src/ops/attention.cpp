@@ -62,7 +62,7 @@ double bytes_of(std::initializer_list<Tensor> tensors) {
 // A cuda kernel that also rotates dq and dk back reads the angles.
 void gradients(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                const Tensor& o, const Tensor& lse, const Tensor& query, const Tensor& k,
-               const Tensor& v, const AttentionMask& mask, float scale, const RopeAngles& turned) {
+               const Tensor& v, const AttentionMask& mask, float scale, const RopeAngles& rotated) {
   const double pairs = visible_pairs(mask, query.dim(0)) * static_cast<double>(query.dim(1));
   const auto span = q.account({"attention_backward", OpKind::attention_backward},
                               {.flops = 10 * pairs * static_cast<double>(query.dim(2)),
@@ -75,7 +75,7 @@ void gradients(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv, c
       q,
       [&] { cpu::attention_backward(dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, scratch); },
       [&] {
-        cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turned,
+        cuda::attention_backward(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, rotated,
                                  scratch);
       });
 }
@@ -104,7 +104,7 @@ void attention(Queue& q, Tensor o, Tensor lse, Tensor query, Tensor k, Tensor v,
 
 void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse,
                         Tensor query, Tensor k, Tensor v, const AttentionMask& mask, float scale,
-                        const RopeAngles& turned) {
+                        const RopeAngles& rotated) {
   check_inputs("attention_backward", query, k, v);
   check_like("attention_backward", "dq", dq, query);
   check_like("attention_backward", "dk", dk, k);
@@ -112,18 +112,19 @@ void attention_backward(Queue& q, Tensor dq, Tensor dk, Tensor dv, Tensor d_o, T
   check_like("attention_backward", "do", d_o, query);
   check_like("attention_backward", "o", o, query);
   check_mask("attention_backward", mask, query, k, lse);
-  if (turned) {
-    check::rank("attention_backward", "cos", turned.cos_PD, 2, 2);
-    const Shape table{turned.cos_PD.dim(0), query.dim(2) / 2};
-    check::exact("attention_backward", "cos", turned.cos_PD, DType::f32, table);
-    check::exact("attention_backward", "sin", turned.sin_PD, DType::f32, table);
-    check::exact("attention_backward", "positions", turned.positions_T, DType::i32, {query.dim(0)});
+  if (rotated) {
+    check::rank("attention_backward", "cos", rotated.cos_PD, 2, 2);
+    const Shape table{rotated.cos_PD.dim(0), query.dim(2) / 2};
+    check::exact("attention_backward", "cos", rotated.cos_PD, DType::f32, table);
+    check::exact("attention_backward", "sin", rotated.sin_PD, DType::f32, table);
+    check::exact("attention_backward", "positions", rotated.positions_T, DType::i32,
+                 {query.dim(0)});
   }
-  const bool turns = turned && !(q.target() == Device::cuda && cuda::turns_back(query));
-  gradients(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, turns ? RopeAngles() : turned);
-  if (!turns) return;
+  const bool apart = rotated && !(q.target() == Device::cuda && cuda::rotates_back(query));
+  gradients(q, dq, dk, dv, d_o, o, lse, query, k, v, mask, scale, apart ? RopeAngles() : rotated);
+  if (!apart) return;
   for (const Tensor& x : {dq, dk})
-    rope(q, x, turned.cos_PD, turned.sin_PD, turned.positions_T, Turn::back);
+    rope(q, x, rotated.cos_PD, rotated.sin_PD, rotated.positions_T, Rotation::back);
 }
 
 void attention_cached(Queue& q, Tensor o, Tensor query, Tensor k, Tensor v, int64_t start,

@@ -35,7 +35,7 @@ void attention(Queue& q, Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD
 // that rotation, as if rope rotated them back afterwards.
 void attention_backward(Queue& q, Tensor dq_THD, Tensor dk_TKD, Tensor dv_TKD, Tensor do_THD,
                         Tensor o_THD, Tensor lse_HT, Tensor q_THD, Tensor k_TKD, Tensor v_TKD,
-                        const AttentionMask& mask, float scale, const RopeAngles& turned = {});
+                        const AttentionMask& mask, float scale, const RopeAngles& rotated = {});
 
 // Decoding: query t is at position start + t of one document and sees the keys [0, start + t] of
 // the cache (the last `window` of them, if not 0). The cache already has the new keys. C is the

@@ -6,7 +6,8 @@
 
 namespace capstan {
 
-void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions_T, Turn turn) {
+void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions_T,
+          Rotation rotation) {
   check::rank("rope", "x", x_THD, 3, 3);
   check::floating("rope", "x", x_THD);
   require(x_THD.dim(2) % 2 == 0, Fault::bug, "rope: x must have an even head size, but has {}",
@@ -24,8 +25,8 @@ void rope(Queue& q, Tensor x_THD, Tensor cos_PD, Tensor sin_PD, Tensor positions
       {.flops = 3 * static_cast<double>(x_THD.numel()),
        .bytes = static_cast<double>(2 * x_THD.nbytes() + table_bytes + positions_T.nbytes())});
   dispatch(
-      q, [&] { cpu::rope(x_THD, cos_PD, sin_PD, positions_T, turn); },
-      [&] { cuda::rope(q, x_THD, cos_PD, sin_PD, positions_T, turn); });
+      q, [&] { cpu::rope(x_THD, cos_PD, sin_PD, positions_T, rotation); },
+      [&] { cuda::rope(q, x_THD, cos_PD, sin_PD, positions_T, rotation); });
 }
 
 }  // namespace capstan

@@ -17,7 +17,7 @@ class AttentionGradients : public AttentionOnEveryDevice {
     forward(c);
     backward(c, c.dqkv);
     // The definition, in f64, of gradients that are rounded once more than they need be.
-    const auto turned = [&](const Tensor& x) {
+    const auto rotated = [&](const Tensor& x) {
       Values v = values(x);
       const int64_t H = x.dim(1);
       for (int64_t t = 0; t < T; ++t)
@@ -35,9 +35,9 @@ class AttentionGradients : public AttentionOnEveryDevice {
     const Buffer result = random(dtype, c.dqkv->shape());
     attention_backward(q_, c.q(result), c.k(result), c.v(result), c.d_o, c.o, c.lse, c.q(c.qkv),
                        c.k(c.qkv), c.v(c.qkv), c.mask, l.scale(), {cosines, sines, at});
-    EXPECT_LT(error(values(c.q(result)), turned(c.q(c.dqkv))), 4 * tolerance(dtype))
+    EXPECT_LT(error(values(c.q(result)), rotated(c.q(c.dqkv))), 4 * tolerance(dtype))
         << name_of(dtype) << ' ' << l << ' ' << more;
-    EXPECT_LT(error(values(c.k(result)), turned(c.k(c.dqkv))), 4 * tolerance(dtype))
+    EXPECT_LT(error(values(c.k(result)), rotated(c.k(c.dqkv))), 4 * tolerance(dtype))
         << name_of(dtype) << ' ' << l << ' ' << more;
     EXPECT_EQ(values(c.v(result)), values(c.v(c.dqkv)))
         << name_of(dtype) << ' ' << l << ' ' << more;
@@ -188,8 +188,8 @@ TEST_P(AttentionGradients, OfTwoRunsAreBitwiseEqual) {
     }
 }
 
-// Of queries and keys that were turned the gradients are turned back, whoever does it: of heads of
-// several widths, of rows that begin at odd places…
+// Of queries and keys that were rotated the gradients are rotated back, whoever does it: of heads
+// of several widths, of rows that begin at odd places…
 TEST_P(AttentionGradients, OfTurnedInputsAreTurnedBack) {
   for (const DType dtype : kComputeTypes)
     for (const Layout& l :

@@ -343,11 +343,11 @@ TEST_P(Attention, RefusesWrongOperands) {
   bug(c.o, c.lse, q, k, v, {c.lse->reshape({32}), 2, 5, 0});
   const Buffer angles = zeros(DType::f32, {9, 8}), wide = zeros(DType::f32, {9, 9});
   const Buffer at = zeros(DType::i32, {8}), few = zeros(DType::i32, {7});
-  for (const RopeAngles& turned : {RopeAngles{wide, wide, at}, RopeAngles{angles, wide, at},
-                                   RopeAngles{angles, angles, few}, RopeAngles{{}, {}, at}})
+  for (const RopeAngles& rotated : {RopeAngles{wide, wide, at}, RopeAngles{angles, wide, at},
+                                    RopeAngles{angles, angles, few}, RopeAngles{{}, {}, at}})
     expect_bug("attention_backward", [&] {
       attention_backward(q_, c.q(c.dqkv), c.k(c.dqkv), c.v(c.dqkv), c.d_o, c.o, c.lse, q, k, v,
-                         c.mask, 1, turned);
+                         c.mask, 1, rotated);
     });
 }
 

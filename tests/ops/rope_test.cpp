@@ -7,7 +7,7 @@ namespace {
 
 CAPSTAN_ON_EVERY_DEVICE(Rope);
 
-// Each pair (i, i + D/2) as a complex number, turned by its angle.
+// Each pair (i, i + D/2) as a complex number, rotated by its angle.
 Values rope_f64(const Values& x, int64_t H, int64_t D, const Values& cos, const Values& sin,
                 const Values& positions, double direction) {
   Values y(x);
@@ -48,10 +48,10 @@ TEST_P(Rope, MatchesF64AndTurnsBack) {
         const Buffer cos = of(DType::f32, {kP, D / 2}, angles.cos);
         const Buffer sin = of(DType::f32, {kP, D / 2}, angles.sin);
         const Values before = values(x);
-        rope(q_, x, cos, sin, positions, Turn::forward);
-        const Values turned = rope_f64(before, H, D, values(cos), values(sin), kPositions, 1);
-        EXPECT_LT(error(values(x), turned), tolerance(dtype)) << "H=" << H << " D=" << D;
-        rope(q_, x, cos, sin, positions, Turn::back);
+        rope(q_, x, cos, sin, positions, Rotation::forward);
+        const Values rotated = rope_f64(before, H, D, values(cos), values(sin), kPositions, 1);
+        EXPECT_LT(error(values(x), rotated), tolerance(dtype)) << "H=" << H << " D=" << D;
+        rope(q_, x, cos, sin, positions, Rotation::back);
         EXPECT_LT(error(values(x), before), 2 * tolerance(dtype)) << "H=" << H << " D=" << D;
       }
 }
@@ -63,7 +63,7 @@ TEST_P(Rope, TurningBackIsTheGradient) {
   const Buffer cos = of(DType::f32, {kP, D / 2}, angles.cos);
   const Buffer sin = of(DType::f32, {kP, D / 2}, angles.sin);
   const Values dy64 = values(dy), cos64 = values(cos), sin64 = values(sin);
-  rope(q_, dy, cos, sin, of(DType::i32, {kT}, kPositions), Turn::back);
+  rope(q_, dy, cos, sin, of(DType::i32, {kT}, kPositions), Rotation::back);
   const auto f = [&](const Values& at) {
     return dot(dy64, rope_f64(at, H, D, cos64, sin64, kPositions, 1));
   };
@@ -79,7 +79,7 @@ TEST_P(Rope, TurnsAViewAndNothingBesideIt) {
   const Tensor k = qkv->cols(H * D, H * D).heads(H);
   const Tensor left = qkv->cols(0, H * D), right = qkv->cols(2 * H * D, 2 * H * D);
   const Values k_old = values(k), left_old = values(left), right_old = values(right);
-  rope(q_, k, cos, sin, of(DType::i32, {kT}, kPositions), Turn::forward);
+  rope(q_, k, cos, sin, of(DType::i32, {kT}, kPositions), Rotation::forward);
   EXPECT_LT(error(values(k), rope_f64(k_old, H, D, values(cos), values(sin), kPositions, 1)),
             tolerance(DType::bf16));
   EXPECT_EQ(values(left), left_old);
@@ -96,7 +96,7 @@ TEST_P(Rope, DoesNotDependOnTheThreads) {
   const Buffer ids = of(DType::i32, {T}, positions);
   expect_same_for_any_threads([&] {
     const Buffer x = of(DType::f32, {T, H, D}, normal_values(T * H * D, 5));
-    rope(q_, x, cos, sin, ids, Turn::forward);
+    rope(q_, x, cos, sin, ids, Rotation::forward);
     return values(x);
   });
 }
@@ -105,17 +105,17 @@ TEST_P(Rope, RefusesWrongOperands) {
   const Buffer x = random(DType::f32, {3, 2, 8}), odd = random(DType::f32, {3, 2, 7});
   const Buffer table = random(DType::f32, {5, 4}), narrow = random(DType::bf16, {5, 4});
   const Buffer positions = of(DType::i32, {3}, {0, 1, 2}), two = of(DType::i32, {2}, {0, 1});
-  expect_bug("rope", [&] { rope(q_, odd, table, table, positions, Turn::forward); });
-  expect_bug("rope", [&] { rope(q_, x, table, narrow, positions, Turn::forward); });
-  expect_bug("rope", [&] { rope(q_, x, table, table, two, Turn::forward); });
-  expect_bug("rope", [&] { rope(q_, x, x, table, positions, Turn::forward); });
+  expect_bug("rope", [&] { rope(q_, odd, table, table, positions, Rotation::forward); });
+  expect_bug("rope", [&] { rope(q_, x, table, narrow, positions, Rotation::forward); });
+  expect_bug("rope", [&] { rope(q_, x, table, table, two, Rotation::forward); });
+  expect_bug("rope", [&] { rope(q_, x, x, table, positions, Rotation::forward); });
 }
 
 TEST(RopeOnSim, CostsAgree) {
   expect_same_on_sim([](Queue& q) {
     const Buffer x = buffer_of(q, DType::bf16, {3, 2, 8}, Values(48));
     const Buffer table = buffer_of(q, DType::f32, {5, 4}, Values(20));
-    rope(q, x, table, table, buffer_of(q, DType::i32, {3}, {0, 1, 2}), Turn::back);
+    rope(q, x, table, table, buffer_of(q, DType::i32, {3}, {0, 1, 2}), Rotation::back);
   });
 }
 

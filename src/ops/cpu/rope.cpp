@@ -22,12 +22,12 @@ void rotate_head(T* x, const float* cos, const float* sin, float direction, int6
 }  // namespace
 
 void rope(const Tensor& x_THD, const Tensor& cos_PD, const Tensor& sin_PD,
-          const Tensor& positions_T, Turn turn) {
+          const Tensor& positions_T, Rotation rotation) {
   const int64_t T = x_THD.dim(0), H = x_THD.dim(1), half = x_THD.dim(2) / 2;
   const int32_t* const positions = positions_T.as<int32_t>();
   const float* const cos = cos_PD.as<float>();
   const float* const sin = sin_PD.as<float>();
-  const float direction = turn == Turn::forward ? 1.0f : -1.0f;
+  const float direction = rotation == Rotation::forward ? 1.0f : -1.0f;
   with_type(x_THD.dtype(), [&]<class X>() {
     X* const x = x_THD.as<X>();
     parallel_for(T, grain_of(2 * H * half), [&](int64_t begin, int64_t end) {

@@ -37,7 +37,7 @@ __global__ void rope_kernel(X* x, const float* cosines, const float* sines,
 }  // namespace
 
 void rope(Queue& q, const Tensor& x, const Tensor& cosines, const Tensor& sines,
-          const Tensor& positions, Turn turn) {
+          const Tensor& positions, Rotation rotation) {
   if (x.numel() == 0) return;
   const RopeShape s{x.dim(0), x.dim(1), x.dim(2) / 2, x.stride(0), x.stride(1)};
   const bool wide = packs(8, x) && s.half % 8 == 0;
@@ -45,7 +45,8 @@ void rope(Queue& q, const Tensor& x, const Tensor& cosines, const Tensor& sines,
     const auto kernel = wide ? rope_kernel<kWide<X*>, X> : rope_kernel<1, X>;
     kernel<<<grid_for(s.T * s.H * s.half / (wide ? kWide<X*> : 1), kThreads), kThreads, 0,
              stream_of(q)>>>(data<X>(x), data<float>(cosines), data<float>(sines),
-                             data<int32_t>(positions), s, turn == Turn::forward ? 1.0f : -1.0f);
+                             data<int32_t>(positions), s,
+                             rotation == Rotation::forward ? 1.0f : -1.0f);
   });
   launched("rope");
 }

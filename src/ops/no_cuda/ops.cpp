@@ -99,7 +99,7 @@ void rmsnorm_backward(Queue&, const Tensor&, const Tensor&, const Tensor&, const
                       const Tensor&, const Tensor&, Write, const Tensor&) {
   not_built();
 }
-void rope(Queue&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Turn) {
+void rope(Queue&, const Tensor&, const Tensor&, const Tensor&, const Tensor&, Rotation) {
   not_built();
 }
 void swiglu(Queue&, const Tensor&, const Tensor&) {

@@ -229,23 +229,23 @@ void attention(Queue& q, const Tensor& o, const Tensor& lse, const Tensor& query
     kernels_for(q, query, Pass::forward).forward(q, o, lse, {query, k, v, mask, scale});
 }
 
-void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned) {
-  cuda::rope(q, dx, turned.cos_PD, turned.sin_PD, turned.positions_T, Turn::back);
+void rotate_back(Queue& q, const Tensor& dx, const RopeAngles& rotated) {
+  cuda::rope(q, dx, rotated.cos_PD, rotated.sin_PD, rotated.positions_T, Rotation::back);
 }
 
 void attention_backward(Queue& q, const Tensor& dq, const Tensor& dk, const Tensor& dv,
                         const Tensor& d_o, const Tensor& o, const Tensor& lse, const Tensor& query,
                         const Tensor& k, const Tensor& v, const AttentionMask& mask, float scale,
-                        const RopeAngles& turned, const Tensor& scratch) {
+                        const RopeAngles& rotated, const Tensor& scratch) {
   if (query.numel() == 0) return;
   const AttentionKernels& kernels = kernels_for(q, query, Pass::backward);
-  const AttentionInputs in{query, k, v, mask, scale, turned};
+  const AttentionInputs in{query, k, v, mask, scale, rotated};
   const Tensor delta(scratch.raw(), DType::f32, lse.shape());
   kernels.query_gradient(q, dq, delta, d_o, o, lse, in);
   kernels.key_gradient(q, dk, dv, d_o, lse, delta, in);
-  if (!turned || kernels.turns_back) return;
-  turn_back(q, dq, turned);
-  turn_back(q, dk, turned);
+  if (!rotated || kernels.rotates_back) return;
+  rotate_back(q, dq, rotated);
+  rotate_back(q, dk, rotated);
 }
 
 }  // namespace capstan::cuda

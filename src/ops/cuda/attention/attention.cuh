@@ -59,7 +59,7 @@ struct AttentionInputs {
   const Tensor &q, &k, &v;  // [T, H, D], [T, K, D]
   const AttentionMask& mask;
   float scale;
-  RopeAngles turned = {};  // for gradients
+  RopeAngles rotated = {};  // for gradients
 
   AttentionShape shape() const {
     return {static_cast<int>(q.dim(0)), static_cast<int>(q.dim(1)),
@@ -68,7 +68,7 @@ struct AttentionInputs {
 };
 
 // Rotates a gradient back, for kernels that cannot do it while it is in registers.
-void turn_back(Queue& q, const Tensor& dx, const RopeAngles& turned);
+void rotate_back(Queue& q, const Tensor& dx, const RopeAngles& rotated);
 
 // delta[h, t] = Σ_d do[t, h, d] o[t, h, d], f32, in a separate kernel.
 void dot_rows(Queue& q, const Tensor& delta, const Tensor& d_o, const Tensor& o,
@@ -88,7 +88,7 @@ struct AttentionKernels {
   void (*key_gradient)(Queue& q, const Tensor& dk, const Tensor& dv, const Tensor& d_o,
                        const Tensor& lse, const Tensor& delta, const AttentionInputs& in);
   SharedBytes (*shared)(int64_t D);  // for heads of this many channels
-  bool turns_back = false;           // whether gradients are rotated back by in.turned
+  bool rotates_back = false;         // whether gradients are rotated back by in.rotated
 };
 extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
 extern const AttentionKernels kF32Attention;    // f32, up to 128

@@ -21,24 +21,13 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   extern __shared__ unsigned char memory[];
   __shared__ Block block;
   RingTile* const tiles = tiles_of<kRingDim>(memory);
-  block.make_barriers(1);
-  block.places.sort(visible, items.places, [&](int place) {
-    return items.end(place, s.T) - visible.first(items.begin(place));
-  });
   const int group = group_of_warp();
-  Turns turns(items);
-  if (group == kRingGroups) {
-    give_registers<24>();
-    if (!leads()) return;
-    const auto item_of = [&](int i) { return item_of_queries(items, block.places, i, visible, s); };
-    bring_items(block, tiles, turns, item_of, {&q}, {&k, &v}, [](int, int, int, uint32_t) {});
-    return;
-  }
-  take_registers<24>();
+  WorkItems work(items);
+  if (!begin_queries(block, tiles, group, work, items, visible, s, {&q}, {&k, &v})) return;
   Block::OwnEnd own_ring(block.own_barriers);
   Block::End ring(block.barriers);
   const float scale = s.scale * kLog2e;
-  for (; turns.has(); turns.next()) {
+  for (; work.has(); work.next()) {
     own_ring.wait_until_full();
     const Walk walk(block.items[own_ring.stage()], group);
     RowFactors queries;

@@ -96,9 +96,9 @@ struct Places {
 
 // The work items of a block. In every round each block has one; the order alternates between
 // rounds, so that no block always has the most work.
-class Turns {
+class WorkItems {
  public:
-  __device__ explicit Turns(const Items& items)
+  __device__ explicit WorkItems(const Items& items)
       : count_(items.count()), item_(static_cast<int>(blockIdx.x)) {}
   __device__ bool has() const { return item_ < count_; }
   __device__ int item() const { return item_; }
@@ -188,10 +188,10 @@ template <int kStages, Leave kLeave>
 struct RingBarriers {
   uint64_t full[kStages], empty[kStages];
 
-  // Called by one thread, before a barrier. `bringing` arrivals fill a stage.
-  __device__ void make(int bringing) {
+  // Called by one thread, before a barrier. `producers` arrivals fill a stage.
+  __device__ void make(int producers) {
     for (int i = 0; i < kStages; ++i) {
-      make_barrier(shared_address(&full[i]), bringing);
+      make_barrier(shared_address(&full[i]), producers);
       make_barrier(shared_address(&empty[i]),
                    (kLeave == Leave::by_warp ? 4 : kGroup) * kRingGroups);
     }
@@ -242,10 +242,10 @@ struct RingBlock {
   RingBarriers<kOwnStages, Leave::by_warp> own_barriers;
   RingBarriers<kStages, kLeave> barriers;
 
-  __device__ void make_barriers(int bringing) {
+  __device__ void make_barriers(int producers) {
     if (threadIdx.x > 0) return;
     own_barriers.make(1);
-    barriers.make(bringing);
+    barriers.make(producers);
     publish_barriers();
   }
   static __device__ RingTile& own(RingTile* tiles, int stage, int which, int group) {
@@ -264,8 +264,8 @@ __device__ inline bool leads() {
   return threadIdx.x % kGroup == 0;
 }
 // Rows row … row + 63 of a head; rows out of range are zeros.
-__device__ inline void bring(RingTile& to, const RingOperand& from, int row, int head,
-                             uint32_t full) {
+__device__ inline void load_tile(RingTile& to, const RingOperand& from, int row, int head,
+                                 uint32_t full) {
 #pragma unroll
   for (int c = 0; c < kRingDim; c += 64)
     load_box(shared_address(to.values) + static_cast<uint32_t>(c / 64 * kPanelBytes), &from.map, c,
@@ -275,16 +275,16 @@ __device__ inline void bring(RingTile& to, const RingOperand& from, int row, int
 // Loads the tiles of all work items of a block, of `own` and of `walked`. One thread does it; all
 // may call also(stage, token, head, full) to put more into a stage.
 template <int kOwn, int kOwnStages, int kStages, Leave kLeave, class ItemOf, class Also>
-__device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block, RingTile* tiles,
-                            Turns turns, const ItemOf& item_of,
-                            const RingOperand* const (&own)[kOwn],
-                            const RingOperand* const (&walked)[2], const Also& also) {
+__device__ void produce_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block, RingTile* tiles,
+                              WorkItems work, const ItemOf& item_of,
+                              const RingOperand* const (&own)[kOwn],
+                              const RingOperand* const (&walked)[2], const Also& also) {
   using Block = RingBlock<kOwn, kOwnStages, kStages, kLeave>;
   constexpr int kTileBytes = sizeof(RingTile);
   typename Block::OwnEnd own_ring(block.own_barriers);
   typename Block::End ring(block.barriers);
-  for (; turns.has(); turns.next()) {
-    const Item item = item_of(turns.item());
+  for (; work.has(); work.next()) {
+    const Item item = item_of(work.item());
     own_ring.wait_until_empty();
     if (leads()) {
       const uint32_t full = own_ring.full();
@@ -293,8 +293,8 @@ __device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block,
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
         for (int g = 0; g < kRingGroups; ++g)
-          bring(Block::own(tiles, own_ring.stage(), i, g), *own[i], item.shares[g].begin,
-                max(item.shares[g].head, 0), full);
+          load_tile(Block::own(tiles, own_ring.stage(), i, g), *own[i], item.shares[g].begin,
+                    max(item.shares[g].head, 0), full);
     }
     own_ring.next();
     for (int head = item.walked_head; head < item.walked_head + item.walked_heads; ++head)
@@ -305,7 +305,7 @@ __device__ void bring_items(RingBlock<kOwn, kOwnStages, kStages, kLeave>& block,
           arrive_expecting(full, 2 * kTileBytes);
 #pragma unroll
           for (int i = 0; i < 2; ++i)
-            bring(Block::walked(tiles, ring.stage(), i), *walked[i], token, head, full);
+            load_tile(Block::walked(tiles, ring.stage(), i), *walked[i], token, head, full);
         }
         also(ring.stage(), token, head, full);
         ring.next();
@@ -322,6 +322,30 @@ __device__ void give_registers() {
 template <int kKept>
 __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(168 + (168 - kKept) / kRingGroups));
+}
+
+// Begins a block whose own tiles are queries: returns true for consumers; the producer loads the
+// tiles of all items and returns false.
+template <int kOwn, int kOwnStages, int kStages>
+__device__ __forceinline__ bool begin_queries(RingBlock<kOwn, kOwnStages, kStages>& block,
+                                              RingTile* tiles, int group, const WorkItems& work,
+                                              const Items& items, Visible& visible,
+                                              const AttentionShape& s,
+                                              const RingOperand* const (&own)[kOwn],
+                                              const RingOperand* const (&walked)[2]) {
+  block.make_barriers(1);
+  block.places.sort(visible, items.places, [&](int place) {
+    return items.end(place, s.T) - visible.first(items.begin(place));
+  });
+  if (group < kRingGroups) {
+    take_registers<24>();
+    return true;
+  }
+  give_registers<24>();
+  if (!leads()) return false;
+  const auto item_of = [&](int i) { return item_of_queries(items, block.places, i, visible, s); };
+  produce_items(block, tiles, work, item_of, own, walked, [](int, int, int, uint32_t) {});
+  return false;
 }
 
 // ---- the consumers -----------------------------------------------------------------------------

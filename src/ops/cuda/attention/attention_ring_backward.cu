@@ -3,6 +3,7 @@
 // fixed order, and no atomics are needed.
 #include "ops/cuda/attention/attention_delta.cuh"
 #include "ops/cuda/attention/attention_keys.cuh"
+#include "ops/cuda/attention/attention_queries.cuh"
 #include "ops/cuda/attention/attention_ring.cuh"
 
 namespace capstan::cuda {
@@ -19,31 +20,20 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
     const __grid_constant__ RingOperand o, const float* lse, const __grid_constant__ RingOperand q,
     const __grid_constant__ RingOperand k, const __grid_constant__ RingOperand v, Visible visible,
     const __grid_constant__ AttentionShape s, const __grid_constant__ Items items,
-    TurnedBy turned) {
+    RotatedBy rotated) {
 #ifdef CAPSTAN_WGMMA_CODE
   using Block = QueryBlock;
   extern __shared__ unsigned char memory[];
   __shared__ Block block;
   RingTile* const tiles = tiles_of<kRingDim>(memory);
-  block.make_barriers(1);
-  block.places.sort(visible, items.places, [&](int place) {
-    return items.end(place, s.T) - visible.first(items.begin(place));
-  });
   const int group = group_of_warp();
-  Turns turns(items);
-  if (group == kRingGroups) {
-    give_registers<24>();
-    if (!leads()) return;
-    const auto item_of = [&](int i) { return item_of_queries(items, block.places, i, visible, s); };
-    bring_items(block, tiles, turns, item_of, {&q, &d_o, &o}, {&k, &v},
-                [](int, int, int, uint32_t) {});
+  WorkItems work(items);
+  if (!begin_queries(block, tiles, group, work, items, visible, s, {&q, &d_o, &o}, {&k, &v}))
     return;
-  }
-  take_registers<24>();
   Block::OwnEnd own_ring(block.own_barriers);
   Block::End ring(block.barriers);
   const float scale = s.scale * kLog2e;
-  for (; turns.has(); turns.next()) {
+  for (; work.has(); work.next()) {
     own_ring.wait_until_full();
     const Walk walk(block.items[own_ring.stage()], group);
     const QueryRows rows(walk.begin, walk.earliest, walk.latest, visible, s.T);
@@ -71,37 +61,13 @@ __global__ void __launch_bounds__(kRingThreads, 1) ring_query_gradient_kernel(
       settled(sums);
       for (; key < rows.end; key += kTile) {
         ring.wait_until_full();
-        const RingTile& keys = Block::walked(tiles, ring.stage(), 0);
-        float p[kColumns][4], d[kColumns][4];
-        begin_products();
-        multiply_rows(p, queries, keys);
-        end_products();
-        multiply_rows(d, gradients, Block::walked(tiles, ring.stage(), 1));
-        end_products();
-        finish_products<1>();
-        settled(p);
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) p[j][i] = power_of_two(fmaf(p[j][i], scale, -log_sum[i / 2]));
-        rows.hide(p, key, 0.0f);
-        finish_products<0>();
-        settled(d);
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-          for (int i = 0; i < 4; ++i) d[j][i] = p[j][i] * (d[j][i] - shift[i / 2]);
-        Factors factors;
-        to_factors(factors, d);
-        begin_products();
-        multiply_columns<kRingDim>(sums, factors, keys);
-        end_products();
-        finish_products<0>();  // ptxas would serialize products with loop-carried sums
-        settled(sums);
+        add_query_gradients<kRingDim>(
+            sums, queries, gradients, Block::walked(tiles, ring.stage(), 0),
+            Block::walked(tiles, ring.stage(), 1), log_sum, shift, key, rows, scale, [] {});
         ring.leave(ring.stage());
         ring.next();
       }
-      turn_back<kRingDim>(sums, turned, rows.rows, rows.end);
+      rotate_back<kRingDim>(sums, rotated, rows.rows, rows.end);
       store_rows(dq, rows.rows, rows.end, h, s.D, sums, s.scale, s.scale);
     }
     for (; key < walk.end; key += kTile) ring.pass();
@@ -130,7 +96,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
                              const __grid_constant__ RingOperand k,
                              const __grid_constant__ RingOperand v, Visible visible,
                              const __grid_constant__ AttentionShape s, int heads_that_share,
-                             const __grid_constant__ Items items, TurnedBy turned) {
+                             const __grid_constant__ Items items, RotatedBy rotated) {
 #ifdef CAPSTAN_WGMMA_CODE
   using Block = KeyBlock;
   extern __shared__ unsigned char memory[];
@@ -142,7 +108,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
   block.places.sort(visible, items.places,
                     [&](int place) { return last_of(items.end(place, s.T)) - items.begin(place); });
   const int group = group_of_warp();
-  Turns turns(items);
+  WorkItems work(items);
   if (group == kRingGroups) {
     give_registers<40>();
     const auto item_of = [&](int i) {
@@ -152,19 +118,19 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     const int index = static_cast<int>(threadIdx.x) % kTile;
     const int which = static_cast<int>(threadIdx.x) % kGroup / kTile;
     const float* const source = which == 0 ? lse : delta;
-    const auto bring_numbers = [&](int stage, int query, int head, uint32_t full) {
+    const auto load_numbers = [&](int stage, int query, int head, uint32_t full) {
       copy_ahead<4>(shared_address(&numbers[stage][which][index]),
                     source + int64_t{head} * s.T + min(query + index, s.T - 1));
       arrive_when_copied(full);
     };
-    bring_items(block, tiles, turns, item_of, {&k, &v}, {&q, &d_o}, bring_numbers);
+    produce_items(block, tiles, work, item_of, {&k, &v}, {&q, &d_o}, load_numbers);
     return;
   }
   take_registers<40>();
   Block::OwnEnd own_ring(block.own_barriers);
   Block::End ring(block.barriers);
   const float scale = s.scale * kLog2e;
-  for (; turns.has(); turns.next()) {
+  for (; work.has(); work.next()) {
     own_ring.wait_until_full();
     const Walk walk(block.items[own_ring.stage()], group);
     // Queries before `earliest` see the first key, those before `latest` the last.
@@ -219,7 +185,7 @@ __global__ void __launch_bounds__(kRingThreads, 1)
     own_ring.leave(own_ring.stage());
     own_ring.next();
     if (begin < s.T) {
-      turn_back<kRingDim>(key_sums, turned, rows.rows, end);
+      rotate_back<kRingDim>(key_sums, rotated, rows.rows, end);
       store_rows(dk, rows.rows, end, walk.head, s.D, key_sums, s.scale, s.scale);
       store_rows(dv, rows.rows, end, walk.head, s.D, value_sums, 1.0f, 1.0f);
     }
@@ -238,7 +204,7 @@ bool ring_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const 
   allow(ring_query_gradient_kernel, QueryBlock::kBytes);
   ring_query_gradient_kernel<<<items.blocks(q), kRingThreads, QueryBlock::kBytes, stream_of(q)>>>(
       heads<bf16_t>(dq), data<float>(delta), tiles[0], tiles[1], data<float>(lse), tiles[2],
-      tiles[3], tiles[4], Visible(in.mask), s, items, TurnedBy(in.turned));
+      tiles[3], tiles[4], Visible(in.mask), s, items, RotatedBy(in.rotated));
   return true;
 }
 
@@ -255,7 +221,7 @@ bool ring_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tenso
   ring_key_gradient_kernel<<<items.blocks(q), kRingThreads, KeyBlock::kBytes, stream_of(q)>>>(
       heads<bf16_t>(dk), heads<bf16_t>(dv), tiles[0], data<float>(lse), data<float>(delta),
       tiles[1], tiles[2], tiles[3], Visible(in.mask), of_keys(s), s.group, items,
-      TurnedBy(in.turned));
+      RotatedBy(in.rotated));
   return true;
 }
 

@@ -19,8 +19,8 @@ __device__ inline float row_sum(float x) {
 struct Softmax {
   float most = -INFINITY, sum = 0;
 
-  // Turns row r of the thread's scores into probabilities. Earlier results must be multiplied by
-  // the return value.
+  // WorkItems row r of the thread's scores into probabilities. Earlier results must be multiplied
+  // by the return value.
   __device__ float take(int r, float (&scores)[kColumns][4], float scale) {
     float high = most;
 #pragma unroll

@@ -23,11 +23,11 @@ __device__ Tile<kDim>* tiles_of(unsigned char* memory) {
 }
 
 // The angles to rotate gradients back by: none if there are no positions.
-struct TurnedBy {
+struct RotatedBy {
   const float *cosines, *sines;
   const int32_t* positions;
 
-  explicit TurnedBy(const RopeAngles& a)
+  explicit RotatedBy(const RopeAngles& a)
       : cosines(data<float>(a.cos_PD)),
         sines(data<float>(a.sin_PD)),
         positions(data<int32_t>(a.positions_T)) {}
@@ -35,8 +35,8 @@ struct TurnedBy {
 // The gradients of a thread's two rows, for heads as wide as the tile: it has both channels of
 // every pair that rope rotates.
 template <int kDim>
-__device__ void turn_back(float (&sums)[kDim / 8][4], const TurnedBy& by, const int (&rows)[2],
-                          int end) {
+__device__ void rotate_back(float (&sums)[kDim / 8][4], const RotatedBy& by, const int (&rows)[2],
+                            int end) {
   if (by.positions == nullptr) return;
   constexpr int kHalf = kDim / 16;  // fragments of half a head
 #pragma unroll

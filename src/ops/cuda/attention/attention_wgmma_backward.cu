@@ -6,6 +6,7 @@
 // the copy engine loads its tiles. The kernel for dk and dv runs afterwards and reads delta.
 #include "ops/cuda/attention/attention_delta.cuh"
 #include "ops/cuda/attention/attention_keys.cuh"
+#include "ops/cuda/attention/attention_queries.cuh"
 #include "ops/cuda/attention/attention_wgmma.cuh"
 
 namespace capstan::cuda {
@@ -18,7 +19,7 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
                           const float* lse, const __grid_constant__ Operand<kBoxes> q,
                           const __grid_constant__ Operand<kBoxes> k,
                           const __grid_constant__ Operand<kBoxes> v, Visible visible,
-                          AttentionShape s, Order order, TurnedBy turned) {
+                          AttentionShape s, Order order, RotatedBy rotated) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -65,35 +66,10 @@ __global__ void __launch_bounds__(kGroup, kDim == 64 ? 4 : 2)
   for (int step = 0, key = walk.first; key < rows.end; ++step, key += kTile) {
     arrivals.wait(step);
     __syncthreads();
-    float p[kColumns][4], d[kColumns][4];
-    begin_products();
-    multiply_rows(p, queries, keys(step));
-    end_products();
-    multiply_rows(d, gradients, values(step));
-    end_products();
-    ask_for(step + 1);
-    finish_products<1>();
-    settled(p);
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[j][i] = power_of_two(fmaf(p[j][i], scale, -log_sum[i / 2]));
-    rows.hide(p, key, 0.0f);
-    finish_products<0>();
-    settled(d);
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) d[j][i] = p[j][i] * (d[j][i] - shift[i / 2]);
-    Factors factors;
-    to_factors(factors, d);
-    begin_products();
-    multiply_columns<kDim>(sums, factors, keys(step));
-    end_products();
-    finish_products<0>();  // ptxas would serialize products with loop-carried sums
-    settled(sums);
+    add_query_gradients<kDim>(sums, queries, gradients, keys(step), values(step), log_sum, shift,
+                              key, rows, scale, [&] { ask_for(step + 1); });
   }
-  turn_back<kDim>(sums, turned, rows.rows, rows.end);
+  rotate_back<kDim>(sums, rotated, rows.rows, rows.end);
   store_rows<kBoxes>(dq, rows.begin, rows.end, h, s.D, sums, s.scale, s.scale, queries);
 #endif
 }
@@ -149,7 +125,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
                         const float* delta, const __grid_constant__ Operand<kBoxes> q,
                         const __grid_constant__ Operand<kBoxes> k,
                         const __grid_constant__ Operand<kBoxes> v, Visible visible,
-                        AttentionShape s, Order order, TurnedBy turned) {
+                        AttentionShape s, Order order, RotatedBy rotated) {
 #ifdef CAPSTAN_WGMMA_CODE
   extern __shared__ unsigned char memory[];
   __shared__ Finder finder;
@@ -254,7 +230,7 @@ __global__ void __launch_bounds__(kGroups* kGroup, kMostGroups<kDim> / kGroups)
       value_sums[i / 4][i % 4] += room[(kValues + i) * kGroup];
     }
   }
-  turn_back<kDim>(key_sums, turned, rows.rows, end);
+  rotate_back<kDim>(key_sums, rotated, rows.rows, end);
   store_rows<kBoxes>(dk, begin, end, head, s.D, key_sums, s.scale, s.scale, keys);
   store_rows<kBoxes>(dv, begin, end, head, s.D, value_sums, 1.0f, 1.0f, values);
 #endif
@@ -274,11 +250,11 @@ void wgmma_query_gradient(Queue& q, const Tensor& dq, const Tensor& delta, const
     allow(kernel, kBytes);
     kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroup, kBytes, stream_of(q)>>>(
         heads<bf16_t>(dq), data<float>(delta), tiles[0], heads<bf16_t>(o), data<float>(lse),
-        tiles[1], tiles[2], tiles[3], Visible(in.mask), s, order, TurnedBy(in.turned));
+        tiles[1], tiles[2], tiles[3], Visible(in.mask), s, order, RotatedBy(in.rotated));
   };
   if (!with_operands<false>(s.D, {dq, o}, {d_o, in.q, in.k, in.v}, launch)) {
     kMmaAttention.query_gradient(q, dq, delta, d_o, o, lse, in);
-    if (in.turned) turn_back(q, dq, in.turned);
+    if (in.rotated) rotate_back(q, dq, in.rotated);
   }
   launched("attention's gradient of queries");
 }
@@ -301,7 +277,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
       kernel<<<static_cast<unsigned>(order.tiles * order.heads), kGroups * kGroup, kBytes,
                stream_of(q)>>>(heads<bf16_t>(dk), heads<bf16_t>(dv), tiles[0], data<float>(lse),
                                data<float>(delta), tiles[1], tiles[2], tiles[3], Visible(in.mask),
-                               s, order, TurnedBy(in.turned));
+                               s, order, RotatedBy(in.rotated));
     };
     if constexpr (!kBoxes || kDim == 64)  // most other cases are handled above
       if (many) return run.template operator()<1>();
@@ -309,7 +285,7 @@ void wgmma_key_gradient(Queue& q, const Tensor& dk, const Tensor& dv, const Tens
   };
   if (!with_operands<true>(s.D, {dk, dv}, {d_o, in.q, in.k, in.v}, launch)) {
     kMmaAttention.key_gradient(q, dk, dv, d_o, lse, delta, in);
-    if (in.turned) turn_back(q, dk, in.turned);
+    if (in.rotated) rotate_back(q, dk, in.rotated);
   }
   launched("attention's gradient of keys");
 }

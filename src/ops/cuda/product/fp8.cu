@@ -67,7 +67,7 @@ struct Conversion {
   const void* from;
   int64_t from_stride, rows, columns;
   uint8_t* plain;
-  uint8_t* turned;
+  uint8_t* rotated;
   int64_t turned_stride, turned_rows;
   const float* amax;
   float* inverse;
@@ -93,7 +93,7 @@ __device__ uint32_t four_codes(const float* v, float scale) {
 }
 
 // Four rows of four bytes become four columns.
-__device__ void turn(uint32_t (&to)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+__device__ void transpose_bytes(uint32_t (&to)[4], uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   const uint32_t ab_low = __byte_perm(a, b, 0x5140), cd_low = __byte_perm(c, d, 0x5140);
   const uint32_t ab_high = __byte_perm(a, b, 0x7362), cd_high = __byte_perm(c, d, 0x7362);
   to[0] = __byte_perm(ab_low, cd_low, 0x5410);
@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
     if (c.plain != nullptr)
       *reinterpret_cast<uint2*>(c.plain + (row + r) * c.columns + column) = codes[r];
   }
-  if (c.turned == nullptr) return;
+  if (c.rotated == nullptr) return;
   uint32_t low[4], high[4];
-  turn(low, codes[0].x, codes[1].x, codes[2].x, codes[3].x);
-  turn(high, codes[0].y, codes[1].y, codes[2].y, codes[3].y);
+  transpose_bytes(low, codes[0].x, codes[1].x, codes[2].x, codes[3].x);
+  transpose_bytes(high, codes[0].y, codes[1].y, codes[2].y, codes[3].y);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     tile[8 * group + i][quad] = low[i];
@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kThreads) convert_kernel(const Conversion c) {
     const int64_t to_row = column0 + turned_row, to_column = row0 + 16 * piece;
     if (to_row >= c.columns || to_column >= c.turned_rows) continue;
     const uint32_t* const words = &tile[turned_row][4 * piece];
-    *reinterpret_cast<uint4*>(c.turned + to_row * c.turned_stride + to_column) =
+    *reinterpret_cast<uint4*>(c.rotated + to_row * c.turned_stride + to_column) =
         make_uint4(words[0], words[1], words[2], words[3]);
   }
 }
@@ -169,15 +169,15 @@ void find_amax(Queue& q, float* amax, const Tensor& m) {
 }
 
 void convert(Queue& q, Fp8 format, const float* amax, float* inverse, const Tensor& m,
-             const Tensor& plain, const Tensor& turned) {
+             const Tensor& plain, const Tensor& rotated) {
   const Conversion c{m.raw(),
                      m.stride(0),
                      m.dim(0),
                      m.dim(1),
                      data<uint8_t>(plain),
-                     data<uint8_t>(turned),
-                     turned ? turned.stride(0) : 0,
-                     turned ? turned.dim(1) : 0,
+                     data<uint8_t>(rotated),
+                     rotated ? rotated.stride(0) : 0,
+                     rotated ? rotated.dim(1) : 0,
                      amax,
                      inverse};
   if (format == Fp8::e4m3)

@@ -11,10 +11,10 @@ namespace capstan::cuda {
 void find_amax(Queue& q, float* amax, const Tensor& m);
 
 // Sets *inverse = 1 / scale, with the scale that follows from *amax, and writes the codes of m [R,
-// C]: `plain` as [R, C], `turned` as the transpose [C, R'] with R' >= R a multiple of 16, zeros
+// C]: `plain` as [R, C], `rotated` as the transpose [C, R'] with R' >= R a multiple of 16, zeros
 // after the R-th, and a stride that is a multiple of 16. Either may be absent. C is a multiple of
 // 16.
 void convert(Queue& q, Fp8 format, const float* amax, float* inverse, const Tensor& m,
-             const Tensor& plain, const Tensor& turned);
+             const Tensor& plain, const Tensor& rotated);
 
 }  // namespace capstan::cuda
