@@ -139,7 +139,9 @@ Call turn(Operands& o, DType type) {
   std::vector<int32_t> positions;
   for (int32_t t = 0; t < kTokens; ++t) positions.push_back(t % static_cast<int32_t>(kLength));
   const Tensor at = o.of(positions);
-  return [=](Queue& q) { rope(q, x.heads(kHeads + kKeyHeads), cosines, sines, at, Turn::forward); };
+  return [=](Queue& q) {
+    rope(q, x.heads(kHeads + kKeyHeads), cosines, sines, at, Rotation::forward);
+  };
 }
 
 std::vector<int32_t> some_ids() {

@@ -99,7 +99,7 @@ void op_rope(benchmark::State& state) {
   const Tensor cos = b.make(DType::f32, {256, kHidden / kHeads / 2});
   const Tensor sin = b.make(DType::f32, {256, kHidden / kHeads / 2});
   const Tensor positions = b.make(DType::i32, {kTokens});
-  b.run([&](Queue& q) { rope(q, x, cos, sin, positions, Turn::forward); });
+  b.run([&](Queue& q) { rope(q, x, cos, sin, positions, Rotation::forward); });
 }
 
 void op_swiglu(benchmark::State& state) {

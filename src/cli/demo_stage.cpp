@@ -66,7 +66,7 @@ RunInputs demo_inputs(NamedModel model, const DemoTasks& tasks) {
 
 int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
   run.initialize();
-  run.rehearse();
+  run.verify();
   ask(run, asked, "before training:");
   run.train();
   if (run.interrupted() != 0) {

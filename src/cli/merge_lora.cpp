@@ -63,7 +63,7 @@ std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
 
 void report_merge_target(const ModelFiles& files) {
   const std::string into(name_of(files.quantize));
-  const auto& trained = files.trained_beside;
+  const auto& trained = files.base_quantization;
   if (trained && *trained != files.quantize)
     log::warn(
         "the adapter was trained with the model in {}, but is merged into {}: the result will "

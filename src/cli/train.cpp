@@ -62,7 +62,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
         run.length().steps() == 1 ? "its step" : fmt::format("all {} steps", run.length().steps()));
     return 0;
   }
-  run.rehearse();
+  run.verify();
   run.train();
   if (run.interrupted() != 0) {
     log::warn(

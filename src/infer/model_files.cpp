@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 namespace {
 
 // Reads the quantization from the recipe saved with the adapter, if there is one.
-std::optional<Quantize> trained_beside(const fs::path& adapter) {
+std::optional<Quantize> base_quantization(const fs::path& adapter) {
   const fs::path path = adapter / "hyperparameters.yaml";
   if (!fs::exists(path)) return std::nullopt;
   try {
@@ -100,8 +100,8 @@ ModelFiles find_model(const std::string& name, const std::string& base,
             "folder with --base_model FOLDER",
             files.folder.string(), wanted);
     files.base = *found;
-    files.trained_beside = trained_beside(files.folder);
-    if (quantize.empty()) files.quantize = files.trained_beside.value_or(Quantize::none);
+    files.base_quantization = base_quantization(files.folder);
+    if (quantize.empty()) files.quantize = files.base_quantization.value_or(Quantize::none);
   } else {
     require(base.empty(), Fault::usage, "--base_model: {} is a whole model and needs none",
             files.folder.string());
@@ -113,12 +113,12 @@ ModelFiles find_model(const std::string& name, const std::string& base,
 void tell_quantize(const ModelFiles& files) {
   if (!files.adapter) return;
   const auto now = name_of(files.quantize);
-  if (files.trained_beside && *files.trained_beside != files.quantize)
+  if (files.base_quantization && *files.base_quantization != files.quantize)
     log::warn("the adapter was trained with the model in {}, but is used with it in {}",
-              name_of(*files.trained_beside), now);
+              name_of(*files.base_quantization), now);
   else if (files.quantize != Quantize::none)
     log::info("the model is quantized to {}{}", now,
-              files.trained_beside ? ", as in the adapter's training" : "");
+              files.base_quantization ? ", as in the adapter's training" : "");
 }
 
 void require_rows_for(const Tokenizer& tokenizer, const ModelConfig& model,

@@ -23,7 +23,7 @@ struct ModelFiles {
   ModelConfig config;
   std::optional<AdapterConfig> adapter;
   std::optional<Quantize>
-      trained_beside;  // quantization of the base in the adapter's training, if known
+      base_quantization;  // quantization of the base in the adapter's training, if known
   Quantize quantize = Quantize::none;  // quantization to use for the base
 
   // The folder with the tokenizer: the adapter's own, else the base's.

@@ -114,7 +114,7 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
   a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
   a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout, amax(a, Map::qkv));
   if (c_.qk_norm) qk_norm_forward(q, a);
-  rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Turn::forward);
+  rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Rotation::forward);
 
   a.attn_TW = make(q, T, c_.q_width(), "attention output");
   const Tensor attn_THD = a.attn_TW->heads(c_.heads);

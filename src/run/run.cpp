@@ -141,7 +141,7 @@ MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
   return {dataset, at_most_all(recipe_.micro_batch_size, dataset), batch_options(recipe_, inputs_)};
 }
 
-void TrainingRun::rehearse() {
+void TrainingRun::verify() {
   log::say("Verifying settings ...");
   const Dataset& train = inputs_.data.train;
   std::vector<int64_t> order(static_cast<size_t>(train.size()));
@@ -167,7 +167,7 @@ void TrainingRun::rehearse() {
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
   predict();
-  rehearse_save();
+  verify_save();
   gpu_.setup_done();
 }
 

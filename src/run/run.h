@@ -29,7 +29,7 @@ struct Invocation {
 //
 //   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans; throws if it does not fit
 //   run.initialize();                                           weights, or the state to resume
-//   run.rehearse();                                             minute zero
+//   run.verify();                                               minute zero
 //   run.train();                                                the steps
 //   run.finish();                                               final model, report
 //
@@ -65,7 +65,7 @@ class TrainingRun {
   // removes one: a small one completely, of a large one the first 512 MiB of weights and moments,
   // while space for the whole is reserved briefly. Throws the failure. If the device has a
   // calibration, also predicts the time of a step for the report.
-  void rehearse();
+  void verify();
 
   // Runs the remaining steps, with progress, validations and checkpoints. A new run first moves
   // checkpoints of an earlier one in out_dir to out_dir/previous-N. A run that resumes a checkpoint
@@ -127,7 +127,7 @@ class TrainingRun {
   void load_final();
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
   void save(const std::filesystem::path& dir, bool is_final);
-  void rehearse_save();
+  void verify_save();
   void warn_of_space() const;
   TrainingState state() const;
   std::string settings() const;

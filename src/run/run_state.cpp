@@ -98,7 +98,7 @@ void TrainingRun::warn_of_space() const {
       format_bytes(bytes), recipe_.out_dir, format_bytes(static_cast<double>(space.available)));
 }
 
-void TrainingRun::rehearse_save() {
+void TrainingRun::verify_save() {
   constexpr int64_t kQuick = int64_t{1} << 29;
   const bool several =
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;

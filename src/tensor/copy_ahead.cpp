@@ -11,23 +11,23 @@ CopyAhead::CopyAhead(Queue& q, const Tensor& to, Category category, const char* 
   require(to.contiguous(), Fault::bug, "copies ahead to a strided tensor");
   if (&q.host() == &q.arena()) return;
   second_ = q.arena().make(category, to.dtype(), to.shape(), name);
-  for (Buffer& room : rooms_) room = q.host().make(category, to.dtype(), to.shape(), name);
+  for (Buffer& room : host_buffers_) room = q.host().make(category, to.dtype(), to.shape(), name);
   if (q.device() == Device::cuda) lane_ = cuda::make_copy_lane();
 }
 
-Tensor CopyAhead::room() {
+Tensor CopyAhead::host_buffer() {
   require(active(), Fault::bug, "copies ahead without pinned memory");
   turn_ ^= 1;
   sent_ = 0;
   cuda::wait_for_room(*lane_, turn_);
-  return rooms_[turn_];
+  return host_buffers_[turn_];
 }
 
 void CopyAhead::send(int64_t rows) {
   require(active() && rows > 0, Fault::bug, "{} rows to copy ahead", rows);
   sent_ = rows;
   const auto bytes = static_cast<size_t>(to_.rows(0, rows).nbytes());
-  cuda::send(*lane_, turn_, second_->raw(), rooms_[turn_]->raw(), bytes);
+  cuda::send(*lane_, turn_, second_->raw(), host_buffers_[turn_]->raw(), bytes);
 }
 
 void CopyAhead::receive() {

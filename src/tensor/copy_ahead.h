@@ -15,7 +15,7 @@ class CopyLane;  // a stream besides the queue's: tensor/cuda/copy_lane.cpp
 // them to a staging buffer on the device; when the queue reaches receive(), it copies them into the
 // tensor. So the tensor keeps its address, and the work waits neither for the host nor for the bus.
 //
-//   write to ahead.room();
+//   write to ahead.host_buffer();
 //   ahead.send(n);
 //   …                        work put on the queue meanwhile sees the previous contents
 //   ahead.receive();
@@ -35,7 +35,7 @@ class CopyAhead {
   // A host buffer of the tensor's type and shape, to be written. Alternates between two buffers:
   // waits until the last copy from this one is complete. That copy starts when the queue has
   // received the contents before it. So the host is at most two contents ahead of the device.
-  Tensor room();
+  Tensor host_buffer();
   // Starts to copy the first `rows` of that buffer. Contents that were sent before but not received
   // are lost.
   void send(int64_t rows);
@@ -45,8 +45,8 @@ class CopyAhead {
  private:
   Queue& q_;
   Tensor to_;
-  Buffer second_;    // on the device
-  Buffer rooms_[2];  // on the host
+  Buffer second_;           // on the device
+  Buffer host_buffers_[2];  // on the host
   std::shared_ptr<cuda::CopyLane> lane_;
   int turn_ = 0;
   int64_t sent_ = 0;  // rows; 0: nothing to receive

@@ -95,7 +95,7 @@ RunPlan Trainer::plan(const TrainOptions& options) {
 
 void Trainer::rehearse() {
   const Batch largest = batch_.largest();
-  run_schedule(
+  run_step(
       0, 1, largest.targets, [&] { return largest; }, [&] { update(0); });
   rehearse_evaluation(q_, model_, batch_, loss());
   if (decoder_) decoder_->rehearse(q_);
@@ -157,8 +157,8 @@ void Trainer::update(double lr) {
 }
 
 template <class Next, class Finish>
-void Trainer::run_schedule(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
-                           const Finish& finish) {
+void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
+                       const Finish& finish) {
   begin(targets);
   if (options_.single_micro_batch) {
     require(micro_batches == 1, Fault::bug,
@@ -207,13 +207,13 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     if (meanwhile) meanwhile();
     learn_result(result, data, step);
   };
-  run_schedule(step, data.count(), data.targets(), next, finish);
+  run_step(step, data.count(), data.targets(), next, finish);
   return result;
 }
 
 Trainer::Probe Trainer::probe(MicroBatches& data) {
   const HostBatch& host = *data.next();
-  run_schedule(
+  run_step(
       0, 1, host.targets, [&] { return batch_.upload(q_, host); },
       [&] {
         clip_.measure(q_, params_, loss());

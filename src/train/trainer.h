@@ -105,12 +105,12 @@ class Trainer {
   Tensor loss() const { return results_->rows(0, 1); }
   Tensor update_flag() const { return results_->rows(1, 1); }
   void pass_over(StepResult& result, MicroBatches& data, int64_t step);
-  // The schedule of one step. Forward and backward of each micro-batch in a phase "micro", then
+  // Runs one step: forward and backward of each micro-batch in a phase "micro", then
   // `finish` in a phase "update"; all in one phase "step" if a step is one micro-batch. `next`
   // returns the micro-batches. The loss is the mean over `targets` targets.
   template <class Next, class Finish>
-  void run_schedule(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
-                    const Finish& finish);
+  void run_step(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
+                const Finish& finish);
   void begin(int64_t targets);
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
   void update(double lr);

@@ -14,7 +14,7 @@ std::pair<RunSummary, std::string> run_on(Accelerator accelerator, const TempFol
   const Quiet quiet;
   TrainingRun run(r, Task::pretrain, short_inputs(8, 0));
   run.initialize();
-  run.rehearse();
+  run.verify();
   run.train();
   run.finish();
   return {run.summary(), run.report()};

@@ -225,13 +225,13 @@ class RunsOnGpu : public testing::Test {
     if (stop > 0) {
       TrainingRun run(r, Task::pretrain, inputs());
       run.initialize();
-      run.rehearse();
+      run.verify();
       run.stop_after(stop);
       run.train();
     }
     TrainingRun run(r, Task::pretrain, inputs());
     run.initialize();
-    run.rehearse();
+    run.verify();
     run.train();
     run.finish();
     return run.summary();

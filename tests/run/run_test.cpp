@@ -34,7 +34,7 @@ TEST(TrainingRun, LearnsAndSavesAFolderThatOpensAgain) {
   TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
   run.initialize();
   const double before = *run.validate();
-  run.rehearse();
+  run.verify();
   EXPECT_TRUE(fs::is_empty(r.out_dir)) << "a rehearsal leaves nothing behind";
   run.train();
   run.finish();
@@ -78,7 +78,7 @@ TEST(TrainingRun, SetsThePredictedStepBesideTheMeasuredOneWhereTheMachineWasMeas
     r.out_dir = folder / (measured ? "with" : "without");
     TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
     run.initialize();
-    run.rehearse();
+    run.verify();
     run.train();
     run.finish();
     const RunSummary s = run.summary();
@@ -101,7 +101,7 @@ TEST(TrainingRunReport, ArithmeticIsThatOfTheSteps) {
     r.eval_interval = often ? 1 : 1000;
     TrainingRun run(r, Task::pretrain, short_inputs(12, 3));
     run.initialize();
-    run.rehearse();
+    run.verify();
     run.train();
     run.finish();
     flops[often] = run.summary().flops;
@@ -362,7 +362,7 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatItCannotSave) {
   folder.write("taken", "precious");
   r.out_dir = folder / "taken";
   TrainingRun run(r, Task::pretrain, short_inputs(4, 0));
-  EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("taken"), std::string::npos);
+  EXPECT_NE(message_of(Fault::file, [&] { run.verify(); }).find("taken"), std::string::npos);
   EXPECT_EQ(read_text(folder / "taken"), "precious");
 }
 
@@ -375,7 +375,7 @@ TEST(TrainingRun, KnowsBeforeTheTrainingThatTheWeightsAreDamaged) {
   run.initialize();
   const float nan = NAN;
   run.queue().upload(run.trainer().params().weight(0).reshape({31 * 16}).rows(0, 1), &nan);
-  EXPECT_NE(message_of(Fault::file, [&] { run.rehearse(); }).find("the loss before the first step"),
+  EXPECT_NE(message_of(Fault::file, [&] { run.verify(); }).find("the loss before the first step"),
             std::string::npos);
 }
 

@@ -27,7 +27,7 @@ TEST(CopiesAhead, TakeNothingWithoutHostMemoryBesideTheDevices) {
     CopyAhead ahead(*q, Tensor(nullptr, DType::i32, {100}), Category::data, "ahead");
     EXPECT_FALSE(ahead.active());
     EXPECT_EQ(q->arena().highest(), before);
-    EXPECT_THROW(ahead.room(), Error);
+    EXPECT_THROW(ahead.host_buffer(), Error);
     EXPECT_THROW(ahead.send(1), Error);
     EXPECT_THROW(ahead.receive(), Error);
   }
@@ -55,7 +55,7 @@ TEST(CopiesAhead, ReachTheTensorWhenTheyAreReceivedAndNotBefore) {
   EXPECT_THROW(ahead.receive(), Error) << "nothing was sent";
   std::vector<int32_t> found(kRows), expected(kRows, 0);
   const auto send = [&](int32_t first, int64_t rows) {
-    int32_t* const values = ahead.room().as<int32_t>();
+    int32_t* const values = ahead.host_buffer().as<int32_t>();
     std::iota(values, values + rows, first);
     ahead.send(rows);
   };

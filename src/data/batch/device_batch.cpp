@@ -78,7 +78,7 @@ Batch DeviceBatch::largest() const {
 }
 
 void DeviceBatch::send(const HostBatch& host) {
-  const Views to(arrays_, ahead_.room(), host.tokens(), host.documents());
+  const Views to(arrays_, ahead_.host_buffer(), host.tokens(), host.documents());
   std::copy(host.ids.begin(), host.ids.end(), to.ids.as<int32_t>());
   std::copy(host.labels.begin(), host.labels.end(), to.labels.as<int32_t>());
   std::copy(host.positions.begin(), host.positions.end(), to.positions.as<int32_t>());
