@@ -142,6 +142,6 @@ std::span<const Command> commands() {
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
-  capstan::cli::prepare_process(argv);
+  capstan::cli::prepare_process();
   return capstan::cli::guarded(argc, argv);
 }

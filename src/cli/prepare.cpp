@@ -2,12 +2,12 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <string_view>
 
 #include "base/process_limits.h"
@@ -22,29 +22,48 @@ void open_streams() {
     if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", O_RDONLY);
 }
 
-// OpenBLAS starts a thread per core when it is loaded. Each takes a buffer, and retries for ever if
-// a memory limit leaves none. We do not need these threads, and only the environment can tell
-// OpenBLAS before it is loaded.
-void drop_blas_threads(char** argv) {
-  constexpr const char* kThreads = "OPENBLAS_NUM_THREADS";
-  const char* now = std::getenv(kThreads);
-  if (now != nullptr && std::string_view(now) == "1") return;
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error || ::setenv(kThreads, "1", 1) != 0) return;
-  ::execv(program.c_str(), argv);
+#ifdef CAPSTAN_PREINIT
+bool limited(int resource) {
+  rlimit limit{};
+  return ::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) == 0 &&
+         limit.rlim_cur != RLIM_INFINITY;
 }
+
+// OpenBLAS starts a thread per core when it is loaded. If a memory limit leaves no stack for one,
+// it ends the process; if it leaves no buffer, the thread retries for ever. We do not need these
+// threads, but only the environment can tell OpenBLAS so before main: under a limit, the program
+// starts again with that variable set. The C library is not initialized yet.
+void drop_blas_threads(int, char** argv, char** environment) {
+  constexpr size_t kMost = 4096;
+  static char one_thread[] = "OPENBLAS_NUM_THREADS=1";
+  static char* changed[kMost + 2];
+  if (!limited(RLIMIT_AS) && !limited(RLIMIT_DATA)) return;
+  size_t n = 0;
+  for (char** entry = environment; *entry != nullptr && n < kMost; ++entry) {
+    const std::string_view text = *entry;
+    if (text == one_thread) return;
+    if (!text.starts_with("OPENBLAS_NUM_THREADS=")) changed[n++] = *entry;
+  }
+  changed[n] = one_thread;
+  static char program[4096];
+  const ssize_t length = ::readlink("/proc/self/exe", program, sizeof program - 1);
+  if (length > 0) ::execve(program, argv, changed);
+}
+
+// The executable's preinit functions run before the constructors of all shared libraries.
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const before_libraries)(int, char**, char**) = drop_blas_threads;
+#endif
 
 }  // namespace
 
-void prepare_process(char** argv) {
+void prepare_process() {
   open_streams();
   // Line buffering: lines appear at once and in order with stderr, even in a file.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   // A file that grows past `ulimit -f` is then a write error, which we report.
   std::signal(SIGXFSZ, SIG_IGN);
   if (!process_limits().memory) return;
-  drop_blas_threads(argv);
   ::mallopt(M_ARENA_MAX, 1);  // an arena per thread would take 64 MiB of address space each
 }
 

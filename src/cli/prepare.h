@@ -2,7 +2,7 @@
 
 namespace capstan::cli {
 
-// Sets up the process before anything else runs. May re-execute it with the same arguments.
-void prepare_process(char** argv);
+// Sets up the process before anything else runs.
+void prepare_process();
 
 }  // namespace capstan::cli

@@ -41,13 +41,13 @@ void require_present(Device device) {
 }
 
 int gpu_count() {
-  return cuda::count();
+  return cuda::device_count();
 }
 int gpu_index() {
-  return cuda::index();
+  return cuda::device_index();
 }
 void use_gpu(int index) {
-  cuda::use(index);
+  cuda::use_device(index);
 }
 
 std::string device_name(Device device) {

@@ -97,6 +97,10 @@ TEST_F(Faults, ALimitOfFileSizesIsToldWithTheFile) {
 TEST_F(Faults, ALimitOfAddressSpaceEndsInSecondsWithAClearWord) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer takes more address space than any limit";
   if (kWithCuda) GTEST_SKIP() << "CUDA's libraries alone take more address space";
+  // No stack fits for a thread that a library starts before main.
+  const Outcome alone = in_shell(
+      "export OPENBLAS_NUM_THREADS=16; ulimit -s 1000000; ulimit -v 600000", {"--version"});
+  EXPECT_EQ(alone.code, 0) << alone.err;
   ::setenv("OMP_NUM_THREADS", "2", 1);
   // As on a machine with many cores, where OpenBLAS would have as many threads.
   for (const char* cores : {"", "OPENBLAS_NUM_THREADS=16; export OPENBLAS_NUM_THREADS; "}) {

@@ -17,9 +17,9 @@ class Context;
 class CopyLane;
 
 bool present(const char** why_not);
-int count();
-int index();
-void use(int index);
+int device_count();
+int device_index();
+void use_device(int index);
 std::string device_name();
 int64_t free_memory();
 CudaFacts facts();  // does not create a context

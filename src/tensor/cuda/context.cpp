@@ -24,7 +24,7 @@ bool may_measure() {
 }  // namespace
 
 Context::Context() {
-  index_ = index();
+  index_ = device_index();
   check(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, index_),
         "read the device's properties");
   check(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, index_),
@@ -94,29 +94,29 @@ bool present(const char** why_not) {
   return false;
 }
 
-int count() {
+int device_count() {
   int all = 0;
   return cudaGetDeviceCount(&all) == cudaSuccess ? all : 0;
 }
 
-int index() {
+int device_index() {
   int device = 0;
   check(cudaGetDevice(&device), "find the current device");
   return device;
 }
 
-void use(int index) {
-  const int all = count();
+void use_device(int index) {
+  const int all = device_count();
   require(index >= 0 && index < all, Fault::device,
           "GPU {} was requested, but this process sees {}, numbered from 0. Check "
           "CUDA_VISIBLE_DEVICES",
-          index, capstan::count(all, "GPU"));
+          index, count(all, "GPU"));
   check(cudaSetDevice(index), "choose the device");
 }
 
 std::string device_name() {
   cudaDeviceProp properties;
-  check(cudaGetDeviceProperties(&properties, index()), "read the device's properties");
+  check(cudaGetDeviceProperties(&properties, device_index()), "read the device's properties");
   return properties.name;
 }
 

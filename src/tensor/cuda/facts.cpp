@@ -8,7 +8,7 @@ namespace capstan::cuda {
 
 CudaFacts facts() {
   CudaFacts f;
-  const int device = index();
+  const int device = device_index();
   int major = 0, minor = 0;
   std::array<char, 32> bus_id{};
   f.name = device_name();

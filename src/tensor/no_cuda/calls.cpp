@@ -20,13 +20,13 @@ bool present(const char** why_not) {
   return false;
 }
 
-int count() {
+int device_count() {
   return 0;
 }
-int index() {
+int device_index() {
   return 0;
 }
-void use(int) {
+void use_device(int) {
   not_built();
 }
 std::string device_name() {
