@@ -11,6 +11,7 @@
 #include "ops/cuda/quantize.h"
 #include "ops/cuda/rmsnorm.h"
 #include "ops/cuda/rope.h"
+#include "ops/cuda/sum_slices.h"
 #include "ops/cuda/swiglu.h"
 
 namespace capstan::cuda {
@@ -41,6 +42,9 @@ void fill_uniform(Queue&, const Tensor&, float, const RngKey&, int64_t) {
   not_built();
 }
 void add(Queue&, const Tensor&, const Tensor&, const Tensor&) {
+  not_built();
+}
+void sum_slices(Queue&, const Tensor&, std::span<const Tensor>, Write) {
   not_built();
 }
 void scale(Queue&, const Tensor&, const Tensor&, float) {

@@ -1,0 +1,27 @@
+#include "comm/collective.h"
+
+namespace capstan {
+namespace {
+
+std::string_view name_of(Collective::Kind kind) {
+  switch (kind) {
+    case Collective::Kind::all_gather: return "all_gather";
+    case Collective::Kind::reduce_scatter: return "reduce_scatter";
+    case Collective::Kind::all_reduce: return "all_reduce";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string Collective::describe() const {
+  return fmt::format("{} of {} {} values", name_of(kind), whole.numel(),
+                     capstan::name_of(whole.dtype()));
+}
+
+uint64_t fingerprint(const Collective& c) {
+  return static_cast<uint64_t>(c.whole.numel()) << 16 | static_cast<uint64_t>(c.mode) << 8 |
+         static_cast<uint64_t>(c.whole.dtype()) << 4 | static_cast<uint64_t>(c.kind);
+}
+
+}  // namespace capstan

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ops/linear.h"
+#include "tensor/queue.h"
+
+namespace capstan {
+
+// One collective operation, as one rank of a group calls it. `whole` has the slices of all ranks
+// one after the other, all of the same length.
+struct Collective {
+  enum class Kind : uint8_t {
+    all_gather,      // whole = every rank's `mine`, in rank order
+    reduce_scatter,  // mine = Σ over ranks of this rank's slice of their `whole`
+    all_reduce,      // whole = Σ over ranks of their `whole`
+  };
+  Kind kind{};
+  Tensor whole, mine;  // contiguous; all_reduce has no `mine`
+  Write mode = Write::replace;
+
+  // "all_gather of 512 bf16 values"
+  std::string describe() const;
+};
+
+// What all ranks must agree on: kind, type, size and mode, but not addresses.
+uint64_t fingerprint(const Collective& c);
+
+}  // namespace capstan

@@ -1,0 +1,67 @@
+#include "comm/communicator.h"
+
+#include "comm/transport.h"
+#include "ops/elementwise.h"
+#include "ops/sum_slices.h"
+
+namespace capstan {
+namespace {
+
+void check_slices(const char* op, const Tensor& whole, const Tensor& mine, int size) {
+  require(whole.contiguous() && mine.contiguous() && whole.dtype() == mine.dtype() &&
+              whole.numel() == mine.numel() * size,
+          Fault::bug, "{} among {} ranks: {} {} cannot be cut into slices of {} {}", op, size,
+          whole.shape(), name_of(whole.dtype()), mine.shape(), name_of(mine.dtype()));
+}
+
+}  // namespace
+
+int Communicator::rank() const {
+  return transport_ ? transport_->rank() : 0;
+}
+int Communicator::size() const {
+  return transport_ ? transport_->size() : 1;
+}
+std::string_view Communicator::name() const {
+  return transport_ ? std::string_view(transport_->name()) : "alone";
+}
+
+Tensor Communicator::slice_of(const Tensor& whole) const {
+  const int64_t each = whole.numel() / size();
+  return whole.reshape({whole.numel()}).rows(rank() * each, each);
+}
+
+Work Communicator::begin(Queue& q, const Collective& c) {
+  return {transport_, transport_->begin(q, c)};
+}
+
+Work Communicator::all_gather(Queue& q, Tensor whole, Tensor mine) {
+  check_slices("all_gather", whole, mine, size());
+  if (transport_) return begin(q, {Collective::Kind::all_gather, whole, mine});
+  if (whole.raw() != mine.raw()) copy(q, whole, mine);
+  return {};
+}
+
+Work Communicator::reduce_scatter(Queue& q, Tensor mine, Tensor whole, Write mode) {
+  check_slices("reduce_scatter", whole, mine, size());
+  if (transport_) return begin(q, {Collective::Kind::reduce_scatter, whole, mine, mode});
+  if (whole.raw() != mine.raw()) sum_slices(q, mine, {&whole, 1}, mode);
+  return {};
+}
+
+Work Communicator::all_reduce(Queue& q, Tensor x) {
+  check_slices("all_reduce", x, slice_of(x), size());
+  if (transport_) return begin(q, {Collective::Kind::all_reduce, x, slice_of(x)});
+  return {};
+}
+
+void Communicator::abort(std::string_view why) noexcept {
+  if (transport_) transport_->abort(why);
+}
+
+void Communicator::Work::join(Queue& q) {
+  if (transport_) transport_->finish(q, sequence_);
+  transport_.reset();
+}
+
+}  // namespace capstan

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "comm/collective.h"
+
+namespace capstan {
+
+class Transport;
+
+// A group of ranks that compute together, as seen by one of them. Every rank calls the same
+// collectives in the same order. A handle: copies are the same group. Belongs to the rank's thread.
+//
+// Sums have one order: rank 0 first, in f32, rounded once to the result's type. So all transports
+// give the same bits.
+//
+//   Work sum = group.reduce_scatter(q, mine, whole);
+//   …                       other work; `whole` and `mine` stay as they are
+//   sum.join(q);
+//
+// The default group has one rank. Its collectives do nothing, except to copy `mine` if it is not
+// already the slice of `whole`.
+class Communicator {
+ public:
+  Communicator() = default;
+  explicit Communicator(std::shared_ptr<Transport> transport) : transport_(std::move(transport)) {}
+
+  int rank() const;
+  int size() const;
+  std::string_view name() const;
+
+  // A collective that has begun. It is complete, for work that is put on the queue afterwards, when
+  // join() returns. Until then its operands must live, and nothing else may touch them. Collectives
+  // of a group complete in the order in which they began.
+  class Work {
+   public:
+    Work() = default;  // complete
+    void join(Queue& q);
+
+   private:
+    friend class Communicator;
+    Work(std::shared_ptr<Transport> transport, uint64_t sequence)
+        : transport_(std::move(transport)), sequence_(sequence) {}
+    std::shared_ptr<Transport> transport_;
+    uint64_t sequence_ = 0;
+  };
+
+  // Each begins after the work that is on the queue now. `mine` has 1 / size() of the values of
+  // `whole`; it may be this rank's slice of `whole`, or separate memory.
+  [[nodiscard]] Work all_gather(Queue& q, Tensor whole, Tensor mine);
+  // mine = the sum of this rank's slice of every rank's `whole`, or mine += that.
+  [[nodiscard]] Work reduce_scatter(Queue& q, Tensor mine, Tensor whole,
+                                    Write mode = Write::replace);
+  // Every rank's x = their sum. The number of values must be a multiple of size().
+  [[nodiscard]] Work all_reduce(Queue& q, Tensor x);
+
+  // This rank's slice of a `whole`.
+  Tensor slice_of(const Tensor& whole) const;
+
+  // Ends all collectives of the group, now and later, with this error on every other rank.
+  void abort(std::string_view why) noexcept;
+
+ private:
+  Work begin(Queue& q, const Collective& c);
+
+  std::shared_ptr<Transport> transport_;  // null: one rank
+};
+
+using Work = Communicator::Work;
+
+}  // namespace capstan

@@ -1,0 +1,236 @@
+#include "comm/thread_group.h"
+
+#include <fmt/ranges.h>
+#include <omp.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/parallel.h"
+#include "base/units.h"
+#include "comm/transport.h"
+#include "ops/elementwise.h"
+#include "ops/sum_slices.h"
+
+namespace capstan {
+namespace {
+
+using Kind = Collective::Kind;
+
+// Between its stages a collective waits until every rank is through the stage before.
+int stages_of(Kind kind) {
+  return kind == Kind::all_reduce ? 2 : 1;
+}
+
+Tensor slice(const Tensor& whole, int rank, int size) {
+  const int64_t each = whole.numel() / size;
+  return whole.reshape({whole.numel()}).rows(rank * each, each);
+}
+
+}  // namespace
+
+// What the ranks of a group tell each other.
+class ThreadGroup::Shared {
+ public:
+  // Collectives that have begun and are not complete.
+  static constexpr size_t kMost = 128;
+
+  struct Slot {
+    explicit Slot(int size)
+        : calls(static_cast<size_t>(size)), reached(static_cast<size_t>(size), kFree) {}
+    std::vector<Collective> calls;  // by rank
+    // By rank: how many stages it has completed; negative before it has begun. kFree: the slot has
+    // no collective of this rank.
+    static constexpr int kFree = -1;
+    std::vector<int> reached;
+  };
+
+  Shared(int size, std::string group_name, Duration longest)
+      : name(std::move(group_name)), timeout(longest), slots(kMost, Slot(size)) {}
+
+  Slot& at(uint64_t sequence) { return slots[sequence % kMost]; }
+  void check_alive() const {
+    if (!ended.empty()) fail(Fault::peer, "{}", ended);
+  }
+  void end(std::string_view why) {
+    if (ended.empty()) ended = why;
+    changed.notify_all();
+  }
+
+  const std::string name;
+  const Duration timeout;
+  std::mutex mutex;  // for all that follows
+  std::condition_variable changed;
+  std::vector<Slot> slots;
+  std::string ended;  // why the group has ended; empty: it has not
+};
+
+class ThreadGroup::Member : public Transport {
+ public:
+  Member(std::shared_ptr<Shared> shared, int rank)
+      : Transport(rank, static_cast<int>(shared->slots[0].calls.size()), shared->name),
+        shared_(std::move(shared)),
+        terms_(static_cast<size_t>(size())) {}
+
+  uint64_t begin(Queue& q, const Collective& c) override {
+    if (begun_ - complete_ == Shared::kMost) finish(q, complete_);
+    q.synchronize();  // other ranks read the operands
+    {
+      std::unique_lock lock(shared_->mutex);
+      Shared::Slot& slot = shared_->at(begun_);
+      // Others may not have left the collective that had this slot before.
+      shared_->changed.wait(lock, [&] {
+        return !shared_->ended.empty() || slot.reached[index()] == Shared::Slot::kFree;
+      });
+      shared_->check_alive();
+      slot.calls[index()] = c;
+      slot.reached[index()] = 0;
+    }
+    shared_->changed.notify_all();
+    const uint64_t sequence = begun_++;
+    while (complete_ < begun_ && advance(q, false)) {
+    }
+    return sequence;
+  }
+
+  void finish(Queue& q, uint64_t sequence) override {
+    while (complete_ <= sequence) advance(q, true);
+  }
+
+  void abort(std::string_view why) noexcept override {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->end(why);
+  }
+
+ private:
+  size_t index() const { return static_cast<size_t>(rank()); }
+
+  // Runs the next stage of the oldest collective, or completes it. Returns false if that would mean
+  // waiting for another rank and `wait` is false.
+  bool advance(Queue& q, bool wait) {
+    Shared::Slot& slot = shared_->at(complete_);
+    const Collective& mine = slot.calls[index()];
+    {
+      std::unique_lock lock(shared_->mutex);
+      const auto all_here = [&] {
+        return !shared_->ended.empty() ||
+               std::all_of(slot.reached.begin(), slot.reached.end(),
+                           [&](int reached) { return reached >= stage_; });
+      };
+      if (!all_here() && !wait) return false;
+      if (!shared_->changed.wait_for(lock, shared_->timeout, all_here)) give_up(slot);
+      shared_->check_alive();
+      if (stage_ == 0) compare(slot);
+    }
+    if (stage_ < stages_of(mine.kind)) {
+      run_stage(q, slot);
+      q.synchronize();
+      const std::lock_guard lock(shared_->mutex);
+      slot.reached[index()] = ++stage_;
+    } else {
+      leave(slot);
+    }
+    shared_->changed.notify_all();
+    return true;
+  }
+
+  // The last rank to leave a slot frees it for another collective.
+  void leave(Shared::Slot& slot) {
+    const std::lock_guard lock(shared_->mutex);
+    slot.reached[index()] = kLeft;
+    if (std::all_of(slot.reached.begin(), slot.reached.end(), [](int r) { return r == kLeft; }))
+      std::fill(slot.reached.begin(), slot.reached.end(), Shared::Slot::kFree);
+    ++complete_;
+    stage_ = 0;
+  }
+
+  void run_stage(Queue& q, const Shared::Slot& slot) {
+    const Collective& c = slot.calls[index()];
+    if (c.kind != Kind::all_gather && stage_ == 0) {
+      for (size_t r = 0; r < terms_.size(); ++r)
+        terms_[r] = slice(slot.calls[r].whole, rank(), size());
+      return sum_slices(q, c.mine, terms_, c.mode);
+    }
+    for (int r = 0; r < size(); ++r) {
+      const Tensor to = slice(c.whole, r, size()), &from = slot.calls[static_cast<size_t>(r)].mine;
+      if (to.raw() != from.raw()) copy(q, to, from);
+    }
+  }
+
+  // All ranks must have called the same.
+  void compare(const Shared::Slot& slot) {
+    const Collective& mine = slot.calls[index()];
+    for (size_t r = 0; r < slot.calls.size(); ++r) {
+      if (fingerprint(slot.calls[r]) == fingerprint(mine)) continue;
+      shared_->end(fmt::format("group {}, collective {}: rank {} called {}, rank {} {}", name(),
+                               complete_, rank(), mine.describe(), r, slot.calls[r].describe()));
+      shared_->check_alive();
+    }
+  }
+
+  [[noreturn]] void give_up(const Shared::Slot& slot) {
+    std::vector<std::string> missing;
+    for (size_t r = 0; r < slot.reached.size(); ++r)
+      if (slot.reached[r] < stage_) missing.push_back(std::to_string(r));
+    shared_->end(fmt::format("group {}, collective {}: rank {} waited {:g} s for rank {} in {}",
+                             name(), complete_, rank(),
+                             std::chrono::duration<double>(shared_->timeout).count(),
+                             fmt::join(missing, ", "), slot.calls[index()].describe()));
+    shared_->check_alive();
+    fail(Fault::bug, "a group that has ended goes on");
+  }
+
+  static constexpr int kLeft = 1 << 20;
+
+  std::shared_ptr<Shared> shared_;
+  uint64_t begun_ = 0, complete_ = 0;
+  int stage_ = 0;  // of the oldest collective that is not complete
+  std::vector<Tensor> terms_;
+};
+
+ThreadGroup::ThreadGroup(int size, std::string name, Duration timeout)
+    : shared_(std::make_shared<Shared>(size, std::move(name), timeout)) {
+  require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
+          "a group of threads has 1 to {} ranks, not {}", kMostSlices, size);
+}
+ThreadGroup::~ThreadGroup() = default;
+
+Communicator ThreadGroup::of(int rank) {
+  return Communicator(std::make_shared<Member>(shared_, rank));
+}
+
+void run_as_threads(int size, const std::function<void(Communicator)>& body,
+                    ThreadGroup::Duration timeout) {
+  ThreadGroup group(size, "dp", timeout);
+  std::mutex mutex;
+  std::exception_ptr cause, consequence;
+  const int cores = num_threads();
+  const auto run = [&](int rank) {
+    omp_set_num_threads(std::max(1, cores / size + (rank < cores % size ? 1 : 0)));
+    Communicator mine = group.of(rank);
+    const auto note = [&](bool is_cause, std::string_view why) {
+      mine.abort(why);
+      const std::lock_guard lock(mutex);
+      std::exception_ptr& first = is_cause ? cause : consequence;
+      if (!first) first = std::current_exception();
+    };
+    try {
+      body(mine);
+    } catch (const Error& e) {
+      note(e.fault() != Fault::peer, fmt::format("rank {}: {}", rank, e.what()));
+    } catch (const std::exception& e) {
+      note(true, fmt::format("rank {}: {}", rank, e.what()));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& t : threads) t.join();
+  if (cause) std::rethrow_exception(cause);
+  if (consequence) std::rethrow_exception(consequence);
+}
+
+}  // namespace capstan

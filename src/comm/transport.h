@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "comm/collective.h"
+
+namespace capstan {
+
+// How the ranks of a group reach each other. One object for each rank; calls come from its thread.
+class Transport {
+ public:
+  Transport(int rank, int size, std::string name)
+      : rank_(rank), size_(size), name_(std::move(name)) {}
+  virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  const std::string& name() const { return name_; }
+
+  // Begins a checked collective and returns its number, counted from 0.
+  virtual uint64_t begin(Queue& q, const Collective& c) = 0;
+  // Completes all collectives up to this one. Throws Fault::peer if another rank failed, or called
+  // something else, or did not answer in time.
+  virtual void finish(Queue& q, uint64_t sequence) = 0;
+  virtual void abort(std::string_view why) noexcept = 0;
+
+ private:
+  int rank_, size_;
+  std::string name_;
+};
+
+}  // namespace capstan

@@ -1,0 +1,198 @@
+#include "comm/thread_group.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "ops/elementwise.h"
+#include "ops/reference.h"
+#include "support/message_of.h"
+
+namespace capstan::test {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A rank's memory: on the CPU.
+struct Memory {
+  Arena arena{Arena::Heap{}, Device::cpu};
+  Queue q{Device::cpu, arena};
+
+  Buffer random(DType type, int64_t n, int rank, uint64_t seed) {
+    Buffer x = arena.make(Category::data, type, {n}, "x");
+    fill_normal(q, x, 1, {.seed = seed, .sample = static_cast<uint64_t>(rank)});
+    return x;
+  }
+};
+
+Values random_values(DType type, int64_t n, int rank, uint64_t seed) {
+  Memory m;
+  return values_of(m.q, m.random(type, n, rank, seed));
+}
+
+Values sum_over_ranks(DType type, int64_t n, int ranks, uint64_t seed) {
+  std::vector<float> sums(static_cast<size_t>(n));
+  for (int r = 0; r < ranks; ++r) {
+    const Values x = random_values(type, n, r, seed);
+    for (size_t i = 0; i < x.size(); ++i) sums[i] += static_cast<float>(x[i]);
+  }
+  Values result;
+  for (const float s : sums) result.push_back(type == DType::bf16 ? double{float(bf16(s))} : s);
+  return result;
+}
+
+Values part(const Values& all, int rank, int ranks) {
+  const auto each = std::ssize(all) / ranks;
+  return {all.begin() + rank * each, all.begin() + (rank + 1) * each};
+}
+
+TEST(ThreadGroup, RanksSeeTheSameSumsInRankOrder) {
+  for (const int ranks : {1, 2, 3, 8})
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const int64_t n = 24 * 13;
+      const Values sums = sum_over_ranks(type, n, ranks, 5);
+      std::mutex mutex;
+      run_as_threads(ranks, [&](Communicator group) {
+        Memory m;
+        const Buffer whole = m.random(type, n, group.rank(), 5);
+        const Buffer mine = m.random(type, n / ranks, group.rank(), 6);
+        const Values before = values_of(m.q, mine);
+        Work sum = group.reduce_scatter(m.q, mine, whole);
+        sum.join(m.q);
+        Work all = group.all_reduce(m.q, whole);
+        all.join(m.q);
+        const std::lock_guard lock(mutex);  // expectations are not for many threads at once
+        EXPECT_EQ(values_of(m.q, mine), part(sums, group.rank(), ranks));
+        EXPECT_EQ(values_of(m.q, whole), sums) << ranks;
+      });
+    }
+}
+
+TEST(ThreadGroup, SumsCanAddAndBeInPlace) {
+  const int ranks = 3;
+  const int64_t n = 300;
+  const Values sums = sum_over_ranks(DType::f32, n, ranks, 5);
+  std::mutex mutex;
+  run_as_threads(ranks, [&](Communicator group) {
+    Memory m;
+    const Buffer whole = m.random(DType::f32, n, group.rank(), 5);
+    const Buffer mine = m.arena.make(Category::data, DType::f32, {n / ranks}, "mine");
+    for (int i = 0; i < 2; ++i) {
+      Work sum = group.reduce_scatter(m.q, mine, whole, Write::add);
+      sum.join(m.q);
+    }
+    Work in_place = group.reduce_scatter(m.q, group.slice_of(whole), whole);
+    in_place.join(m.q);
+    const std::lock_guard lock(mutex);
+    const Values once = part(sums, group.rank(), ranks), found = values_of(m.q, mine);
+    EXPECT_EQ(values_of(m.q, group.slice_of(whole)), once);
+    for (size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(found[i], 2 * once[i], 1e-5);
+  });
+}
+
+TEST(ThreadGroup, GathersFromAnywhereAndInPlace) {
+  for (const int ranks : {1, 2, 5}) {
+    const int64_t n = 40;
+    Values expected;
+    for (int r = 0; r < ranks; ++r) {
+      const Values x = random_values(DType::bf16, n, r, 5);
+      expected.insert(expected.end(), x.begin(), x.end());
+    }
+    std::mutex mutex;
+    run_as_threads(ranks, [&](Communicator group) {
+      Memory m;
+      const Buffer mine = m.random(DType::bf16, n, group.rank(), 5);
+      const Buffer apart = m.arena.make(Category::data, DType::bf16, {n * ranks}, "whole");
+      const Buffer in_place = m.arena.make(Category::data, DType::bf16, {n * ranks}, "whole");
+      copy(m.q, group.slice_of(in_place), mine);
+      Work first = group.all_gather(m.q, apart, mine);
+      Work second = group.all_gather(m.q, in_place, group.slice_of(in_place));
+      second.join(m.q);
+      first.join(m.q);
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(values_of(m.q, apart), expected);
+      EXPECT_EQ(values_of(m.q, in_place), expected);
+    });
+  }
+}
+
+// More than a group keeps at once, begun long before they are joined, by ranks that wait at other
+// times each.
+TEST(ThreadGroup, ManyCollectivesInFlightKeepTheirOrder) {
+  const int ranks = 4;
+  const int count = 400;
+  std::atomic<int> wrong = 0;
+  run_as_threads(ranks, [&](Communicator group) {
+    Memory m;
+    std::vector<Buffer> all;
+    std::vector<Work> works;
+    for (int i = 0; i < count; ++i) {
+      all.push_back(m.arena.make(Category::data, DType::f32, {ranks}, "x"));
+      fill(m.q, all.back(), static_cast<float>(i * (group.rank() + 1)));
+      works.push_back(group.all_reduce(m.q, all.back()));
+      if (i % (37 + group.rank()) == 0) std::this_thread::sleep_for(milliseconds(1));
+    }
+    for (Work& work : works) work.join(m.q);
+    for (int i = 0; i < count; ++i)
+      wrong += values_of(m.q, all[static_cast<size_t>(i)]) != Values(ranks, 10.0 * i);
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(ThreadGroup, AMismatchIsNamedOnEveryRank) {
+  std::mutex mutex;
+  std::set<std::string> said;
+  const auto body = [&](Communicator group) {
+    Memory m;
+    const Buffer x = m.arena.make(Category::data, DType::f32, {6}, "x");
+    const Buffer y = m.arena.make(Category::data, DType::f32, {12}, "y");
+    Work work = group.all_reduce(m.q, group.rank() == 1 ? y : x);
+    try {
+      work.join(m.q);
+    } catch (const Error& e) {
+      const std::lock_guard lock(mutex);
+      said.insert(e.what());
+      throw;
+    }
+  };
+  const std::string thrown = message_of(Fault::peer, [&] { run_as_threads(3, body); });
+  EXPECT_EQ(said.size(), 1u);
+  for (const char* part : {"all_reduce of 6 f32 values", "all_reduce of 12 f32 values", "rank 1"})
+    EXPECT_NE(thrown.find(part), std::string::npos) << thrown;
+}
+
+TEST(ThreadGroup, ARankThatFailsEndsTheOthersWithItsOwnError) {
+  std::atomic<int> ended = 0;
+  const auto body = [&](Communicator group) {
+    Memory m;
+    const Buffer x = m.arena.make(Category::data, DType::f32, {4}, "x");
+    if (group.rank() == 2) fail(Fault::file, "no such file");
+    try {
+      Work work = group.all_reduce(m.q, x);
+      work.join(m.q);
+    } catch (const Error& e) {
+      ended += e.fault() == Fault::peer && std::string(e.what()) == "rank 2: no such file";
+      throw;
+    }
+  };
+  EXPECT_EQ(message_of(Fault::file, [&] { run_as_threads(4, body); }), "no such file");
+  EXPECT_EQ(ended, 3);
+}
+
+TEST(ThreadGroup, ARankThatIsSilentIsNamed) {
+  const auto body = [](Communicator group) {
+    Memory m;
+    const Buffer x = m.arena.make(Category::data, DType::f32, {4}, "x");
+    if (group.rank() == 1) return;
+    Work work = group.all_reduce(m.q, x);
+    work.join(m.q);
+  };
+  EXPECT_EQ(message_of(Fault::peer, [&] { run_as_threads(2, body, milliseconds(200)); }),
+            "group dp, collective 0: rank 0 waited 0.2 s for rank 1 in all_reduce of 4 f32 values");
+}
+
+}  // namespace
+}  // namespace capstan::test
