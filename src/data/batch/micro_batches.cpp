@@ -32,27 +32,38 @@ int64_t count_targets(const Dataset& dataset, std::span<const int64_t> samples,
   return targets;
 }
 
-MicroBatches::MicroBatches(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options)
+MicroBatches::MicroBatches(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options,
+                           const Ranks& ranks)
     : dataset_(dataset),
       micro_batch_(micro_batch),
       options_(options),
       max_tokens_(checked_largest(dataset, micro_batch, options)),
-      batch_(max_tokens_, max_documents()) {}
+      batch_(max_tokens_, max_documents()),
+      ranks_(ranks) {}
 
 void MicroBatches::start(std::span<const int64_t> samples) {
-  all_ = rest_ = samples;
+  all_ = samples;
   current_ = {};
   made_ = false;
-  passed_ = 0;
+  returned_ = passed_ = 0;
   targets_ = count_targets(dataset_, samples, options_.max_seq_length);
+  for (int64_t before = 0; before < ranks_.rank; ++before) passed_ += tokens_of(samples_of(before));
 }
 
 int64_t MicroBatches::count() const {
-  return (static_cast<int64_t>(all_.size()) + micro_batch_ - 1) / micro_batch_;
+  const int64_t at_once = micro_batch_ * ranks_.size;
+  return (static_cast<int64_t>(all_.size()) + at_once - 1) / at_once;
 }
 
-std::span<const int64_t> MicroBatches::upcoming() const {
-  return rest_.first(std::min(static_cast<size_t>(micro_batch_), rest_.size()));
+std::span<const int64_t> MicroBatches::samples_of(int64_t number) const {
+  const auto first = std::min(static_cast<size_t>(number * micro_batch_), all_.size());
+  return all_.subspan(first, std::min(static_cast<size_t>(micro_batch_), all_.size() - first));
+}
+
+int64_t MicroBatches::tokens_of(std::span<const int64_t> samples) const {
+  int64_t tokens = 0;
+  for (const int64_t s : samples) tokens += dataset_.inputs_of(s, options_.max_seq_length);
+  return tokens;
 }
 
 void MicroBatches::make_upcoming() {
@@ -65,7 +76,7 @@ void MicroBatches::make_upcoming() {
 }
 
 const HostBatch* MicroBatches::peek() {
-  if (rest_.empty()) return nullptr;
+  if (returned_ == count()) return nullptr;
   try {
     make_upcoming();
   } catch (const Error&) {
@@ -75,12 +86,13 @@ const HostBatch* MicroBatches::peek() {
 }
 
 const HostBatch* MicroBatches::next() {
-  if (rest_.empty()) return nullptr;
+  if (returned_ == count()) return nullptr;
   current_ = upcoming();
   make_upcoming();
   made_ = false;
-  rest_ = rest_.subspan(current_.size());
-  passed_ += batch_.tokens() - batch_.padding;
+  const int64_t mine = returned_ * ranks_.size + ranks_.rank;
+  for (int64_t i = mine; i < mine + ranks_.size; ++i) passed_ += tokens_of(samples_of(i));
+  ++returned_;
   return &batch_;
 }
 

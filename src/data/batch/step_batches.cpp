@@ -5,10 +5,10 @@
 namespace capstan {
 
 StepBatches::StepBatches(const Dataset& dataset, int64_t global_batch, int64_t micro_batch,
-                         uint64_t seed, const BatchOptions& options)
+                         uint64_t seed, const BatchOptions& options, const Ranks& ranks)
     : sampler_(dataset.size(), global_batch, seed),
-      steps_{Step{MicroBatches(dataset, micro_batch, options), {}},
-             Step{MicroBatches(dataset, micro_batch, options), {}}} {
+      steps_{Step{MicroBatches(dataset, micro_batch, options, ranks), {}},
+             Step{MicroBatches(dataset, micro_batch, options, ranks), {}}} {
   for (Step& step : steps_)
     step.samples.reserve(static_cast<size_t>(std::min(global_batch, dataset.size())));
 }

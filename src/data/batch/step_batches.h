@@ -13,7 +13,7 @@ class StepBatches {
  public:
   // The dataset must outlive this and not change. Throws as Sampler and MicroBatches do.
   StepBatches(const Dataset& dataset, int64_t global_batch, int64_t micro_batch, uint64_t seed,
-              const BatchOptions& options);
+              const BatchOptions& options, const Ranks& ranks = {});
 
   // The micro-batches of that step, started on first request; valid until the second step after it
   // is requested. Allocates nothing.
