@@ -31,28 +31,42 @@ Tensor Communicator::slice_of(const Tensor& whole) const {
   return whole.reshape({whole.numel()}).rows(rank() * each, each);
 }
 
-Work Communicator::begin(Queue& q, const Collective& c) {
+Work Communicator::begin(Queue& q, const Collective& c) const {
   return {transport_, transport_->begin(q, c)};
 }
 
-Work Communicator::all_gather(Queue& q, Tensor whole, Tensor mine) {
+Work Communicator::all_gather(Queue& q, Tensor whole, Tensor mine) const {
   check_slices("all_gather", whole, mine, size());
   if (transport_) return begin(q, {Collective::Kind::all_gather, whole, mine});
   if (whole.raw() != mine.raw()) copy(q, whole, mine);
   return {};
 }
 
-Work Communicator::reduce_scatter(Queue& q, Tensor mine, Tensor whole, Write mode) {
+Work Communicator::reduce_scatter(Queue& q, Tensor mine, Tensor whole, Write mode) const {
   check_slices("reduce_scatter", whole, mine, size());
   if (transport_) return begin(q, {Collective::Kind::reduce_scatter, whole, mine, mode});
   if (whole.raw() != mine.raw()) sum_slices(q, mine, {&whole, 1}, mode);
   return {};
 }
 
-Work Communicator::all_reduce(Queue& q, Tensor x) {
+Work Communicator::all_reduce(Queue& q, Tensor x) const {
   check_slices("all_reduce", x, slice_of(x), size());
   if (transport_) return begin(q, {Collective::Kind::all_reduce, x, slice_of(x)});
   return {};
+}
+
+Buffer Communicator::make_scalars(Arena& arena) const {
+  if (!transport_) return {};
+  return arena.make(Category::data, DType::f64, {size()}, "scalars of all ranks");
+}
+
+void Communicator::sum_scalars(Queue& q, Tensor x, Tensor room) const {
+  if (!transport_) return;
+  Work work = all_gather(q, room, x);
+  work.join(q);
+  Tensor terms[kMostSlices];
+  for (int r = 0; r < size(); ++r) terms[r] = room.rows(r, 1);
+  sum_slices(q, x, {terms, static_cast<size_t>(size())});
 }
 
 void Communicator::abort(std::string_view why) noexcept {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "comm/collective.h"
+#include "comm/ranks.h"
 
 namespace capstan {
 
@@ -28,6 +29,7 @@ class Communicator {
 
   int rank() const;
   int size() const;
+  Ranks ranks() const { return {rank(), size()}; }
   std::string_view name() const;
 
   // A collective that has begun. It is complete, for work that is put on the queue afterwards, when
@@ -48,12 +50,17 @@ class Communicator {
 
   // Each begins after the work that is on the queue now. `mine` has 1 / size() of the values of
   // `whole`; it may be this rank's slice of `whole`, or separate memory.
-  [[nodiscard]] Work all_gather(Queue& q, Tensor whole, Tensor mine);
+  [[nodiscard]] Work all_gather(Queue& q, Tensor whole, Tensor mine) const;
   // mine = the sum of this rank's slice of every rank's `whole`, or mine += that.
   [[nodiscard]] Work reduce_scatter(Queue& q, Tensor mine, Tensor whole,
-                                    Write mode = Write::replace);
+                                    Write mode = Write::replace) const;
   // Every rank's x = their sum. The number of values must be a multiple of size().
-  [[nodiscard]] Work all_reduce(Queue& q, Tensor x);
+  [[nodiscard]] Work all_reduce(Queue& q, Tensor x) const;
+
+  // x (one f64) = the sum of every rank's x, in rank order. `room` is from make_scalars, which
+  // takes no memory for one rank.
+  Buffer make_scalars(Arena& arena) const;
+  void sum_scalars(Queue& q, Tensor x, Tensor room) const;
 
   // This rank's slice of a `whole`.
   Tensor slice_of(const Tensor& whole) const;
@@ -62,7 +69,7 @@ class Communicator {
   void abort(std::string_view why) noexcept;
 
  private:
-  Work begin(Queue& q, const Collective& c);
+  Work begin(Queue& q, const Collective& c) const;
 
   std::shared_ptr<Transport> transport_;  // null: one rank
 };

@@ -200,6 +200,7 @@ ThreadGroup::ThreadGroup(int size, std::string name, Duration timeout)
 ThreadGroup::~ThreadGroup() = default;
 
 Communicator ThreadGroup::of(int rank) {
+  if (shared_->slots[0].calls.size() == 1) return {};
   return Communicator(std::make_shared<Member>(shared_, rank));
 }
 

@@ -1,5 +1,6 @@
 #include "model/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "ops/elementwise.h"
@@ -29,35 +30,56 @@ std::vector<bool> rows_where(const ModelSpec& spec, const Test& test) {
 
 }  // namespace
 
-Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients)
+Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
+                       Communicator group, const Sharding& sharding)
     : spec_(std::move(spec)),
       precision_(precision),
       gradients_(gradients),
       arena_(arena),
+      group_(std::move(group)),
+      sharding_(sharding),
       weights_(spec_, types().compute,
-               rows_where(spec_, [](const Param& p) { return p.quantize == Quantize::none; }),
-               Layout::flat, Category::weights, "weight"),
+               rows_where(spec_, [](const Param& p) { return p.trainable; }), Layout::flat,
+               Category::weights, "weight", group_.ranks()),
+      frozen_(
+          spec_, types().compute,
+          rows_where(spec_,
+                     [](const Param& p) { return !p.trainable && p.quantize == Quantize::none; }),
+          Layout::flat, Category::weights, "weight", group_.ranks()),
       masters_(
           spec_, types().master,
           rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
-          Layout::flat, Category::weights, "master"),
+          Layout::flat, Category::weights, "master", group_.ranks()),
       grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
              gradients == Gradients::in_step ? Layout::apart : Layout::flat, Category::gradients,
-             "gradient"),
+             "gradient", group_.ranks()),
       quantized_(spec_.params.size()),
       quantized_bytes_(static_cast<size_t>(spec_.units())),
+      gathered_(static_cast<size_t>(spec_.units())),
+      reductions_(static_cast<size_t>(spec_.units())),
       written_whole_(spec_.params.size()),
       first_backward_(static_cast<size_t>(spec_.units())) {
+  const auto keep = [&](UnitTensors& kind, int unit, Hold hold) {
+    if (hold == Hold::whole)
+      kind.hold(arena, unit);
+    else
+      kind.hold_slice(arena, unit);
+  };
   for (int unit = 0; unit < spec_.units(); ++unit) {
-    weights_.hold(arena, unit);
+    keep(weights_, unit, sharding.weights);
+    keep(frozen_, unit, sharding.weights);
     make_quantized(arena, unit);
-    masters_.hold(arena, unit);
-    if (gradients == Gradients::kept) grads_.hold(arena, unit);
+    keep(masters_, unit, sharding.state);
+    if (gradients == Gradients::kept || sharding.gradients == Hold::shard)
+      if (gradients != Gradients::none) keep(grads_, unit, sharding.gradients);
+    weights_.add_ranges(owned_, unit, true);
+    weights_.add_ranges(updated_, unit, sharding.state == Hold::shard);
+    weights_.add_ranges(all_trainable_, unit, false);
+    frozen_.add_ranges(frozen_ranges_, unit, sharding.weights == Hold::shard);
   }
-  for (int i = 0; i < count(); ++i) {
-    const Param& p = spec_.params[static_cast<size_t>(i)];
-    if (p.trainable) owned_.push_back(whole(i));
-  }
+  for (auto* ranges : {&owned_, &updated_, &all_trainable_, &frozen_ranges_})
+    std::stable_sort(ranges->begin(), ranges->end(),
+                     [](const Range& a, const Range& b) { return a.param < b.param; });
 }
 
 // Two passes over the unit's rows: the first counts the bytes, the second places the tensors.
@@ -111,22 +133,28 @@ void Parameters::store_frozen(Queue& q, int i, int part, Tensor x) {
 }
 
 void Parameters::initialize(Queue& q, uint64_t seed) {
-  for (int i = 0; i < count(); ++i) initialize(q, seed, whole(i));
-  refresh_weights(q);
+  for (const Param& p : spec_.params)
+    require(p.quantize == Quantize::none, Fault::bug,
+            "{} is quantized: load it instead of initializing it", p.name);
+  for (const Range& r : frozen_ranges_) initialize(q, seed, r, frozen_.values(r));
+  initialize_trainable(q, seed, false);
 }
 
 void Parameters::initialize_adapters(Queue& q, uint64_t seed) {
-  for (int i = 0; i < count(); ++i)
-    if (spec_.params[static_cast<size_t>(i)].adapter) initialize(q, seed, whole(i));
+  initialize_trainable(q, seed, true);
+}
+
+void Parameters::initialize_trainable(Queue& q, uint64_t seed, bool adapters) {
+  const bool masters = types().has_master();
+  for (const Range& r : masters || sharding_.weights == Hold::shard ? updated_ : all_trainable_)
+    if (!adapters || spec_.params[static_cast<size_t>(r.param)].adapter)
+      initialize(q, seed, r, masters ? master(r) : weight(r));
   refresh_weights(q);
 }
 
-void Parameters::initialize(Queue& q, uint64_t seed, const Range& range) {
+void Parameters::initialize(Queue& q, uint64_t seed, const Range& range, Tensor values) {
   const Param& p = spec_.params[static_cast<size_t>(range.param)];
-  require(p.quantize == Quantize::none, Fault::bug,
-          "{} is quantized: load it instead of initializing it", p.name);
   const RngKey key{.seed = seed, .site = site::init + static_cast<uint32_t>(range.param)};
-  const Tensor values = slice(stored(range.param), range);
   switch (p.init) {
     case Init::normal: {
       const auto deviation = static_cast<float>(spec_.config.init_std);
@@ -142,30 +170,66 @@ void Parameters::initialize(Queue& q, uint64_t seed, const Range& range) {
 }
 
 void Parameters::refresh_weights(Queue& q) {
-  for (int i = 0; i < count(); ++i)
-    if (master(i)) cast(q, weight(i), master(i));
+  if (!types().has_master()) return;
+  for (const Range& r : updated_) cast(q, weight(r), master(r));
+  end_update(q);
 }
 
 // Marks gradients that one op overwrites; zeroes the others.
 void Parameters::begin_grads(int unit) {
   first_backward_[static_cast<size_t>(unit)] = true;
-  for (const Range& r : owned_)
+  for (const Range& r : all_trainable_)
     if (spec_.params[static_cast<size_t>(r.param)].unit == unit &&
         !written_whole_[static_cast<size_t>(r.param)])
       zeroed_.push_back(slice(grad(r.param), r));
 }
 
 void Parameters::begin_step(Queue& q) {
-  if (gradients_ != Gradients::kept) return;
+  if (gradients_ != Gradients::kept || sharding_.gradients == Hold::shard) return;
   zeroed_.clear();
   for (int unit = 0; unit < spec_.units(); ++unit) begin_grads(unit);
   fill_zeros(q, zeroed_);
 }
 
+void Parameters::begin_micro_batch(bool first, bool last) {
+  first_micro_ = first;
+  last_micro_ = last;
+}
+
+void Parameters::gather(Queue& q, int unit) {
+  if (sharding_.weights == Hold::whole) return;
+  Gathered& g = gathered_[static_cast<size_t>(unit)];
+  if (weights_.hold(arena_, unit))
+    g.weights = group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
+  if (frozen_.hold(arena_, unit))
+    g.frozen = group_.all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
+}
+
+void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
+  const int last = spec_.units() - 1, lowest = spec_.lowest_trainable_unit();
+  for (int ahead = 1; ahead <= sharding_.ahead; ++ahead) {
+    const int next = pass == Pass::forward ? unit + ahead : unit - ahead;
+    if (next <= last && (pass == Pass::forward || next >= lowest)) gather(q, next);
+  }
+}
+
+void Parameters::acquire_weights(Queue& q, int unit) {
+  if (sharding_.weights == Hold::whole) return;
+  Gathered& g = gathered_[static_cast<size_t>(unit)];
+  ++g.users;
+  g.weights.join(q);
+  g.frozen.join(q);
+}
+
 void Parameters::acquire(Queue& q, int unit, Pass pass) {
+  gather(q, unit);
+  if (tied_head(unit)) gather(q, 0);
+  gather_ahead(q, unit, pass);
+  acquire_weights(q, unit);
+  if (tied_head(unit)) acquire_weights(q, 0);
   if (pass == Pass::forward) return;
   require(gradients_ != Gradients::none, Fault::bug, "backward pass without gradients");
-  if (gradients_ == Gradients::kept) return;
+  if (gradients_ == Gradients::kept && sharding_.gradients == Hold::whole) return;
   zeroed_.clear();
   // A tied embedding gets its first gradient from the head, in the last unit.
   if (tied_head(unit) && grads_.hold(arena_, 0)) begin_grads(0);
@@ -173,14 +237,71 @@ void Parameters::acquire(Queue& q, int unit, Pass pass) {
   fill_zeros(q, zeroed_);
 }
 
-void Parameters::complete(Queue&, int unit) {
-  first_backward_[static_cast<size_t>(unit)] = false;
+void Parameters::zero_grads(Queue& q, int unit) {
+  if (!first_backward_[static_cast<size_t>(unit)]) return;
+  zeroed_.clear();
+  for (const Range& r : all_trainable_)
+    if (spec_.params[static_cast<size_t>(r.param)].unit == unit &&
+        written_whole_[static_cast<size_t>(r.param)])
+      zeroed_.push_back(slice(grad(r.param), r));
+  fill_zeros(q, zeroed_);
 }
 
-void Parameters::release(Queue&, int, Pass) {}
+void Parameters::complete(Queue& q, int unit) {
+  first_backward_[static_cast<size_t>(unit)] = false;
+  if (!grads_.empty(unit) && (last_micro_ || sharding_.gradients == Hold::shard)) reduce(q, unit);
+}
+
+void Parameters::reduce(Queue& q, int unit) {
+  Work& work = reductions_[static_cast<size_t>(unit)];
+  if (sharding_.gradients == Hold::shard) {
+    work = group_.reduce_scatter(q, grads_.slice(unit), grads_.flat(unit),
+                                 first_micro_ ? Write::replace : Write::add);
+    finish_reduction(q);  // of the unit before: two units of whole gradients at a time
+    reducing_ = unit;
+  } else if (group_.size() > 1) {
+    work = sharding_.state == Hold::shard
+               ? group_.reduce_scatter(q, grads_.slice(unit), grads_.flat(unit))
+               : group_.all_reduce(q, grads_.flat(unit));
+  }
+}
+
+void Parameters::finish_reduction(Queue& q) {
+  if (reducing_ < 0) return;
+  reductions_[static_cast<size_t>(reducing_)].join(q);
+  grads_.release(reducing_);
+  reducing_ = -1;
+}
+
+void Parameters::end_micro_batch(Queue& q) {
+  finish_reduction(q);
+  if (last_micro_)
+    for (Work& work : reductions_) work.join(q);
+}
+
+void Parameters::release_weights(int unit) {
+  if (sharding_.weights == Hold::whole) return;
+  if (--gathered_[static_cast<size_t>(unit)].users > 0) return;
+  weights_.release(unit);
+  frozen_.release(unit);
+}
+
+void Parameters::release(Queue&, int unit, Pass) {
+  release_weights(unit);
+  if (tied_head(unit)) release_weights(0);
+}
+
+void Parameters::end_update(Queue& q) {
+  if (sharding_.state == Hold::whole || sharding_.weights == Hold::shard) return;
+  for (int unit = 0; unit < spec_.units(); ++unit)
+    if (!weights_.empty(unit))
+      gathered_[static_cast<size_t>(unit)].weights =
+          group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
+  for (Gathered& g : gathered_) g.weights.join(q);
+}
 
 void Parameters::end_step() {
-  if (gradients_ != Gradients::in_step) return;
+  if (gradients_ != Gradients::in_step || sharding_.gradients == Hold::shard) return;
   for (int unit = 0; unit < spec_.units(); ++unit) grads_.release(unit);
 }
 

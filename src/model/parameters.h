@@ -3,6 +3,8 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/communicator.h"
+#include "model/sharding.h"
 #include "model/units.h"
 #include "ops/linear.h"
 #include "recipe/choices.h"
@@ -39,13 +41,21 @@ enum class Pass : uint8_t { forward, backward };
 // A step, unit by unit:
 //
 //   begin_step
-//   for each micro-batch:   acquire(forward) … release,  then
-//                           acquire(backward) … complete, release
-//   the optimizer, over owned()
-//   end_step
+//   for each micro-batch:   begin_micro_batch,
+//                           acquire(forward) … release,  then
+//                           acquire(backward) … complete, release,
+//                           end_micro_batch
+//   the optimizer, over updated()
+//   end_update, end_step
+//
+// The ranks of `group` share the work of a step. According to `sharding`, a rank keeps all of a
+// kind or its slices. Whole weights of a sharded unit exist from acquire to release, whole
+// gradients from acquire until their sum with the other ranks' is complete. All ranks must pass
+// over the same units in the same order.
 class Parameters {
  public:
-  Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients);
+  Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
+             Communicator group = {}, const Sharding& sharding = {});
 
   const ModelSpec& spec() const { return spec_; }
   Precision precision() const { return precision_; }
@@ -53,7 +63,7 @@ class Parameters {
   int count() const { return static_cast<int>(spec_.params.size()); }
 
   // The weight that the model computes with; absent for index -1, and for a quantized row…
-  Tensor weight(int i) const { return i < 0 ? Tensor() : weights_.of(i); }
+  Tensor weight(int i) const { return i < 0 ? Tensor() : weights_of(i).of(i); }
   // …which has this instead. Null for other rows.
   const QuantizedMatrix* quantized(int i) const;
   // Absent without mixed precision, and for frozen rows.
@@ -63,8 +73,15 @@ class Parameters {
   // Absent for index -1, for frozen rows, and while gradients are not held.
   Tensor grad(int i) const { return i < 0 ? Tensor() : grads_.of(i); }
 
-  // The trainable values that this process updates, in the order of the spec. One device owns all.
+  // Trainable values, in the order of the spec: those that this rank counts (in the norm of the
+  // gradients), so that each is counted by one rank; and those that it updates. One rank does all.
   const std::vector<Range>& owned() const { return owned_; }
+  const std::vector<Range>& updated() const { return updated_; }
+  // The values of such a range, where this rank keeps them; a master may be absent.
+  Tensor weight(const Range& range) const { return weights_.values(range); }
+  Tensor master(const Range& range) const { return masters_.values(range); }
+  Tensor grad(const Range& range) const { return grads_.values(range); }
+  const Communicator& group() const { return group_; }
 
   // Writes the values of one part of a frozen row: x is f32, bf16 or f16, has the part's rows, and
   // is in memory of the queue's device. Quantizes or converts to the row's storage type.
@@ -80,6 +97,10 @@ class Parameters {
 
   // Starts a step: zeroes kept gradients, except those that one op overwrites.
   void begin_step(Queue& q);
+  // Frame a micro-batch. Among several ranks, gradients are summed over the ranks in the `last` one
+  // of a step, or in each if they are sharded; the sums are complete after end_micro_batch.
+  void begin_micro_batch(bool first, bool last);
+  void end_micro_batch(Queue& q);
   // Call before the first op of a pass that uses the unit's weights, and in a backward pass its
   // gradients. A head tied to the embedding also uses that unit.
   void acquire(Queue& q, int unit, Pass pass);
@@ -87,7 +108,9 @@ class Parameters {
   void complete(Queue& q, int unit);
   // Call after the last op of a pass that uses the unit, once for every acquire.
   void release(Queue& q, int unit, Pass pass);
-  // Call after the update: frees gradients that are held only within the step.
+  // Call after the update: every rank gets the weights that others have updated.
+  void end_update(Queue& q);
+  // Call at the end: frees gradients that are held only within the step.
   void end_step();
 
   // A gradient that one op overwrites in every backward pass need not be zeroed. The owner of that
@@ -95,12 +118,24 @@ class Parameters {
   // first backward pass of a step, add in later ones.
   void declare_written_whole(int i) { written_whole_[static_cast<size_t>(i)] = true; }
   Write grad_write(int i) const;
+  // For a rank without a micro-batch: makes the gradients of an acquired unit zero, if nothing has
+  // been added to them in this step.
+  void zero_grads(Queue& q, int unit);
 
  private:
+  const UnitTensors& weights_of(int i) const {
+    return spec_.params[static_cast<size_t>(i)].trainable ? weights_ : frozen_;
+  }
   void make_quantized(Arena& arena, int unit);
-  void initialize(Queue& q, uint64_t seed, const Range& range);
+  void initialize(Queue& q, uint64_t seed, const Range& range, Tensor values);
+  void initialize_trainable(Queue& q, uint64_t seed, bool adapters);
+  void acquire_weights(Queue& q, int unit);
+  void release_weights(int unit);
+  void gather(Queue& q, int unit);  // begins; does nothing if it is held
+  void gather_ahead(Queue& q, int unit, Pass pass);
+  void reduce(Queue& q, int unit);  // begins
+  void finish_reduction(Queue& q);
   void begin_grads(int unit);
-  Range whole(int i) const { return {i, 0, spec_.params[static_cast<size_t>(i)].shape.numel()}; }
   bool tied_head(int unit) const {
     return unit == spec_.units() - 1 && spec_.head == spec_.embedding;
   }
@@ -109,10 +144,21 @@ class Parameters {
   Precision precision_;
   Gradients gradients_;
   Arena& arena_;
-  UnitTensors weights_, masters_, grads_;
-  std::vector<QuantizedMatrix> quantized_;  // by parameter
-  std::vector<Buffer> quantized_bytes_;     // by unit: codes and scales of all its rows
-  std::vector<Range> owned_;
+  Communicator group_;
+  Sharding sharding_;
+  UnitTensors weights_, frozen_, masters_, grads_;  // weights_: of trainable rows
+  std::vector<QuantizedMatrix> quantized_;          // by parameter
+  std::vector<Buffer> quantized_bytes_;             // by unit: codes and scales of all its rows
+  std::vector<Range> owned_, updated_, all_trainable_;
+  std::vector<Range> frozen_ranges_;  // that this rank keeps
+  struct Gathered {                   // a unit of sharded weights, while passes use it
+    Work weights, frozen;
+    int users = 0;
+  };
+  std::vector<Gathered> gathered_;  // by unit
+  std::vector<Work> reductions_;    // by unit, of gradients
+  int reducing_ = -1;               // the unit whose sharded gradients are being summed
+  bool first_micro_ = true, last_micro_ = true;
   std::vector<Tensor> zeroed_;        // a member, so that a step does not allocate
   std::vector<bool> written_whole_;   // by parameter
   std::vector<bool> first_backward_;  // by unit: its gradients have not been written in this step

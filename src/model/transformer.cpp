@@ -195,6 +195,28 @@ Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Sca
   return {};
 }
 
+void Transformer::idle_evaluation(Queue& q) {
+  require(is_first() && is_last(), Fault::bug, "idle passes need the whole model in one stage");
+  for (int unit = 0; unit < params_.spec().units(); ++unit) {
+    params_.acquire(q, unit, Pass::forward);
+    params_.release(q, unit, Pass::forward);
+  }
+}
+
+void Transformer::idle(Queue& q) {
+  idle_evaluation(q);
+  const ModelSpec& spec = params_.spec();
+  for (int unit = spec.units() - 1; unit >= 0; --unit) {
+    const bool block = unit > 0 && unit < spec.units() - 1;
+    if (block && !reached(static_cast<size_t>(unit - 1))) continue;
+    if (unit == 0 && !spec.trainable(spec.embedding)) continue;
+    params_.acquire(q, unit, Pass::backward);
+    params_.zero_grads(q, unit);
+    params_.complete(q, unit);
+    params_.release(q, unit, Pass::backward);
+  }
+}
+
 const Transformer::Top& Transformer::infer(Queue& q, const Batch& batch,
                                            const std::vector<LayerCache>* caches) {
   require(is_first() && is_last(), Fault::bug, "inference needs the whole model in one stage");

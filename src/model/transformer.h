@@ -62,6 +62,11 @@ class Transformer {
   Buffer backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale, Tensor loss,
                   Buffer d_out = {});
 
+  // The passes of a rank that has no micro-batch while others of its group have one: takes part in
+  // what the group does for each unit, and adds nothing to loss and gradients. Single stages only.
+  void idle(Queue& q);
+  void idle_evaluation(Queue& q);
+
   // Computes only the loss, and keeps no activations. Requires a single stage, like the calls
   // below.
   void evaluate(Queue& q, const Batch& batch, Tensor loss);

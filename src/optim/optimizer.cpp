@@ -39,7 +39,7 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
           "optimizer: stochastic rounding needs bf16 weights without a master copy, found {}",
           name_of(params.precision()));
   Arena& arena = options.paged ? q.host() : q.arena();
-  for (const Range& owned : params.owned()) {
+  for (const Range& owned : params.updated()) {
     const Param& param = params.spec().params[static_cast<size_t>(owned.param)];
     if (options.kind != Kind::adamw8bit) {
       pieces_.push_back(make_piece(arena, owned, {owned.param, 0, param.shape.numel()}));
@@ -77,9 +77,9 @@ Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
 
 OptimizerOperands Optimizer::operands_of(const Piece& piece, Tensor grad_scale) const {
   const int param = piece.range.param;
-  OptimizerOperands operands{.weight = slice(params_.weight(param), piece.range),
-                             .master = slice(params_.master(param), piece.range),
-                             .grad = slice(params_.grad(param), piece.range),
+  OptimizerOperands operands{.weight = params_.weight(piece.range),
+                             .master = params_.master(piece.range),
+                             .grad = params_.grad(piece.range),
                              .m = *piece.m,
                              .v = *piece.v,
                              .grad_scale = grad_scale};
@@ -162,7 +162,8 @@ std::vector<Optimizer::State> Optimizer::state() const {
   return all_state;
 }
 
-GradientClip::GradientClip(Queue& q, double max_norm) : max_norm_(static_cast<float>(max_norm)) {
+GradientClip::GradientClip(Queue& q, double max_norm, const Communicator& group)
+    : max_norm_(static_cast<float>(max_norm)), all_sums_(group.make_scalars(q.arena())) {
   sum_ = q.arena().make(Category::optimizer, DType::f64, {1}, "gradient norm");
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");
 }
@@ -171,9 +172,10 @@ void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss) {
   const double zero = 0;
   q.upload(sum_, &zero);
   gradients_.clear();
-  for (const Range& range : params.owned())
-    gradients_.push_back(slice(params.grad(range.param), range));
+  for (const Range& range : params.owned()) gradients_.push_back(params.grad(range));
   sum_squares(q, sum_, gradients_);
+  params.group().sum_scalars(q, sum_, *all_sums_);
+  if (loss) params.group().sum_scalars(q, loss, *all_sums_);
   clip_scale(q, scale_, sum_, max_norm_, loss);
 }
 

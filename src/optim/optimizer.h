@@ -80,16 +80,19 @@ class Optimizer {
 // The norm of all gradients together, and the factor that limits it to max_norm.
 class GradientClip {
  public:
-  GradientClip(Queue& q, double max_norm);  // infinity: no clipping
+  // max_norm infinity: no clipping. `group` is that of the parameters.
+  GradientClip(Queue& q, double max_norm, const Communicator& group = {});
 
-  // Computes norm and scale; call when all gradients of the step are complete. If they or the loss
-  // (one f64, or absent) are not finite, the scale is NaN, and updates do nothing.
+  // Computes norm and scale; call when all gradients of the step are complete. The loss (one f64,
+  // or absent) becomes that of all ranks. If it or the gradients are not finite, the scale is NaN,
+  // and updates do nothing.
   void measure(Queue& q, const Parameters& params, Tensor loss = {});
   Tensor scale() const { return *scale_; }  // one f32
   double norm(Queue& q) const;              // before clipping; waits for the device
 
  private:
   float max_norm_;
+  Buffer all_sums_;  // one of each rank
   Buffer sum_, scale_;
   std::vector<Tensor> gradients_;  // a member, so that a step does not allocate
 };

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "comm/simulated.h"
 
 namespace capstan {
 namespace {
@@ -62,19 +63,20 @@ std::string update_not_finite(int64_t step, double lr) {
 
 }  // namespace
 
-Trainer::Trainer(Queue& q, const TrainOptions& options)
+Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& group)
     : q_(q),
       options_(options),
       params_(q.arena(), make_spec(options.model, options.decay, options.lora, options.quantize),
-              options.precision, gradient_life(options)),
+              options.precision, gradient_life(options), group, options.sharding),
       model_(q, params_, options.recompute,
              std::max(options.limits.longest, options.sample_positions)),
       kept_(model_.make_kept()),
       optimizer_(q, params_, options.optimizer),
-      clip_(q, clip_limit(options)),
+      clip_(q, clip_limit(options), group),
       batch_(q, options.limits, options.model, arrays_of(options)),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
-      scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")) {
+      scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")),
+      all_flags_(group.make_scalars(q.arena())) {
   q.allow_tf32(options.tf32);
   if (drops(options))
     key_ = q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "dropout key");
@@ -85,10 +87,10 @@ Trainer::Trainer(Queue& q, const TrainOptions& options)
   if (options.optimizer.paged) say_where_the_state_is(q);
 }
 
-RunPlan Trainer::plan(const TrainOptions& options) {
+RunPlan Trainer::plan(const TrainOptions& options, const Ranks& ranks) {
   Arena device, host;
   Queue q(Device::sim, device, host, {.device = options.device});
-  Trainer trainer(q, options);
+  Trainer trainer(q, options, simulated(ranks, "dp"));
   trainer.rehearse();
   return {device.plan(), host.plan()};
 }
@@ -97,6 +99,9 @@ void Trainer::rehearse() {
   const Batch largest = batch_.largest();
   run_step(
       0, 1, largest.targets, [&] { return largest; }, [&] { update(0); });
+  if (params_.group().size() > 1)
+    run_step(
+        0, 1, 1, [] { return Batch(); }, [&] { update(0); });
   rehearse_evaluation(q_, model_, batch_, loss());
   if (decoder_) decoder_->rehearse(q_);
 }
@@ -124,7 +129,8 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
 }
 
 void Trainer::copy_ahead(MicroBatches& data) {
-  if (const HostBatch* host = data.peek()) batch_.send(*host);
+  const HostBatch* host = data.peek();
+  if (host != nullptr && host->tokens() > 0) batch_.send(*host);
 }
 
 void Trainer::begin(int64_t targets) {
@@ -153,6 +159,8 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro)
 void Trainer::update(double lr) {
   clip_.measure(q_, params_, loss());
   optimizer_.update(q_, lr, clip_.scale(), update_flag());
+  params_.group().sum_scalars(q_, update_flag(), *all_flags_);
+  params_.end_update(q_);
   params_.end_step();
 }
 
@@ -163,16 +171,27 @@ void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, con
   if (options_.single_micro_batch) {
     require(micro_batches == 1, Fault::bug,
             "a step of {} micro-batches was planned as a single micro-batch", micro_batches);
-    const auto phase = q_.arena().phase("step");
-    train_micro_batch(next(), step, 0);
+    const Batch batch = next();
+    const auto phase = q_.arena().phase(batch.ids_T ? "step" : "idle step");
+    run_micro_batch(batch, step, 0, 1);
     return finish();
   }
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const auto phase = q_.arena().phase("micro");
-    train_micro_batch(next(), step, micro);
+    const Batch batch = next();
+    const auto phase = q_.arena().phase(batch.ids_T ? "micro" : "idle micro");
+    run_micro_batch(batch, step, micro, micro_batches);
   }
   const auto phase = q_.arena().phase("update");
   finish();
+}
+
+void Trainer::run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count) {
+  params_.begin_micro_batch(micro == 0, micro + 1 == count);
+  if (batch.ids_T)
+    train_micro_batch(batch, step, micro);
+  else
+    model_.idle(q_);
+  params_.end_micro_batch(q_);
 }
 
 void Trainer::pass_over(StepResult& result, MicroBatches& data, int64_t step) {
@@ -196,6 +215,7 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
   }
   const auto next = [&] {
     const HostBatch& host = *data.next();
+    if (host.tokens() == 0) return Batch();
     const Batch batch = batch_.upload(q_, host);
     result.tokens += batch.tokens();
     result.padding += host.padding;
@@ -223,7 +243,7 @@ Trainer::Probe Trainer::probe(MicroBatches& data) {
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {
-  return capstan::evaluate(q_, model_, batch_, loss(), data);
+  return capstan::evaluate(q_, model_, batch_, loss(), data, *all_flags_);
 }
 
 }  // namespace capstan

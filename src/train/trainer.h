@@ -32,6 +32,7 @@ struct TrainOptions {
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
+  Sharding sharding;             // among several ranks
   bool staging = false;  // a copy of the state in host memory, to save while training continues
   int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
@@ -55,16 +56,18 @@ class NotFiniteUpdate : public Error {
   using Error::Error;
 };
 
-// A model being trained on one device. The constructor requests all long-lived memory; within the
-// phases "step" (or "micro" and "update"), "evaluate" and "decode", memory comes from the plan. The
-// queue's host() holds micro-batches on their way to a GPU, the state of a paged optimizer, and the
-// copy of the state to save from.
+// A model being trained, on one device or by one rank of several. The constructor requests all
+// long-lived memory; within the phases "step" (or "micro" and "update"), "evaluate" and "decode",
+// memory comes from the plan. The queue's host() holds micro-batches on their way to a GPU, the
+// state of a paged optimizer, and the copy of the state to save from.
 class Trainer {
  public:
-  Trainer(Queue& q, const TrainOptions& options);
+  // The ranks of `group` train one model together.
+  Trainer(Queue& q, const TrainOptions& options, const Communicator& group = {});
 
-  // Runs the program on `sim` to find the memory that a Trainer with these options needs.
-  static RunPlan plan(const TrainOptions& options);
+  // Runs the program on `sim` to find the memory that a Trainer with these options needs, as one of
+  // these ranks.
+  static RunPlan plan(const TrainOptions& options, const Ranks& ranks = {});
 
   // Runs the schedules of a step, an evaluation and decoding with the largest batch, so that every
   // memory request happens once. A queue on `sim` needs this before steps.
@@ -113,6 +116,8 @@ class Trainer {
                 const Finish& finish);
   void begin(int64_t targets);
   void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
+  // One micro-batch in a phase of this name. A batch without tokens: this rank has none.
+  void run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count);
   void update(double lr);
   // Waits for loss, norm and the update's flag, and handles values that are not finite.
   void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
@@ -129,7 +134,8 @@ class Trainer {
   DeviceBatch batch_;
   Buffer results_;  // one buffer, so that the host fetches both in one copy
   Buffer scale_;
-  Buffer key_;  // of dropout: a RandomKey's words
+  Buffer all_flags_;  // the update's flags of all ranks
+  Buffer key_;        // of dropout: a RandomKey's words
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<Snapshot> snapshot_;
 };

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+
+namespace capstan {
+
+// What each rank of a data-parallel group keeps of the model.
+enum class Hold : uint8_t {
+  whole,  // all of it
+  shard,  // its slice of every unit
+};
+
+// Data parallelism with less and less redundancy. Whole gradients are summed once per step, sharded
+// ones after every micro-batch. Sharded weights are gathered unit by unit, in both passes.
+//
+//             weights   gradients   state
+//   ddp       whole     whole       whole
+//   zero1     whole     whole       shard
+//   zero2     whole     shard       shard
+//   zero3     shard     shard       shard      (FSDP: full shard)
+//
+// Masters belong to the state.
+struct Sharding {
+  Hold weights = Hold::whole, gradients = Hold::whole, state = Hold::whole;
+  int ahead = 1;  // units whose weights are gathered before they are used
+};
+inline constexpr Sharding kDdp{};
+inline constexpr Sharding kZero1{.state = Hold::shard};
+inline constexpr Sharding kZero2{.gradients = Hold::shard, .state = Hold::shard};
+inline constexpr Sharding kZero3{Hold::shard, Hold::shard, Hold::shard};
+
+}  // namespace capstan

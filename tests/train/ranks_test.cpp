@@ -1,0 +1,206 @@
+// Several ranks train as one does: see model/sharding.h and comm/communicator.h.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+
+#include "comm/thread_group.h"
+#include "planned_run.h"
+
+namespace capstan::test {
+namespace {
+
+struct Case {
+  ModelConfig config = grouped_config();
+  Precision precision = Precision::f32_true;
+  Recomputation recompute = {};
+  std::optional<LoraOptions> lora = {};
+  OptimizerOptions optimizer = {};
+  int64_t micro_batch = 2, global_batch = 13;
+  bool single = false;
+  int steps = 4;
+};
+
+struct Trained {
+  std::vector<double> losses, norms;
+  double evaluated = 0;
+  std::map<int, Values> weights;  // by parameter
+  bool operator==(const Trained&) const = default;
+};
+
+TrainOptions options_of(const Case& c, const Dataset& data, const Sharding& sharding) {
+  TrainOptions o =
+      options_for(Device::cpu, c.config, data, c.precision, c.recompute, c.micro_batch, c.single);
+  o.lora = c.lora;
+  o.optimizer = c.optimizer;
+  o.sharding = sharding;
+  o.seed = 4;
+  o.sample_positions = 0;
+  return o;
+}
+
+// Trains as one rank, on memory that was planned for it; adds to `all` what it has of the result.
+void train_rank(const Case& c, const Dataset& data, const Sharding& sharding, Communicator group,
+                Trained& all, std::mutex& mutex) {
+  const TrainOptions o = options_of(c, data, sharding);
+  const RunPlan plan = Trainer::plan(o, group.ranks());
+  Arena arena(plan.device, Device::cpu);
+  Queue q(Device::cpu, arena);
+  Trainer trainer(q, o, group);
+  trainer.params().initialize(q, 3);
+  const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
+  StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, group.ranks());
+  std::vector<double> losses, norms;
+  for (int step = 0; step < c.steps; ++step) {
+    const StepResult r = trainer.step(batches.of(step), step);
+    losses.push_back(r.loss);
+    norms.push_back(r.grad_norm);
+  }
+  Sampler in_order(data.size(), data.size(), 0, false);
+  MicroBatches held(data, c.micro_batch, options, group.ranks());
+  held.start(in_order.ids(0));
+  const double evaluated = trainer.evaluate(held).mean();
+
+  const std::lock_guard lock(mutex);
+  EXPECT_EQ(arena.allocated_bytes(), plan.device.total_bytes);
+  for (size_t i = 0; i < plan.device.highest.size(); ++i)  // not every rank sees the largest batch
+    EXPECT_LE(arena.highest()[i], plan.device.highest[i]);
+  if (all.losses.empty()) {
+    all.losses = losses;
+    all.norms = norms;
+    all.evaluated = evaluated;
+  }
+  EXPECT_EQ(losses, all.losses) << "all ranks know the same loss";
+  EXPECT_EQ(norms, all.norms);
+  EXPECT_EQ(evaluated, all.evaluated);
+  const Parameters& params = trainer.params();
+  for (const Range& r : params.updated()) {
+    Values& values = all.weights[r.param];
+    const Shape& shape = params.spec().params[static_cast<size_t>(r.param)].shape;
+    const bool known = !values.empty();
+    values.resize(static_cast<size_t>(shape.numel()), NAN);
+    const Values part = values_of(q, params.master(r) ? params.master(r) : params.weight(r));
+    auto* const to = values.data() + r.first;
+    if (known && sharding.state == Hold::whole) {
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), to)) << "ranks differ";
+    }
+    std::copy(part.begin(), part.end(), to);
+  }
+}
+
+Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
+  const Dataset data = ragged(29, c.config.vocab);
+  Trained all;
+  std::mutex mutex;
+  run_as_threads(
+      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
+      std::chrono::seconds(60));
+  return all;
+}
+
+void expect_near(const Trained& found, const Trained& expected, double tolerance) {
+  ASSERT_EQ(found.losses.size(), expected.losses.size());
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance * expected.losses[i]) << i;
+    EXPECT_NEAR(found.norms[i], expected.norms[i], tolerance * expected.norms[i]) << i;
+  }
+  EXPECT_NEAR(found.evaluated, expected.evaluated, tolerance * expected.evaluated);
+  ASSERT_EQ(found.weights.size(), expected.weights.size());
+  for (const auto& [param, values] : expected.weights)
+    EXPECT_LT(error(found.weights.at(param), values), tolerance) << "parameter " << param;
+}
+
+const std::pair<const char*, Sharding> kStrategies[] = {
+    {"ddp", kDdp}, {"zero1", kZero1}, {"zero2", kZero2}, {"zero3", kZero3}};
+
+// A step of SGD subtracts the gradients themselves.
+OptimizerOptions plain_sgd() {
+  OptimizerOptions o;
+  o.kind = OptimizerOptions::Kind::sgd;
+  o.weight_decay = 0;
+  return o;
+}
+
+TEST(Ranks, AnyStrategyTrainsAsOneRankDoes) {
+  for (const bool lora : {false, true})
+    for (const int64_t micro : {2, 5}) {
+      Case c{.micro_batch = micro};
+      c.optimizer = plain_sgd();
+      if (lora) c.lora = every_map(0.1);
+      const Trained expected = train(c, 1);
+      for (const int ranks : {2, 3, 4, 8})
+        for (const auto& [name, sharding] : kStrategies) {
+          SCOPED_TRACE(fmt::format("{} on {} ranks, micro-batches of {}{}", name, ranks, micro,
+                                   lora ? ", LoRA" : ""));
+          expect_near(train(c, ranks, sharding), expected, 1e-5);
+        }
+    }
+}
+
+TEST(Ranks, EveryPrecisionRecomputationAndOptimizer) {
+  for (const auto precision : {Precision::f32_true, Precision::bf16_mixed, Precision::bf16_true})
+    for (const Recompute recompute : {Recompute::none, Recompute::block})
+      for (const bool tied : {false, true}) {
+        Case c{.precision = precision, .recompute = recompute};
+        if (tied) c.config = all_features();
+        const Trained expected = train(c, 1);
+        // bf16 sums differ in the last bits, which AdamW makes larger in its first steps.
+        const double tolerance = precision == Precision::f32_true ? 2e-5 : 0.05;
+        for (const auto& [name, sharding] : kStrategies) {
+          SCOPED_TRACE(fmt::format("{} {} {}{}", name, name_of(precision),
+                                   name_of(Recomputation(recompute)), tied ? ", tied" : ""));
+          expect_near(train(c, 3, sharding), expected, tolerance);
+        }
+      }
+}
+
+// With one micro-batch for each rank, the strategies differ in nothing but where values are kept.
+TEST(Ranks, StrategiesAreBitwiseEqualWithoutAccumulation) {
+  for (const bool single : {false, true})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+      for (const bool lora : {false, true}) {
+        Case c{.precision = precision, .micro_batch = 5, .single = single};
+        if (lora) c.lora = every_map(0.1);
+        const Trained expected = train(c, 3, kDdp);
+        EXPECT_EQ(train(c, 3, kDdp), expected) << "two runs";
+        for (const auto& [name, sharding] : kStrategies)
+          EXPECT_EQ(train(c, 3, sharding), expected) << name << ' ' << name_of(precision) << lora;
+      }
+}
+
+// More ranks than micro-batches: some are idle in every step, and nobody waits for them.
+TEST(Ranks, WithoutWorkTakePartAllTheSame) {
+  Case c{.micro_batch = 5, .global_batch = 7};
+  c.optimizer = plain_sgd();
+  const Trained expected = train(c, 1);
+  for (const bool single : {false, true})
+    for (const auto& [name, sharding] : kStrategies) {
+      c.single = single;
+      SCOPED_TRACE(name);
+      expect_near(train(c, 5, sharding), expected, 1e-5);
+    }
+}
+
+// What a rank keeps shrinks with the ranks; what passes through it does not grow.
+TEST(Ranks, ShardsTakeLessMemory) {
+  const Dataset data = ragged(29, grouped_config().vocab);
+  const auto plan = [&](const Sharding& sharding, int ranks) {
+    Case c{.precision = Precision::bf16_mixed};
+    return Trainer::plan(options_of(c, data, sharding), {0, ranks}).device.highest;
+  };
+  const ByCategory one = plan(kDdp, 1);
+  for (const int ranks : {2, 4}) {
+    const double share = 1.0 / ranks, slack = 0.1;
+    const auto fraction = [&](const ByCategory& found, Category category) {
+      return static_cast<double>(at(found, category)) / static_cast<double>(at(one, category));
+    };
+    EXPECT_NEAR(fraction(plan(kDdp, ranks), Category::optimizer), 1, slack);
+    EXPECT_NEAR(fraction(plan(kZero1, ranks), Category::optimizer), share, slack);
+    EXPECT_NEAR(fraction(plan(kZero3, ranks), Category::optimizer), share, slack);
+    EXPECT_LT(fraction(plan(kZero3, ranks), Category::weights), 0.95);
+  }
+}
+
+}  // namespace
+}  // namespace capstan::test
