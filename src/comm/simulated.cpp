@@ -1,26 +1,66 @@
 #include "comm/simulated.h"
 
+#include <algorithm>
+#include <deque>
+#include <vector>
+
 #include "comm/transport.h"
+#include "ops/sum_slices.h"
 
 namespace capstan {
 namespace {
 
+using Kind = Collective::Kind;
+
 class Simulated : public Transport {
  public:
-  using Transport::Transport;
-  uint64_t begin(Queue&, const Collective&) override { return begun_++; }
-  void finish(Queue&, uint64_t) override {}
+  Simulated(const Ranks& ranks, std::string name, const Network& network)
+      : Transport(ranks.rank, ranks.size, std::move(name)), network_(network) {}
+
+  uint64_t begin(Queue& q, const Collective& c) override {
+    free_at_ = std::max(free_at_, q.now()) + seconds(c);
+    running_.push_back({c, free_at_});
+    return begun_++;
+  }
+
+  void finish(Queue& q, uint64_t sequence) override {
+    for (; !running_.empty() && begun_ - running_.size() <= sequence; running_.pop_front()) {
+      const Running& first = running_.front();
+      q.wait_until(first.complete_at);
+      if (first.call.kind == Kind::all_gather) continue;
+      // The sum is an op of the queue, as with every transport.
+      terms_.assign(static_cast<size_t>(size()), first.call.mine);
+      sum_slices(q, first.call.mine, terms_, first.call.mode);
+    }
+  }
+
   void abort(std::string_view) noexcept override {}
 
  private:
+  struct Running {
+    Collective call;
+    double complete_at;
+  };
+
+  // Each rank sends its slice, or a slice to each other rank; all_reduce does both.
+  double seconds(const Collective& c) const {
+    const double rounds = c.kind == Kind::all_reduce ? 2 : 1, others = size() - 1;
+    const double slice = static_cast<double>(c.whole.nbytes()) / size();
+    return rounds * others * (network_.seconds_per_message + slice / network_.bytes_per_second);
+  }
+
+  Network network_;
   uint64_t begun_ = 0;
+  double free_at_ = 0;
+  std::deque<Running> running_;
+  std::vector<Tensor> terms_;
 };
 
 }  // namespace
 
-Communicator simulated(const Ranks& ranks, std::string name) {
+Communicator simulated(const Ranks& ranks, std::string name, const Network& network) {
   if (ranks.size == 1) return {};
-  return Communicator(std::make_shared<Simulated>(ranks.rank, ranks.size, std::move(name)));
+  return Communicator(std::make_shared<Simulated>(ranks, std::move(name), network));
 }
 
 }  // namespace capstan

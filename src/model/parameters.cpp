@@ -173,6 +173,7 @@ void Parameters::refresh_weights(Queue& q) {
   if (!types().has_master()) return;
   for (const Range& r : updated_) cast(q, weight(r), master(r));
   end_update(q);
+  settle(q);
 }
 
 // Marks gradients that one op overwrites; zeroes the others.
@@ -214,7 +215,6 @@ void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
 }
 
 void Parameters::acquire_weights(Queue& q, int unit) {
-  if (sharding_.weights == Hold::whole) return;
   Gathered& g = gathered_[static_cast<size_t>(unit)];
   ++g.users;
   g.weights.join(q);
@@ -280,8 +280,7 @@ void Parameters::end_micro_batch(Queue& q) {
 }
 
 void Parameters::release_weights(int unit) {
-  if (sharding_.weights == Hold::whole) return;
-  if (--gathered_[static_cast<size_t>(unit)].users > 0) return;
+  if (--gathered_[static_cast<size_t>(unit)].users > 0 || sharding_.weights == Hold::whole) return;
   weights_.release(unit);
   frozen_.release(unit);
 }
@@ -297,6 +296,9 @@ void Parameters::end_update(Queue& q) {
     if (!weights_.empty(unit))
       gathered_[static_cast<size_t>(unit)].weights =
           group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
+}
+
+void Parameters::settle(Queue& q) {
   for (Gathered& g : gathered_) g.weights.join(q);
 }
 

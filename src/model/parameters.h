@@ -108,8 +108,11 @@ class Parameters {
   void complete(Queue& q, int unit);
   // Call after the last op of a pass that uses the unit, once for every acquire.
   void release(Queue& q, int unit, Pass pass);
-  // Call after the update: every rank gets the weights that others have updated.
+  // Call after the update: every rank gets the weights that others have updated, each unit by the
+  // time that a pass acquires it.
   void end_update(Queue& q);
+  // Waits until it has all of them: before weights are read outside of a pass, and at the end.
+  void settle(Queue& q);
   // Call at the end: frees gradients that are held only within the step.
   void end_step();
 

@@ -1,5 +1,6 @@
 #include "tensor/queue.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -41,7 +42,9 @@ Queue::Span Queue::account(const Op& op, const Cost& cost) {
   r.cost.flops += cost.flops;
   r.cost.bytes += cost.bytes;
   if (device_ == Device::sim) {
-    r.seconds += model_.seconds(op.kind, cost);
+    const double seconds = model_.seconds(op.kind, cost);
+    r.seconds += seconds;
+    now_ += seconds;
     return {nullptr, {}};
   }
   if (device_ == Device::cuda && !timed_) return {nullptr, {}};
@@ -53,6 +56,11 @@ Queue::Span::~Span() {
   if (cuda_ != nullptr) cuda::wait_quietly(*cuda_);
   total_->seconds +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void Queue::wait_until(double time) {
+  waited_ += std::max(0.0, time - now_);
+  now_ = std::max(now_, time);
 }
 
 void Queue::synchronize() {

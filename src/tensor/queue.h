@@ -128,6 +128,12 @@ class Queue {
     return result;
   }
 
+  // The clock of a queue on sim: the modelled time of its ops, one after the other, and of waiting
+  // for what happens beside them, such as communication.
+  double now() const { return now_; }
+  double waited() const { return waited_; }  // of now()
+  void wait_until(double time);
+
   // Totals since the start or the last reset, one row per op; rows without calls are unused.
   const std::deque<OpTotal>& totals() const { return totals_; }
   Cost total() const;
@@ -147,6 +153,7 @@ class Queue {
   Arena& host_;
   std::deque<OpTotal> totals_;  // rows stay where they are: spans point to them
   std::shared_ptr<cuda::Context> cuda_;
+  double now_ = 0, waited_ = 0;  // seconds; on sim
   bool replaying_ = false;
   bool timed_ = false;
   bool tf32_ = false;

@@ -61,10 +61,17 @@ TEST_P(Equivalence, MicroBatchesAndPaddingDropTheSame) {
   wide.head_dim = 32;
   LoraOptions lora = every_map(0.1);
   lora.r = 16;
-  for (const auto& [config, precision, allowed] :
-       {std::tuple{grouped_config(), Precision::f32_true, 1e-5},
-        {wide, Precision::f32_true, 1e-5},
-        {wide, Precision::bf16_mixed, 0.02}}) {
+  struct Way {
+    ModelConfig config;
+    Precision precision;
+    double allowed;
+  };
+  for (const Way& way :
+       {Way{grouped_config(), Precision::f32_true, 1e-5}, Way{wide, Precision::f32_true, 1e-5},
+        Way{wide, Precision::bf16_mixed, 0.02}}) {
+    const ModelConfig& config = way.config;
+    const Precision precision = way.precision;
+    const double allowed = way.allowed;
     const Dataset data = ragged(8, config.vocab);
     const auto with = [&](int64_t micro, bool packed, double dropout) {
       lora.dropout = dropout;

@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "comm/simulated.h"
 #include "comm/thread_group.h"
 #include "planned_run.h"
 
@@ -61,6 +62,7 @@ void train_rank(const Case& c, const Dataset& data, const Sharding& sharding, Co
   MicroBatches held(data, c.micro_batch, options, group.ranks());
   held.start(in_order.ids(0));
   const double evaluated = trainer.evaluate(held).mean();
+  trainer.params().settle(q);
 
   const std::lock_guard lock(mutex);
   EXPECT_EQ(arena.allocated_bytes(), plan.device.total_bytes);
@@ -199,6 +201,45 @@ TEST(Ranks, ShardsTakeLessMemory) {
     EXPECT_NEAR(fraction(plan(kZero1, ranks), Category::optimizer), share, slack);
     EXPECT_NEAR(fraction(plan(kZero3, ranks), Category::optimizer), share, slack);
     EXPECT_LT(fraction(plan(kZero3, ranks), Category::weights), 0.95);
+  }
+}
+
+// On sim, a network on which the collectives of a step take half as long as its computation.
+struct Timed {
+  double seconds = 0, waited = 0, computed = 0;
+};
+
+Timed step_on_sim(const Sharding& sharding, const Network& network) {
+  Case c;
+  c.config.layers = 24;
+  c.config.vocab = 40;  // the embedding comes last, and has nothing to overlap with
+  const Dataset data = ragged(29, c.config.vocab);
+  Arena arena;
+  Queue q(Device::sim, arena, {.flops_per_second = 1e9, .bytes_per_second = 1e10});
+  Trainer trainer(q, options_of(c, data, sharding), simulated({0, 4}, "dp", network));
+  trainer.rehearse();
+  StepBatches batches(data, 8, c.micro_batch, 11, {.max_seq_length = 32, .vocab = c.config.vocab},
+                      {0, 4});
+  trainer.step(batches.of(0), 0);
+  q.reset_totals();
+  const double now = q.now(), waited = q.waited();
+  trainer.step(batches.of(1), 1);
+  return {q.now() - now, q.waited() - waited, q.seconds()};
+}
+
+TEST(Ranks, CommunicationOverlapsWithComputationOnSim) {
+  for (const auto& [name, sharding] : kStrategies) {
+    SCOPED_TRACE(name);
+    const Timed fast = step_on_sim(sharding, {});
+    EXPECT_EQ(fast.waited, 0);
+    EXPECT_NEAR(fast.seconds, fast.computed, 1e-9);
+    // At 1 B/s the network alone decides.
+    const double bytes = step_on_sim(sharding, {.bytes_per_second = 1}).seconds;
+    const Timed half = step_on_sim(sharding, {.bytes_per_second = bytes / (0.5 * fast.seconds)});
+    EXPECT_NEAR(half.computed, fast.computed, 1e-9);
+    EXPECT_NEAR(half.seconds, half.computed + half.waited, 1e-9);
+    EXPECT_GT(half.waited, 0) << "the last sums are exposed";
+    EXPECT_LT(half.seconds, 1.1 * fast.seconds);
   }
 }
 
