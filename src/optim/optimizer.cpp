@@ -63,6 +63,10 @@ Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
   };
   const bool few_bits = options_.kind == Kind::adamw8bit && tensor.count >= kFewest8bit &&
                         range.param != params_.spec().embedding;
+  require(!few_bits || (range.first - tensor.first) % kAdamW8bitBlock == 0, Fault::usage,
+          "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
+          "moments; use AdamW, or another number of ranks",
+          params_.spec().params[static_cast<size_t>(range.param)].name, kAdamW8bitBlock);
   DType type = params_.types().state;
   if (options_.kind == Kind::adamw8bit) type = few_bits ? DType::u8 : DType::f32;
   if (options_.kind != Kind::sgd || options_.momentum != 0)
@@ -145,7 +149,10 @@ std::vector<Optimizer::State> Optimizer::state() const {
     const Param& param = params_.spec().params[static_cast<size_t>(piece.range.param)];
     for (const Part& part : param.parts) {
       const Range all = range_of(param, piece.range.param, part);
-      if (overlap(piece.range, all).count < all.count) continue;
+      const int64_t mine = overlap(piece.range, all).count;
+      if (mine == 0) continue;
+      require(mine == all.count, Fault::bug, "{}: this rank has only part of its moments",
+              part.name);
       Shape shape = param.shape;
       shape[0] = part.rows;
       const auto add = [&](const Buffer& moment, const Buffer& absmax, const char* name) {

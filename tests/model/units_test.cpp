@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "comm/simulated.h"
 #include "model/parameters.h"
 #include "small_models.h"
 
@@ -98,6 +101,41 @@ TEST(Parameters, AWholeGradientReplacesInTheFirstBackwardPassOfAStepAndAddsLater
     }
     params.end_step();
   }
+}
+
+// Among several ranks: every trainable value is owned by one rank, and updated by it or by all.
+TEST(Parameters, RanksOwnEveryTrainableValueOnce) {
+  const ModelSpec spec = make_spec(grouped_config(), Decay::all, LoraOptions());
+  for (const ModelSpec& s : {make_spec(grouped_config()), spec})
+    for (const int ranks : {2, 3, 7})
+      for (const Sharding& sharding : {kDdp, kZero1, kZero3}) {
+        std::map<int, std::vector<int>> owners;
+        int64_t updated = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          Arena arena;
+          const Parameters params(arena, s, Precision::bf16_mixed, Gradients::kept,
+                                  simulated({rank, ranks}, "dp"), sharding);
+          for (const Range& r : params.owned()) {
+            auto& values = owners[r.param];
+            values.resize(
+                static_cast<size_t>(s.params[static_cast<size_t>(r.param)].shape.numel()));
+            for (int64_t i = r.first; i < r.first + r.count; ++i) ++values[static_cast<size_t>(i)];
+            EXPECT_EQ(params.grad(r).numel(), r.count);
+          }
+          for (const Range& r : params.updated()) {
+            updated += r.count;
+            EXPECT_EQ(params.weight(r).numel(), r.count);
+            EXPECT_EQ(params.master(r).numel(), r.count);
+          }
+        }
+        int64_t total = 0;
+        for (const auto& [param, values] : owners) {
+          EXPECT_EQ(values, std::vector<int>(values.size(), 1)) << "parameter " << param;
+          total += std::ssize(values);
+        }
+        EXPECT_EQ(total, s.trainable_count());
+        EXPECT_EQ(updated, sharding.state == Hold::whole ? ranks * total : total);
+      }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "comm/simulated.h"
 #include "comm/thread_group.h"
 #include "planned_run.h"
+#include "support/message_of.h"
 
 namespace capstan::test {
 namespace {
@@ -169,6 +170,19 @@ TEST(Ranks, StrategiesAreBitwiseEqualWithoutAccumulation) {
         for (const auto& [name, sharding] : kStrategies)
           EXPECT_EQ(train(c, 3, sharding), expected) << name << ' ' << name_of(precision) << lora;
       }
+}
+
+// Slices begin at blocks of 8-bit moments wherever the model's sizes allow it.
+TEST(Ranks, EightBitMomentsAreThoseOfDdp) {
+  Case c{.config = aligned_config(), .precision = Precision::bf16_mixed, .micro_batch = 5};
+  c.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
+  const Trained expected = train(c, 3, kDdp);
+  for (const Sharding& sharding : {kZero1, kZero2, kZero3})
+    EXPECT_EQ(train(c, 3, sharding), expected);
+  c.config.intermediate = 100;
+  c.config.hidden = 60;
+  EXPECT_NE(message_of(Fault::usage, [&] { train(c, 3, kZero1); }).find("8-bit moments"),
+            std::string::npos);
 }
 
 // More ranks than micro-batches: some are idle in every step, and nobody waits for them.

@@ -244,5 +244,42 @@ TEST(MicroBatches, RefuseWhatCannotBeCut) {
                [&] { MicroBatches(instructions, 1, {.max_seq_length = 1, .vocab = 10}); });
 }
 
+// Every sample once, whatever the number of ranks; all ranks get as many micro-batches, and each
+// token the ordinal that it has on one rank.
+TEST(MicroBatches, OfSeveralRanksAreThoseOfOne) {
+  const Dataset data = ragged(23);
+  const auto ids = first_samples(23);
+  const BatchOptions options{.max_seq_length = 8, .vocab = 1000};
+  const auto contents = [&](int64_t micro, const Ranks& ranks, int64_t& count) {
+    MicroBatches batches(data, micro, options, ranks);
+    batches.start(ids);
+    count = batches.count();
+    EXPECT_EQ(batches.targets(), count_targets(data, ids, 8)) << "of all ranks";
+    std::vector<std::vector<Position>> all;
+    while (const HostBatch* next = batches.next()) {
+      EXPECT_EQ(next->tokens() == 0, batches.samples().empty());
+      all.push_back(content(*next));
+    }
+    EXPECT_EQ(std::ssize(all), count);
+    return all;
+  };
+  for (const int64_t micro : {1, 4, 30})
+    for (const int ranks : {1, 2, 3, 8, 40}) {
+      int64_t whole = 0;
+      const auto expected = contents(micro, {}, whole);
+      const int64_t rounds = (whole + ranks - 1) / ranks;
+      std::vector<std::vector<Position>> found(static_cast<size_t>(rounds * ranks));
+      for (int rank = 0; rank < ranks; ++rank) {
+        int64_t count = 0;
+        const auto mine = contents(micro, {rank, ranks}, count);
+        ASSERT_EQ(count, rounds);
+        for (size_t i = 0; i < mine.size(); ++i)
+          found[i * static_cast<size_t>(ranks) + static_cast<size_t>(rank)] = mine[i];
+      }
+      for (size_t i = 0; i < found.size(); ++i)
+        EXPECT_EQ(found[i], i < expected.size() ? expected[i] : std::vector<Position>()) << ranks;
+    }
+}
+
 }  // namespace
 }  // namespace capstan
