@@ -28,6 +28,9 @@ if(NOT ICU_FOUND)
   message(STATUS "Without ICU (libicu-dev): a tokenizer.json that needs it will be refused")
 endif()
 
+# MPI: for ranks that are processes.
+find_package(MPI COMPONENTS CXX)
+
 if(CAPSTAN_CUDA)
   find_package(CUDAToolkit 12 REQUIRED)
 endif()

@@ -55,6 +55,14 @@ Work Communicator::all_reduce(Queue& q, Tensor x) const {
   return {};
 }
 
+Buffer Communicator::make_room(Arena& arena, int64_t largest_bytes) const {
+  const int64_t bytes = transport_ ? transport_->room_for(largest_bytes) : 0;
+  if (bytes == 0) return {};
+  Buffer room = arena.make(Category::communication, DType::u8, {bytes}, "room for sums");
+  transport_->use_room(room);
+  return room;
+}
+
 Buffer Communicator::make_scalars(Arena& arena) const {
   if (!transport_) return {};
   return arena.make(Category::data, DType::f64, {size()}, "scalars of all ranks");

@@ -57,6 +57,10 @@ class Communicator {
   // Every rank's x = their sum. The number of values must be a multiple of size().
   [[nodiscard]] Work all_reduce(Queue& q, Tensor x) const;
 
+  // Memory in which the transport sums tensors of up to `largest_bytes`; empty if it needs none. To
+  // be kept as long as the group sums. Allocates Category::communication, outside of a phase.
+  [[nodiscard]] Buffer make_room(Arena& arena, int64_t largest_bytes) const;
+
   // x (one f64) = the sum of every rank's x, in rank order. `room` is from make_scalars, which
   // takes no memory for one rank.
   Buffer make_scalars(Arena& arena) const;

@@ -17,6 +17,8 @@ class Simulated : public Transport {
   Simulated(const Ranks& ranks, std::string name, const Network& network)
       : Transport(ranks.rank, ranks.size, std::move(name)), network_(network) {}
 
+  int64_t room_for(int64_t whole_bytes) const override { return network_.room ? whole_bytes : 0; }
+
   uint64_t begin(Queue& q, const Collective& c) override {
     free_at_ = std::max(free_at_, q.now()) + seconds(c);
     running_.push_back({c, free_at_});

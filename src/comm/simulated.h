@@ -12,6 +12,7 @@ namespace capstan {
 struct Network {
   double seconds_per_message = 0;
   double bytes_per_second = std::numeric_limits<double>::infinity();  // of one rank, each way
+  bool room = false;  // sums need memory for every rank's slice, as between processes
 };
 
 // A rank of a group that exists on `sim` alone, where all ranks do the same at the same time. Its

@@ -20,12 +20,23 @@ class Transport {
   int size() const { return size_; }
   const std::string& name() const { return name_; }
 
+  // Memory that this transport needs to sum `whole_bytes` from every rank, and the memory itself,
+  // which it uses for one collective after the other. Without: it cannot sum.
+  virtual int64_t room_for(int64_t whole_bytes) const {
+    (void)whole_bytes;
+    return 0;
+  }
+  void use_room(const Tensor& room) { room_ = room; }
+
   // Begins a checked collective and returns its number, counted from 0.
   virtual uint64_t begin(Queue& q, const Collective& c) = 0;
   // Completes all collectives up to this one. Throws Fault::peer if another rank failed, or called
   // something else, or did not answer in time.
   virtual void finish(Queue& q, uint64_t sequence) = 0;
   virtual void abort(std::string_view why) noexcept = 0;
+
+ protected:
+  Tensor room_;  // u8
 
  private:
   int rank_, size_;

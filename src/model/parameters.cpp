@@ -77,6 +77,12 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
     weights_.add_ranges(all_trainable_, unit, false);
     frozen_.add_ranges(frozen_ranges_, unit, sharding.weights == Hold::shard);
   }
+  if (gradients != Gradients::none) {
+    int64_t largest = 0;
+    for (int unit = 0; unit < spec_.units(); ++unit)
+      largest = std::max(largest, grads_.flat_bytes(unit));
+    room_ = group_.make_room(arena, largest);
+  }
   for (auto* ranges : {&owned_, &updated_, &all_trainable_, &frozen_ranges_})
     std::stable_sort(ranges->begin(), ranges->end(),
                      [](const Range& a, const Range& b) { return a.param < b.param; });

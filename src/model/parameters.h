@@ -159,6 +159,7 @@ class Parameters {
     int users = 0;
   };
   std::vector<Gathered> gathered_;  // by unit
+  Buffer room_;                     // the group's
   std::vector<Work> reductions_;    // by unit, of gradients
   int reducing_ = -1;               // the unit whose sharded gradients are being summed
   bool first_micro_ = true, last_micro_ = true;

@@ -38,6 +38,7 @@ class UnitTensors {
   bool hold(Arena& arena, int unit);
   void release(int unit);
   bool holds(int unit) const { return at(unit).held; }
+  int64_t flat_bytes(int unit) const { return at(unit).size * size_of(type_); }
   bool empty(int unit) const { return at(unit).places.empty(); }
 
   // Allocates this rank's slice of a unit besides the whole, which may then come and go.

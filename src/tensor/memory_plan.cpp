@@ -77,6 +77,7 @@ std::string_view name_of(Category category) {
     case Category::data: return "data";
     case Category::cache: return "cache";
     case Category::staging: return "staging";
+    case Category::communication: return "communication";
   }
   return "?";
 }

@@ -10,16 +10,17 @@ namespace capstan {
 
 // What a buffer is for: the rows of every memory report.
 enum class Category : uint8_t {
-  weights,      // parameters, with their compute copies
-  gradients,    // one per trainable parameter
-  optimizer,    // moments
-  activations,  // kept by the forward pass for the backward pass, and values passed between ops
-  workspace,    // scratch inside one op
-  data,         // token ids, labels, positions, tables
-  cache,        // the KV cache
-  staging,      // a copy of the state, written to disk while training continues
+  weights,        // parameters, with their compute copies
+  gradients,      // one per trainable parameter
+  optimizer,      // moments
+  activations,    // kept by the forward pass for the backward pass, and values passed between ops
+  workspace,      // scratch inside one op
+  data,           // token ids, labels, positions, tables
+  cache,          // the KV cache
+  staging,        // a copy of the state, written to disk while training continues
+  communication,  // between ranks
 };
-inline constexpr int kCategories = 8;
+inline constexpr int kCategories = 9;
 std::string_view name_of(Category category);
 
 using ByCategory = std::array<int64_t, kCategories>;

@@ -9,7 +9,6 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "comm/simulated.h"
 
 namespace capstan {
 namespace {
@@ -87,10 +86,10 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
   if (options.optimizer.paged) say_where_the_state_is(q);
 }
 
-RunPlan Trainer::plan(const TrainOptions& options, const Ranks& ranks) {
+RunPlan Trainer::plan(const TrainOptions& options, const Ranks& ranks, const Network& network) {
   Arena device, host;
   Queue q(Device::sim, device, host, {.device = options.device});
-  Trainer trainer(q, options, simulated(ranks, "dp"));
+  Trainer trainer(q, options, simulated(ranks, "dp", network));
   trainer.rehearse();
   return {device.plan(), host.plan()};
 }

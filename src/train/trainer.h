@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "checkpoint/training_checkpoint.h"
+#include "comm/simulated.h"
 #include "data/batch/step_batches.h"
 #include "infer/evaluation.h"
 #include "model/decoder.h"
@@ -66,8 +67,9 @@ class Trainer {
   Trainer(Queue& q, const TrainOptions& options, const Communicator& group = {});
 
   // Runs the program on `sim` to find the memory that a Trainer with these options needs, as one of
-  // these ranks.
-  static RunPlan plan(const TrainOptions& options, const Ranks& ranks = {});
+  // these ranks on this network.
+  static RunPlan plan(const TrainOptions& options, const Ranks& ranks = {},
+                      const Network& network = {});
 
   // Runs the schedules of a step, an evaluation and decoding with the largest batch, so that every
   // memory request happens once. A queue on `sim` needs this before steps.

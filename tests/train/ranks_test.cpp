@@ -1,96 +1,12 @@
 // Several ranks train as one does: see model/sharding.h and comm/communicator.h.
 
-#include <gtest/gtest.h>
-
-#include <map>
-#include <mutex>
-
 #include "comm/simulated.h"
 #include "comm/thread_group.h"
-#include "planned_run.h"
+#include "rank_run.h"
 #include "support/message_of.h"
 
 namespace capstan::test {
 namespace {
-
-struct Case {
-  ModelConfig config = grouped_config();
-  Precision precision = Precision::f32_true;
-  Recomputation recompute = {};
-  std::optional<LoraOptions> lora = {};
-  OptimizerOptions optimizer = {};
-  int64_t micro_batch = 2, global_batch = 13;
-  bool single = false;
-  int steps = 4;
-};
-
-struct Trained {
-  std::vector<double> losses, norms;
-  double evaluated = 0;
-  std::map<int, Values> weights;  // by parameter
-  bool operator==(const Trained&) const = default;
-};
-
-TrainOptions options_of(const Case& c, const Dataset& data, const Sharding& sharding) {
-  TrainOptions o =
-      options_for(Device::cpu, c.config, data, c.precision, c.recompute, c.micro_batch, c.single);
-  o.lora = c.lora;
-  o.optimizer = c.optimizer;
-  o.sharding = sharding;
-  o.seed = 4;
-  o.sample_positions = 0;
-  return o;
-}
-
-// Trains as one rank, on memory that was planned for it; adds to `all` what it has of the result.
-void train_rank(const Case& c, const Dataset& data, const Sharding& sharding, Communicator group,
-                Trained& all, std::mutex& mutex) {
-  const TrainOptions o = options_of(c, data, sharding);
-  const RunPlan plan = Trainer::plan(o, group.ranks());
-  Arena arena(plan.device, Device::cpu);
-  Queue q(Device::cpu, arena);
-  Trainer trainer(q, o, group);
-  trainer.params().initialize(q, 3);
-  const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
-  StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, group.ranks());
-  std::vector<double> losses, norms;
-  for (int step = 0; step < c.steps; ++step) {
-    const StepResult r = trainer.step(batches.of(step), step);
-    losses.push_back(r.loss);
-    norms.push_back(r.grad_norm);
-  }
-  Sampler in_order(data.size(), data.size(), 0, false);
-  MicroBatches held(data, c.micro_batch, options, group.ranks());
-  held.start(in_order.ids(0));
-  const double evaluated = trainer.evaluate(held).mean();
-  trainer.params().settle(q);
-
-  const std::lock_guard lock(mutex);
-  EXPECT_EQ(arena.allocated_bytes(), plan.device.total_bytes);
-  for (size_t i = 0; i < plan.device.highest.size(); ++i)  // not every rank sees the largest batch
-    EXPECT_LE(arena.highest()[i], plan.device.highest[i]);
-  if (all.losses.empty()) {
-    all.losses = losses;
-    all.norms = norms;
-    all.evaluated = evaluated;
-  }
-  EXPECT_EQ(losses, all.losses) << "all ranks know the same loss";
-  EXPECT_EQ(norms, all.norms);
-  EXPECT_EQ(evaluated, all.evaluated);
-  const Parameters& params = trainer.params();
-  for (const Range& r : params.updated()) {
-    Values& values = all.weights[r.param];
-    const Shape& shape = params.spec().params[static_cast<size_t>(r.param)].shape;
-    const bool known = !values.empty();
-    values.resize(static_cast<size_t>(shape.numel()), NAN);
-    const Values part = values_of(q, params.master(r) ? params.master(r) : params.weight(r));
-    auto* const to = values.data() + r.first;
-    if (known && sharding.state == Hold::whole) {
-      EXPECT_TRUE(std::equal(part.begin(), part.end(), to)) << "ranks differ";
-    }
-    std::copy(part.begin(), part.end(), to);
-  }
-}
 
 Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
   const Dataset data = ragged(29, c.config.vocab);
@@ -113,9 +29,6 @@ void expect_near(const Trained& found, const Trained& expected, double tolerance
   for (const auto& [param, values] : expected.weights)
     EXPECT_LT(error(found.weights.at(param), values), tolerance) << "parameter " << param;
 }
-
-const std::pair<const char*, Sharding> kStrategies[] = {
-    {"ddp", kDdp}, {"zero1", kZero1}, {"zero2", kZero2}, {"zero3", kZero3}};
 
 // A step of SGD subtracts the gradients themselves.
 OptimizerOptions plain_sgd() {
