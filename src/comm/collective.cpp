@@ -19,6 +19,11 @@ std::string Collective::describe() const {
                      capstan::name_of(whole.dtype()));
 }
 
+Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
+  const int64_t each = whole.numel() / size;
+  return whole.reshape({whole.numel()}).rows(rank * each, each);
+}
+
 uint64_t fingerprint(const Collective& c) {
   return static_cast<uint64_t>(c.whole.numel()) << 16 | static_cast<uint64_t>(c.mode) << 8 |
          static_cast<uint64_t>(c.whole.dtype()) << 4 | static_cast<uint64_t>(c.kind);

@@ -24,6 +24,9 @@ struct Collective {
   std::string describe() const;
 };
 
+// The slice of one rank among `size`, as one row.
+Tensor slice_of_rank(const Tensor& whole, int rank, int size);
+
 // What all ranks must agree on: kind, type, size and mode, but not addresses.
 uint64_t fingerprint(const Collective& c);
 

@@ -27,8 +27,7 @@ std::string_view Communicator::name() const {
 }
 
 Tensor Communicator::slice_of(const Tensor& whole) const {
-  const int64_t each = whole.numel() / size();
-  return whole.reshape({whole.numel()}).rows(rank() * each, each);
+  return slice_of_rank(whole, rank(), size());
 }
 
 Work Communicator::begin(Queue& q, const Collective& c) const {

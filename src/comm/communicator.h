@@ -39,6 +39,7 @@ class Communicator {
    public:
     Work() = default;  // complete
     void join(Queue& q);
+    bool pending() const { return transport_ != nullptr; }
 
    private:
     friend class Communicator;
@@ -69,7 +70,8 @@ class Communicator {
   // This rank's slice of a `whole`.
   Tensor slice_of(const Tensor& whole) const;
 
-  // Ends all collectives of the group, now and later, with this error on every other rank.
+  // Ends all collectives of the group, now and later, with this error on every other rank. When it
+  // returns, no rank reads this one's memory.
   void abort(std::string_view why) noexcept;
 
  private:

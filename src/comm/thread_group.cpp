@@ -26,11 +26,6 @@ int stages_of(Kind kind) {
   return kind == Kind::all_reduce ? 2 : 1;
 }
 
-Tensor slice(const Tensor& whole, int rank, int size) {
-  const int64_t each = whole.numel() / size;
-  return whole.reshape({whole.numel()}).rows(rank * each, each);
-}
-
 }  // namespace
 
 // What the ranks of a group tell each other.
@@ -66,6 +61,7 @@ class ThreadGroup::Shared {
   std::mutex mutex;  // for all that follows
   std::condition_variable changed;
   std::vector<Slot> slots;
+  int working = 0;    // ranks that are inside of a stage
   std::string ended;  // why the group has ended; empty: it has not
 };
 
@@ -78,14 +74,16 @@ class ThreadGroup::Member : public Transport {
 
   uint64_t begin(Queue& q, const Collective& c) override {
     if (begun_ - complete_ == Shared::kMost) finish(q, complete_);
-    q.synchronize();  // other ranks read the operands
+    require(q.device() == Device::cpu, Fault::usage, "ranks that are threads train on a CPU");
     {
       std::unique_lock lock(shared_->mutex);
       Shared::Slot& slot = shared_->at(begun_);
       // Others may not have left the collective that had this slot before.
-      shared_->changed.wait(lock, [&] {
+      const bool is_free = shared_->changed.wait_for(lock, shared_->timeout, [&] {
         return !shared_->ended.empty() || slot.reached[index()] == Shared::Slot::kFree;
       });
+      if (!is_free)
+        shared_->end(fmt::format("group {}: rank {} waited for others", name(), rank()));
       shared_->check_alive();
       slot.calls[index()] = c;
       slot.reached[index()] = 0;
@@ -101,9 +99,11 @@ class ThreadGroup::Member : public Transport {
     while (complete_ <= sequence) advance(q, true);
   }
 
+  // Afterwards no rank reads this one's memory.
   void abort(std::string_view why) noexcept override {
-    const std::lock_guard lock(shared_->mutex);
+    std::unique_lock lock(shared_->mutex);
     shared_->end(why);
+    shared_->changed.wait(lock, [&] { return shared_->working == 0; });
   }
 
  private:
@@ -125,11 +125,12 @@ class ThreadGroup::Member : public Transport {
       if (!shared_->changed.wait_for(lock, shared_->timeout, all_here)) give_up(slot);
       shared_->check_alive();
       if (stage_ == 0) compare(slot);
+      shared_->working += stage_ < stages_of(mine.kind);
     }
     if (stage_ < stages_of(mine.kind)) {
       run_stage(q, slot);
-      q.synchronize();
       const std::lock_guard lock(shared_->mutex);
+      --shared_->working;
       slot.reached[index()] = ++stage_;
     } else {
       leave(slot);
@@ -152,11 +153,12 @@ class ThreadGroup::Member : public Transport {
     const Collective& c = slot.calls[index()];
     if (c.kind != Kind::all_gather && stage_ == 0) {
       for (size_t r = 0; r < terms_.size(); ++r)
-        terms_[r] = slice(slot.calls[r].whole, rank(), size());
+        terms_[r] = slice_of_rank(slot.calls[r].whole, rank(), size());
       return sum_slices(q, c.mine, terms_, c.mode);
     }
     for (int r = 0; r < size(); ++r) {
-      const Tensor to = slice(c.whole, r, size()), &from = slot.calls[static_cast<size_t>(r)].mine;
+      const Tensor to = slice_of_rank(c.whole, r, size()),
+                   &from = slot.calls[static_cast<size_t>(r)].mine;
       if (to.raw() != from.raw()) copy(q, to, from);
     }
   }
@@ -193,10 +195,7 @@ class ThreadGroup::Member : public Transport {
 };
 
 ThreadGroup::ThreadGroup(int size, std::string name, Duration timeout)
-    : shared_(std::make_shared<Shared>(size, std::move(name), timeout)) {
-  require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
-          "a group of threads has 1 to {} ranks, not {}", kMostSlices, size);
-}
+    : shared_(std::make_shared<Shared>(size, std::move(name), timeout)) {}
 ThreadGroup::~ThreadGroup() = default;
 
 Communicator ThreadGroup::of(int rank) {

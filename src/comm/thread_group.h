@@ -9,8 +9,8 @@
 
 namespace capstan {
 
-// Ranks that are threads of this process, each with its own queue and arena. They read each other's
-// memory where it lies, so collectives need no room of their own.
+// Ranks that are threads of this process, each with its own queue and arena on the CPU. They read
+// each other's memory where it lies, so collectives need no room of their own.
 class ThreadGroup {
  public:
   using Duration = std::chrono::steady_clock::duration;

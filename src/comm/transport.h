@@ -10,8 +10,8 @@ namespace capstan {
 // How the ranks of a group reach each other. One object for each rank; calls come from its thread.
 class Transport {
  public:
-  Transport(int rank, int size, std::string name)
-      : rank_(rank), size_(size), name_(std::move(name)) {}
+  // Throws Fault::usage for more ranks than can sum at once.
+  Transport(int rank, int size, std::string name);
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;

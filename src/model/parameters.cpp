@@ -51,14 +51,18 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
           rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
           Layout::flat, Category::weights, "master", group_.ranks()),
       grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
-             gradients == Gradients::in_step ? Layout::apart : Layout::flat, Category::gradients,
-             "gradient", group_.ranks()),
+             gradients == Gradients::in_step && sharding.gradients == Hold::whole ? Layout::apart
+                                                                                  : Layout::flat,
+             Category::gradients, "gradient", group_.ranks()),
       quantized_(spec_.params.size()),
       quantized_bytes_(static_cast<size_t>(spec_.units())),
       gathered_(static_cast<size_t>(spec_.units())),
       reductions_(static_cast<size_t>(spec_.units())),
       written_whole_(spec_.params.size()),
       first_backward_(static_cast<size_t>(spec_.units())) {
+  require(sharding.state == Hold::shard ||
+              (sharding.weights == Hold::whole && sharding.gradients == Hold::whole),
+          Fault::bug, "sharded weights or gradients need a sharded state");
   const auto keep = [&](UnitTensors& kind, int unit, Hold hold) {
     if (hold == Hold::whole)
       kind.hold(arena, unit);
@@ -123,6 +127,23 @@ void Parameters::make_quantized(Arena& arena, int unit) {
   if (used == 0) return;
   flat = arena.make(Category::weights, DType::u8, {used}, "quantized weights");
   lay_out();
+}
+
+Parameters::~Parameters() {
+  bool pending = false;
+  for (const Work& work : reductions_) pending = pending || work.pending();
+  for (const Gathered& g : gathered_)
+    pending = pending || g.weights.pending() || g.frozen.pending();
+  if (pending) group_.abort("a rank ended in the middle of a step");
+}
+
+Tensor Parameters::stored(int i) const {
+  const bool trainable = spec_.params[static_cast<size_t>(i)].trainable;
+  require((!trainable || !types().has_master() || sharding_.state == Hold::whole) &&
+              sharding_.weights == Hold::whole,
+          Fault::bug, "{}: this rank has only part of it",
+          spec_.params[static_cast<size_t>(i)].name);
+  return master(i) ? master(i) : weight(i);
 }
 
 const QuantizedMatrix* Parameters::quantized(int i) const {

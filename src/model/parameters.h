@@ -54,8 +54,13 @@ enum class Pass : uint8_t { forward, backward };
 // over the same units in the same order.
 class Parameters {
  public:
+  //
+  // Destroying it while a sum or gather is pending, as an exception does, ends the group.
   Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
              Communicator group = {}, const Sharding& sharding = {});
+  ~Parameters();
+  Parameters(const Parameters&) = delete;
+  Parameters& operator=(const Parameters&) = delete;
 
   const ModelSpec& spec() const { return spec_; }
   Precision precision() const { return precision_; }
@@ -69,7 +74,8 @@ class Parameters {
   // Absent without mixed precision, and for frozen rows.
   Tensor master(int i) const { return masters_.of(i); }
   // The tensor that checkpoints store: the master if there is one, else the weight.
-  Tensor stored(int i) const { return master(i) ? master(i) : weight(i); }
+  // Fault::bug if this rank has only part of it.
+  Tensor stored(int i) const;
   // Absent for index -1, for frozen rows, and while gradients are not held.
   Tensor grad(int i) const { return i < 0 ? Tensor() : grads_.of(i); }
 

@@ -114,10 +114,12 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   double results[2];
   q_.download(results, *results_);
   const double loss_sum = results[0];
-  if (results[1] != 0) throw NotFiniteUpdate(Fault::usage, update_not_finite(step, result.lr));
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
-  if (std::isfinite(loss_sum) && std::isfinite(result.grad_norm)) return;
+  const bool finite = std::isfinite(loss_sum) && std::isfinite(result.grad_norm);
+  if (finite && results[1] == 0) return;
+  params_.settle(q_);  // the step may end here with an error, on every rank
+  if (results[1] != 0) throw NotFiniteUpdate(Fault::usage, update_not_finite(step, result.lr));
   optimizer_.restore(optimizer_.steps() - 1);
   const bool in_loss = !std::isfinite(loss_sum);
   const std::string what = not_finite(in_loss ? "loss" : "gradient norm",
@@ -231,14 +233,17 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
 }
 
 Trainer::Probe Trainer::probe(MicroBatches& data) {
+  require(data.count() == 1 || params_.group().size() == 1, Fault::bug,
+          "a probe among ranks takes one micro-batch of each");
   const HostBatch& host = *data.next();
+  const int64_t targets = params_.group().size() == 1 ? host.targets : data.targets();
   run_step(
-      0, 1, host.targets, [&] { return batch_.upload(q_, host); },
+      0, 1, targets, [&] { return host.tokens() > 0 ? batch_.upload(q_, host) : Batch(); },
       [&] {
         clip_.measure(q_, params_, loss());
         params_.end_step();
       });
-  return {q_.value<double>(loss()) * double{scale_of(host.targets)}, clip_.norm(q_)};
+  return {q_.value<double>(loss()) * double{scale_of(targets)}, clip_.norm(q_)};
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {

@@ -39,7 +39,9 @@ struct TrainOptions {
 };
 
 struct StepResult {
-  double loss = 0;       // mean over the targets of the whole global batch
+  // Loss, norm and targets are those of the whole global batch, of all ranks; tokens, padding and
+  // micro-batches are those of this rank.
+  double loss = 0;       // mean over the targets
   double grad_norm = 0;  // before clipping
   double lr = 0;
   int64_t tokens = 0;  // including padding
@@ -87,8 +89,8 @@ class Trainer {
   StepResult step(MicroBatches& data, int64_t step, StepBatches* following = nullptr,
                   const std::function<void()>& meanwhile = {});
 
-  // Forward and backward of the first micro-batch of `data`, without an update: weights and moments
-  // do not change.
+  // Forward and backward of the first micro-batch of `data` (of each rank, its only one), without
+  // an update: weights and moments do not change.
   struct Probe {
     double loss = 0, grad_norm = 0;
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }

@@ -145,21 +145,24 @@ TEST(ThreadGroup, ManyCollectivesInFlightKeepTheirOrder) {
 TEST(ThreadGroup, AMismatchIsNamedOnEveryRank) {
   std::mutex mutex;
   std::set<std::string> said;
+  int ended = 0;
   const auto body = [&](Communicator group) {
     Memory m;
     const Buffer x = m.arena.make(Category::data, DType::f32, {6}, "x");
     const Buffer y = m.arena.make(Category::data, DType::f32, {12}, "y");
-    Work work = group.all_reduce(m.q, group.rank() == 1 ? y : x);
     try {
+      Work work = group.all_reduce(m.q, group.rank() == 1 ? y : x);
       work.join(m.q);
     } catch (const Error& e) {
       const std::lock_guard lock(mutex);
+      ++ended;
       said.insert(e.what());
       throw;
     }
   };
   const std::string thrown = message_of(Fault::peer, [&] { run_as_threads(3, body); });
   EXPECT_EQ(said.size(), 1u);
+  EXPECT_EQ(ended, 3);
   for (const char* part : {"all_reduce of 6 f32 values", "all_reduce of 12 f32 values", "rank 1"})
     EXPECT_NE(thrown.find(part), std::string::npos) << thrown;
 }

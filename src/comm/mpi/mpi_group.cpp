@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 #include <mpi.h>
+#include <omp.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -9,9 +10,11 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
+#include "base/subnormals.h"
 #include "comm/transport.h"
 #include "ops/cpu/sum_slices.h"
 
@@ -21,13 +24,8 @@ namespace {
 using Kind = Collective::Kind;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHello = 1, kData = 2;              // tags
-constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message: MPI counts in int
-
-Tensor slice(const Tensor& whole, int rank, int size) {
-  const int64_t each = whole.numel() / size;
-  return whole.reshape({whole.numel()}).rows(rank * each, each);
-}
+constexpr int kHello = 1, kData = 2, kFailure = 3;  // tags
+constexpr int64_t kMostBytes = int64_t{1} << 30;    // of one message: MPI counts in int
 
 int started() {
   int before = 0, provided = 0;
@@ -58,14 +56,13 @@ class MpiGroup::Member : public Transport {
         timeout_(timeout),
         hellos_(static_cast<size_t>(size())),
         terms_(static_cast<size_t>(size())),
-        thread_([this] { run(); }) {
-    require(static_cast<size_t>(size()) <= kMostSlices, Fault::usage,
-            "a group has 1 to {} ranks, not {}", kMostSlices, size());
-  }
+        thread_([this] { run(); }) {}
 
   ~Member() override {
     {
       const std::lock_guard lock(mutex_);
+      if (!error_ && !waiting_.empty())
+        error_ = std::make_exception_ptr(Error(Fault::peer, "a rank left its group too early"));
       ended_ = true;
     }
     changed_.notify_all();
@@ -79,7 +76,7 @@ class MpiGroup::Member : public Transport {
   int64_t room_for(int64_t whole_bytes) const override { return whole_bytes; }
 
   uint64_t begin(Queue& q, const Collective& c) override {
-    q.synchronize();
+    require(q.device() == Device::cpu, Fault::usage, "ranks of MPI train on a CPU");
     {
       const std::lock_guard lock(mutex_);
       throw_error();
@@ -95,10 +92,15 @@ class MpiGroup::Member : public Transport {
     if (complete_ <= sequence) throw_error();
   }
 
+  // The group's thread tells the others.
   void abort(std::string_view why) noexcept override {
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = std::make_exception_ptr(Error(Fault::peer, std::string(why)));
+    std::unique_lock lock(mutex_);
+    if (!error_) {
+      error_ = std::make_exception_ptr(Error(Fault::peer, std::string(why)));
+      failure_ = why;
+    }
     changed_.notify_all();
+    changed_.wait(lock, [&] { return left_; });
   }
 
  private:
@@ -107,22 +109,17 @@ class MpiGroup::Member : public Transport {
   }
 
   void run() {
-    for (;;) {
-      Collective next;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return ended_ || error_ || !waiting_.empty(); });
-        if (error_ || waiting_.empty()) return;
-        next = waiting_.front();
-      }
+    // As the rank's own thread does; it has its cores already.
+    omp_set_num_threads(1);
+    flush_subnormals();
+    while (const std::optional<Collective> next = wait_for_work()) {
       try {
-        greet(next);
-        move(next);
+        greet(*next);
+        move(*next);
       } catch (...) {
         const std::lock_guard lock(mutex_);
         if (!error_) error_ = std::current_exception();
-        changed_.notify_all();
-        return;
+        continue;
       }
       {
         const std::lock_guard lock(mutex_);
@@ -131,6 +128,50 @@ class MpiGroup::Member : public Transport {
       }
       changed_.notify_all();
     }
+    tell_failure();
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    changed_.notify_all();
+  }
+
+  // None: the group ends.
+  std::optional<Collective> wait_for_work() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || error_ || !waiting_.empty(); });
+    if (error_ || waiting_.empty()) return {};
+    return waiting_.front();
+  }
+
+  // Why this rank failed, to all others; they may be gone.
+  void tell_failure() {
+    std::string text;
+    {
+      const std::lock_guard lock(mutex_);
+      text = failure_;
+    }
+    if (text.empty()) return;
+    std::vector<MPI_Request> messages;
+    for (int r = 0; r < size(); ++r)
+      if (r != rank())
+        MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, r, kFailure, MPI_COMM_WORLD,
+                  &messages.emplace_back());
+    const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+    for (int done = 0; done == 0 && Clock::now() < deadline;
+         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+      MPI_Testall(static_cast<int>(messages.size()), messages.data(), &done, MPI_STATUSES_IGNORE);
+  }
+
+  // Throws what another rank has told.
+  void hear_failure() {
+    MPI_Status status;
+    int there = 0, bytes = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, kFailure, MPI_COMM_WORLD, &there, &status);
+    if (there == 0) return;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    std::string text(static_cast<size_t>(bytes), ' ');
+    MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kFailure, MPI_COMM_WORLD,
+             MPI_STATUS_IGNORE);
+    fail(Fault::peer, "rank {}: {}", status.MPI_SOURCE, text);
   }
 
   // Every rank tells every other what it is about to do.
@@ -155,7 +196,7 @@ class MpiGroup::Member : public Transport {
 
   void gather(const Collective& c) {
     for (int r = 0; r < size(); ++r) {
-      const Tensor to = slice(c.whole, r, size());
+      const Tensor to = slice_of_rank(c.whole, r, size());
       if (r == rank()) {
         if (to.raw() != c.mine.raw())
           std::memcpy(to.raw(), c.mine.raw(), static_cast<size_t>(to.nbytes()));
@@ -175,11 +216,11 @@ class MpiGroup::Member : public Transport {
             room_ ? room_.nbytes() : 0);
     for (int r = 0; r < size(); ++r) {
       Tensor& term = terms_[static_cast<size_t>(r)];
-      term = slice(c.whole, rank(), size());
+      term = slice_of_rank(c.whole, rank(), size());
       if (r == rank()) continue;
       term = room_.rows(r * each, each).viewed_as(c.whole.dtype());
       receive(term.raw(), each, r, kData);
-      send(slice(c.whole, r, size()).raw(), each, r, kData);
+      send(slice_of_rank(c.whole, r, size()).raw(), each, r, kData);
     }
     wait(c);
     cpu::sum_slices(c.mine, terms_, c.mode);
@@ -216,6 +257,7 @@ class MpiGroup::Member : public Transport {
         const std::lock_guard lock(mutex_);
         throw_error();
       }
+      hear_failure();
       if (Clock::now() > deadline) give_up(c);
       std::this_thread::sleep_for(pause);
       pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(200));
@@ -246,7 +288,8 @@ class MpiGroup::Member : public Transport {
   std::deque<Collective> waiting_;  // the first is being done
   uint64_t complete_ = 0;
   std::exception_ptr error_;
-  bool ended_ = false;
+  std::string failure_;  // of this rank itself, for the others
+  bool ended_ = false, left_ = false;
 
   // Of the group's thread.
   uint64_t hello_ = 0;

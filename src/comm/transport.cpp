@@ -1,0 +1,15 @@
+#include "comm/transport.h"
+
+#include <utility>
+
+#include "ops/sum_slices.h"
+
+namespace capstan {
+
+Transport::Transport(int rank, int size, std::string name)
+    : rank_(rank), size_(size), name_(std::move(name)) {
+  require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
+          "a group has 1 to {} ranks, not {}", kMostSlices, size);
+}
+
+}  // namespace capstan
