@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string_view>
+#include <utility>
 
 #include "comm/collective.h"
 #include "comm/ranks.h"
