@@ -76,12 +76,20 @@ void Communicator::sum_scalars(Queue& q, Tensor x, Tensor room) const {
   sum_slices(q, x, {terms, static_cast<size_t>(size())});
 }
 
+std::unique_ptr<HostChannel> Communicator::open_channel(std::string_view name) const {
+  return transport_ ? transport_->open_channel(std::string(name)) : channel_of_one();
+}
+
+double Communicator::waited() const {
+  return transport_ ? transport_->waited() : 0;
+}
+
 void Communicator::abort(std::string_view why) noexcept {
   if (transport_) transport_->abort(why);
 }
 
 void Communicator::Work::join(Queue& q) {
-  if (transport_) transport_->finish(q, sequence_);
+  if (transport_) transport_->join(q, sequence_);
   transport_.reset();
 }
 

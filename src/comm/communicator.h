@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/collective.h"
+#include "comm/host_channel.h"
 #include "comm/ranks.h"
 
 namespace capstan {
@@ -70,6 +71,13 @@ class Communicator {
 
   // This rank's slice of a `whole`.
   Tensor slice_of(const Tensor& whole) const;
+
+  // A channel between the same ranks. All ranks open theirs in the same order. It ends with the
+  // group, but not the group with it.
+  std::unique_ptr<HostChannel> open_channel(std::string_view name) const;
+
+  // Seconds that this rank has waited in join() for collectives to complete.
+  double waited() const;
 
   // Ends all collectives of the group, now and later, with this error on every other rank. When it
   // returns, no rank reads this one's memory.

@@ -38,6 +38,10 @@ class Simulated : public Transport {
 
   void abort(std::string_view) noexcept override {}
 
+  std::unique_ptr<HostChannel> open_channel(std::string channel) override {
+    fail(Fault::bug, "channel {}: a simulated rank has no other ranks to talk to", channel);
+  }
+
  private:
   struct Running {
     Collective call;

@@ -12,6 +12,7 @@
 
 #include "base/parallel.h"
 #include "base/units.h"
+#include "comm/thread_channel.h"
 #include "comm/transport.h"
 #include "ops/elementwise.h"
 #include "ops/sum_slices.h"
@@ -53,7 +54,17 @@ class ThreadGroup::Shared {
   }
   void end(std::string_view why) {
     if (ended.empty()) ended = why;
+    for (const auto& channel : channels) channel->end(ended);
     changed.notify_all();
+  }
+  // The channel that every rank opens as its number `index`.
+  std::shared_ptr<ThreadChannel> channel(size_t index, std::string channel_name) {
+    const std::lock_guard lock(mutex);
+    if (index == channels.size())
+      channels.push_back(std::make_shared<ThreadChannel>(static_cast<int>(slots[0].calls.size()),
+                                                         std::move(channel_name), timeout));
+    if (!ended.empty()) channels[index]->end(ended);
+    return channels[index];
   }
 
   const std::string name;
@@ -61,7 +72,8 @@ class ThreadGroup::Shared {
   std::mutex mutex;  // for all that follows
   std::condition_variable changed;
   std::vector<Slot> slots;
-  int working = 0;    // ranks that are inside of a stage
+  std::vector<std::shared_ptr<ThreadChannel>> channels;  // in the order in which they are opened
+  int working = 0;                                       // ranks that are inside of a stage
   std::string ended;  // why the group has ended; empty: it has not
 };
 
@@ -97,6 +109,10 @@ class ThreadGroup::Member : public Transport {
 
   void finish(Queue& q, uint64_t sequence) override {
     while (complete_ <= sequence) advance(q, true);
+  }
+
+  std::unique_ptr<HostChannel> open_channel(std::string channel) override {
+    return ThreadChannel::end_of(shared_->channel(opened_++, std::move(channel)), rank());
   }
 
   // Afterwards no rank reads this one's memory.
@@ -190,7 +206,8 @@ class ThreadGroup::Member : public Transport {
 
   std::shared_ptr<Shared> shared_;
   uint64_t begun_ = 0, complete_ = 0;
-  int stage_ = 0;  // of the oldest collective that is not complete
+  size_t opened_ = 0;  // channels
+  int stage_ = 0;      // of the oldest collective that is not complete
   std::vector<Tensor> terms_;
 };
 

@@ -1,5 +1,7 @@
 #include "comm/transport.h"
 
+#include <chrono>
+
 #include <utility>
 
 #include "ops/sum_slices.h"
@@ -10,6 +12,13 @@ Transport::Transport(int rank, int size, std::string name)
     : rank_(rank), size_(size), name_(std::move(name)) {
   require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
           "a group has 1 to {} ranks, not {}", kMostSlices, size);
+}
+
+void Transport::join(Queue& q, uint64_t sequence) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  finish(q, sequence);
+  waited_ += std::chrono::duration<double>(Clock::now() - start).count();
 }
 
 }  // namespace capstan

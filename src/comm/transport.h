@@ -1,9 +1,11 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "comm/collective.h"
+#include "comm/host_channel.h"
 
 namespace capstan {
 
@@ -34,6 +36,11 @@ class Transport {
   // something else, or did not answer in time.
   virtual void finish(Queue& q, uint64_t sequence) = 0;
   virtual void abort(std::string_view why) noexcept = 0;
+  virtual std::unique_ptr<HostChannel> open_channel(std::string name) = 0;
+
+  // Finishes, and counts the time.
+  void join(Queue& q, uint64_t sequence);
+  double waited() const { return waited_; }
 
  protected:
   Tensor room_;  // u8
@@ -41,6 +48,7 @@ class Transport {
  private:
   int rank_, size_;
   std::string name_;
+  double waited_ = 0;
 };
 
 }  // namespace capstan

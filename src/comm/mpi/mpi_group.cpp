@@ -5,7 +5,9 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -24,8 +26,9 @@ namespace {
 using Kind = Collective::Kind;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kHello = 1, kData = 2, kFailure = 3;  // tags
-constexpr int64_t kMostBytes = int64_t{1} << 30;    // of one message: MPI counts in int
+// Tags. A channel has two: for data, and for why it ended.
+constexpr int kHello = 1, kData = 2, kFailure = 3, kFirstChannel = 16;
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message: MPI counts in int
 
 int started() {
   int before = 0, provided = 0;
@@ -48,8 +51,8 @@ int number_of_ranks() {
 
 }  // namespace
 
-// Collectives are done one after the other by one thread, the only one that calls MPI.
-class MpiGroup::Member : public Transport {
+// Collectives are done one after the other by one thread. Channels use the thread of their caller.
+class MpiGroup::Member : public Transport, public std::enable_shared_from_this<Member> {
  public:
   explicit Member(Duration timeout)
       : Transport(started(), number_of_ranks(), "dp"),
@@ -67,7 +70,7 @@ class MpiGroup::Member : public Transport {
     }
     changed_.notify_all();
     thread_.join();
-    if (error_)
+    if (error_ || broken_)
       MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Fault::peer));
     else
       MPI_Finalize();
@@ -101,6 +104,25 @@ class MpiGroup::Member : public Transport {
     }
     changed_.notify_all();
     changed_.wait(lock, [&] { return left_; });
+  }
+
+  std::unique_ptr<HostChannel> open_channel(std::string name) override;
+
+  void set_timeout(Duration timeout) { timeout_ = timeout; }
+
+  // As ProcessGroup's. A rank that failed by itself tells the user, unless a lower one does; a rank
+  // that does not leaves it the time.
+  bool report(std::string_view why) noexcept {
+    abort(why);
+    const auto start = Clock::now();
+    bool others_do = heard_;
+    while (!others_do && rank() > 0 && Clock::now() - start < std::chrono::milliseconds(300)) {
+      const auto told = told_failure();
+      others_do = told && told->rank < rank();
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    if (others_do) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+    return !others_do;
   }
 
  private:
@@ -142,36 +164,62 @@ class MpiGroup::Member : public Transport {
     return waiting_.front();
   }
 
-  // Why this rank failed, to all others; they may be gone.
+  // Why this rank failed, to all others.
   void tell_failure() {
     std::string text;
     {
       const std::lock_guard lock(mutex_);
       text = failure_;
     }
-    if (text.empty()) return;
-    std::vector<MPI_Request> messages;
-    for (int r = 0; r < size(); ++r)
-      if (r != rank())
-        MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, r, kFailure, MPI_COMM_WORLD,
-                  &messages.emplace_back());
-    const auto deadline = Clock::now() + std::chrono::milliseconds(500);
-    for (int done = 0; done == 0 && Clock::now() < deadline;
-         std::this_thread::sleep_for(std::chrono::milliseconds(1)))
-      MPI_Testall(static_cast<int>(messages.size()), messages.data(), &done, MPI_STATUSES_IGNORE);
+    if (!text.empty()) tell(text, kFailure);
   }
 
-  // Throws what another rank has told.
-  void hear_failure() {
+  // A text to all others; they may be gone.
+  void tell(const std::string& text, int tag) {
+    std::vector<MPI_Request> messages(static_cast<size_t>(size()), MPI_REQUEST_NULL);
+    {
+      const std::lock_guard lock(calls_);
+      for (int r = 0; r < size(); ++r)
+        if (r != rank())
+          MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, r, tag, MPI_COMM_WORLD,
+                    &messages[static_cast<size_t>(r)]);
+    }
+    const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+    for (int done = 0; done == 0 && Clock::now() < deadline;
+         std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      const std::lock_guard lock(calls_);
+      MPI_Testall(static_cast<int>(messages.size()), messages.data(), &done, MPI_STATUSES_IGNORE);
+    }
+  }
+
+  struct Told {
+    int rank;
+    std::string text;
+  };
+  // What another rank has told, if it has.
+  std::optional<Told> told(int tag) {
+    const std::lock_guard lock(calls_);
     MPI_Status status;
     int there = 0, bytes = 0;
-    MPI_Iprobe(MPI_ANY_SOURCE, kFailure, MPI_COMM_WORLD, &there, &status);
-    if (there == 0) return;
+    MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
+    if (there == 0) return std::nullopt;
     MPI_Get_count(&status, MPI_BYTE, &bytes);
-    std::string text(static_cast<size_t>(bytes), ' ');
-    MPI_Recv(text.data(), bytes, MPI_BYTE, status.MPI_SOURCE, kFailure, MPI_COMM_WORLD,
-             MPI_STATUS_IGNORE);
-    fail(Fault::peer, "rank {}: {}", status.MPI_SOURCE, text);
+    Told t{status.MPI_SOURCE, std::string(static_cast<size_t>(bytes), ' ')};
+    MPI_Recv(t.text.data(), bytes, MPI_BYTE, t.rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    return t;
+  }
+  std::optional<Told> told_failure() { return told(kFailure); }
+
+  // Throws what another rank has told; from then on, everything does.
+  void hear_failure() {
+    const auto failure = told_failure();
+    if (!failure) return;
+    const std::string why = fmt::format("rank {}: {}", failure->rank, failure->text);
+    const std::lock_guard lock(mutex_);
+    heard_ = true;
+    if (!error_) error_ = std::make_exception_ptr(Error(Fault::peer, why));
+    changed_.notify_all();
+    throw_error();
   }
 
   // Every rank tells every other what it is about to do.
@@ -228,6 +276,7 @@ class MpiGroup::Member : public Transport {
 
   void send(const void* from, int64_t bytes, int to, int tag) {
     each_message(bytes, [&](int64_t first, int count) {
+      const std::lock_guard lock(calls_);
       MPI_Isend(static_cast<const std::byte*>(from) + first, count, MPI_BYTE, to, tag,
                 MPI_COMM_WORLD, &requests_.emplace_back());
       peers_.push_back(to);
@@ -235,6 +284,7 @@ class MpiGroup::Member : public Transport {
   }
   void receive(void* to, int64_t bytes, int from, int tag) {
     each_message(bytes, [&](int64_t first, int count) {
+      const std::lock_guard lock(calls_);
       MPI_Irecv(static_cast<std::byte*>(to) + first, count, MPI_BYTE, from, tag, MPI_COMM_WORLD,
                 &requests_.emplace_back());
       peers_.push_back(from);
@@ -248,10 +298,14 @@ class MpiGroup::Member : public Transport {
 
   // Waits for all messages that were begun; sleeps longer the longer that takes.
   void wait(const Collective& c) {
-    const auto deadline = Clock::now() + timeout_;
+    const auto deadline = Clock::now() + timeout_.load();
     auto pause = std::chrono::microseconds(0);
     for (int done = 0;;) {
-      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+      {
+        const std::lock_guard lock(calls_);
+        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                    MPI_STATUSES_IGNORE);
+      }
       if (done != 0) break;
       {
         const std::lock_guard lock(mutex_);
@@ -268,6 +322,7 @@ class MpiGroup::Member : public Transport {
 
   [[noreturn]] void give_up(const Collective& c) {
     std::vector<int> missing;
+    const std::lock_guard lock(calls_);
     for (size_t i = 0; i < requests_.size(); ++i) {
       int done = 0;
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
@@ -276,12 +331,16 @@ class MpiGroup::Member : public Transport {
         missing.push_back(peers_[i]);
     }
     fail(Fault::peer, "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(),
-         complete_, rank(), std::chrono::duration<double>(timeout_).count(),
+         complete_, rank(), std::chrono::duration<double>(timeout_.load()).count(),
          fmt::join(missing, ", "), c.describe());
   }
 
-  Duration timeout_;
+  friend class Channel;
+
+  std::atomic<Duration> timeout_;
   uint64_t begun_ = 0;  // of the rank's thread
+  int opened_ = 0;      // channels, by the rank's thread
+  std::mutex calls_;    // MPI is called by one thread at a time
 
   std::mutex mutex_;  // for the following
   std::condition_variable changed_;
@@ -290,6 +349,8 @@ class MpiGroup::Member : public Transport {
   std::exception_ptr error_;
   std::string failure_;  // of this rank itself, for the others
   bool ended_ = false, left_ = false;
+  std::atomic<bool> heard_ = false;   // another rank told of its failure
+  std::atomic<bool> broken_ = false;  // messages may be pending that no rank will complete
 
   // Of the group's thread.
   uint64_t hello_ = 0;
@@ -300,8 +361,109 @@ class MpiGroup::Member : public Transport {
   std::thread thread_;  // last: it uses the others
 };
 
+// Messages of a channel, by the thread that calls.
+class MpiGroup::Channel : public HostChannel {
+ public:
+  Channel(std::shared_ptr<Member> member, int index, std::string name)
+      : HostChannel(member->rank(), member->size()),
+        member_(std::move(member)),
+        tag_(kFirstChannel + 2 * index),
+        name_(std::move(name)) {}
+
+  void send(std::span<const std::byte> bytes, int to) override {
+    Member::each_message(std::ssize(bytes), [&](int64_t first, int count) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      {
+        const std::lock_guard lock(member_->calls_);
+        MPI_Issend(bytes.data() + first, count, MPI_BYTE, to, tag_, MPI_COMM_WORLD, &request);
+      }
+      wait(request, to);
+    });
+  }
+
+  void receive(std::span<std::byte> bytes, int from) override {
+    Member::each_message(std::ssize(bytes), [&](int64_t first, int count) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      {
+        const std::lock_guard lock(member_->calls_);
+        MPI_Irecv(bytes.data() + first, count, MPI_BYTE, from, tag_, MPI_COMM_WORLD, &request);
+      }
+      wait(request, from);
+    });
+  }
+
+  void abort(std::string_view why) noexcept override {
+    if (member_->broken_.exchange(true)) return;  // of this channel or of another
+    member_->tell(std::string(why), tag_ + 1);
+  }
+
+ private:
+  void wait(MPI_Request& request, int other) {
+    const auto start = Clock::now();
+    const Duration timeout = member_->timeout_;
+    auto pause = std::chrono::microseconds(0);
+    for (int done = 0;;) {
+      {
+        const std::lock_guard lock(member_->calls_);
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      }
+      if (done != 0) return;
+      try {
+        hear();
+        require(Clock::now() - start < timeout, Fault::peer,
+                "channel {}: rank {} waited {:g} s for rank {}", name_, rank(),
+                std::chrono::duration<double>(timeout).count(), other);
+      } catch (const Error&) {
+        give_up(request);
+        throw;
+      }
+      std::this_thread::sleep_for(pause);
+      pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(200));
+    }
+  }
+
+  void hear() {
+    {
+      const std::lock_guard lock(member_->mutex_);
+      member_->throw_error();
+    }
+    member_->hear_failure();
+    if (const auto told = member_->told(tag_ + 1))
+      fail(Fault::peer, "rank {}: {}", told->rank, told->text);
+  }
+
+  // The memory belongs to the caller again; the group cannot end in order any more.
+  void give_up(MPI_Request& request) {
+    member_->broken_ = true;
+    const std::lock_guard lock(member_->calls_);
+    MPI_Cancel(&request);
+    MPI_Request_free(&request);
+  }
+
+  std::shared_ptr<Member> member_;
+  int tag_;
+  std::string name_;
+};
+
+std::unique_ptr<HostChannel> MpiGroup::Member::open_channel(std::string name) {
+  return std::make_unique<Channel>(std::static_pointer_cast<Member>(shared_from_this()), opened_++,
+                                   std::move(name));
+}
+
 MpiGroup::MpiGroup(Duration timeout) : member_(std::make_shared<Member>(timeout)) {}
-MpiGroup::~MpiGroup() = default;
+
+void MpiGroup::set_timeout(Duration timeout) {
+  member_->set_timeout(timeout);
+}
+
+bool MpiGroup::report(std::string_view why) noexcept {
+  return member_->report(why);
+}
+
+void MpiGroup::end(int exit_code) noexcept {
+  MPI_Abort(MPI_COMM_WORLD, exit_code);
+  std::abort();  // it does not return
+}
 
 Communicator MpiGroup::communicator() const {
   if (member_->size() == 1) return {};
@@ -309,3 +471,10 @@ Communicator MpiGroup::communicator() const {
 }
 
 }  // namespace capstan
+
+// What the program looks up when it loads this library.
+extern "C" capstan::ProcessGroup* capstan_join_mpi(double timeout) {
+  using Duration = capstan::ProcessGroup::Duration;
+  return new capstan::MpiGroup(
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout)));
+}

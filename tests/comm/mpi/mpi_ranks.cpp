@@ -82,6 +82,17 @@ void compare_training(const Communicator& group) {
     }
 }
 
+void compare_channel(const Communicator& group) {
+  const auto channel = group.open_channel("talk");
+  std::string mine(1 << 20, static_cast<char>('a' + group.rank()));
+  for (int round = 0; round < 20; ++round) {
+    const auto all = channel->exchange(std::string_view(mine).substr(0, 1u << round));
+    for (int r = 0; r < group.size(); ++r)
+      expect(all[static_cast<size_t>(r)] == std::string(1u << round, static_cast<char>('a' + r)),
+             "channel", group);
+  }
+}
+
 // One rank calls something else, fails, or does nothing: the others say so, and all end.
 void fail_on_purpose(Communicator group, std::string_view how) {
   Arena arena(Arena::Heap{}, Device::cpu);
@@ -105,6 +116,7 @@ int compare_all(int argc, char** argv) {
       return 0;
     }
     compare_collectives(group);
+    compare_channel(group);
     compare_training(group);
   } catch (const Error& e) {
     fmt::print(stderr, "rank {} ends: {}\n", group.rank(), e.what());

@@ -1,0 +1,63 @@
+#include "comm/process_group.h"
+
+#include <dlfcn.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<int> number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  if (text == nullptr) return std::nullopt;
+  const std::string_view digits(text);
+  int number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
+  return number;
+}
+
+// Beside the program, or where it is installed.
+fs::path find_library() {
+  const char* const name = "libcapstan_mpi.so";
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& place : {folder / name, folder / ".." / "lib" / "capstan" / name})
+    if (fs::exists(place, error)) return place;
+  return {};
+}
+
+}  // namespace
+
+std::optional<Ranks> launched_ranks() {
+  // Open MPI's names, then those of MPICH and of Slurm's PMI.
+  constexpr const char* kNames[][2] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+                                       {"PMI_RANK", "PMI_SIZE"}};
+  for (const auto& [rank, size] : kNames)
+    if (const auto r = number_in(rank), s = number_in(size); r && s && *s > 1 && *r < *s)
+      return Ranks{*r, *s};
+  return std::nullopt;
+}
+
+std::unique_ptr<ProcessGroup> join_launched_ranks(ProcessGroup::Duration timeout) {
+  const fs::path path = find_library();
+  require(!path.empty(), Fault::device,
+          "this program was started by mpirun, but was built without MPI; install Open MPI's "
+          "development files and build again, or start one process with --devices");
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  require(library != nullptr, Fault::device, "MPI: cannot load {}: {}", path.string(), dlerror());
+  using Join = ProcessGroup* (*)(double);
+  const auto join = reinterpret_cast<Join>(dlsym(library, "capstan_join_mpi"));
+  require(join != nullptr, Fault::device, "MPI: {} belongs to another version of the program",
+          path.string());
+  return std::unique_ptr<ProcessGroup>(join(std::chrono::duration<double>(timeout).count()));
+}
+
+}  // namespace capstan
