@@ -62,16 +62,24 @@ ModelConfig read_config(const fs::path& dir) {
   return config;
 }
 
-std::vector<TensorToRead> stored_parts(const Parameters& params, Rows rows) {
-  std::vector<TensorToRead> parts;
+std::vector<SavedTensor> stored_parts(const Parameters& params, Rows rows) {
+  std::vector<SavedTensor> parts;
+  const std::vector<Range>& ranges = params.stored_ranges();
   for (int i = 0; i < params.count(); ++i) {
     const Param& p = row(params, i);
     if (rows_of(p) != rows) continue;
-    const Tensor whole = params.quantized(i) == nullptr
-                             ? params.stored(i)
-                             : Tensor(nullptr, params.types().compute, p.shape);
-    for (const Part& part : p.parts)
-      parts.push_back({part.name, whole.rows(part.first_row, part.rows)});
+    const PrecisionTypes types = params.types();
+    const DType type = p.trainable ? types.master : types.compute;
+    // The ranges are in the order of the parameters.
+    const auto begin = std::partition_point(ranges.begin(), ranges.end(),
+                                            [&](const Range& r) { return r.param < i; });
+    for (const Part& part : p.parts) {
+      SavedTensor t = saved_part(p, i, part, type);
+      for (auto r = begin; r != ranges.end() && r->param == i; ++r)
+        if (const Range mine = overlap(t.range, *r); mine.count > 0)
+          t.pieces.push_back({t.within(mine).first, params.stored(mine)});
+      parts.push_back(std::move(t));
+    }
   }
   return parts;
 }
@@ -81,6 +89,16 @@ bool has_head_copy(const Parameters& params, Rows rows, const ModelFolder& folde
   return rows == Rows::adapters && lora && lora->head && folder.tensors().contains(kHeadCopy);
 }
 
+SavedTensor head_copy(const Parameters& params) {
+  const int head = params.spec().head;
+  for (SavedTensor& t : stored_parts(params, Rows::base)) {
+    if (t.range.param != head) continue;
+    t.name = kHeadCopy;
+    return std::move(t);
+  }
+  fail(Fault::bug, "a model without a head");
+}
+
 void check_weights(const Parameters& params, Rows rows, const ModelFolder& folder,
                    const fs::path& dir) {
   const ModelConfig& config = params.spec().config;
@@ -88,9 +106,8 @@ void check_weights(const Parameters& params, Rows rows, const ModelFolder& folde
     return rows == Rows::base &&
            (name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight"));
   };
-  std::vector<TensorToRead> wanted = stored_parts(params, rows);
-  if (has_head_copy(params, rows, folder))
-    wanted.push_back({kHeadCopy, params.weight(params.spec().head)});
+  std::vector<SavedTensor> wanted = stored_parts(params, rows);
+  if (has_head_copy(params, rows, folder)) wanted.push_back(head_copy(params));
   const std::string problems = differences(wanted, folder.tensors(), {.may_ignore = is_harmless});
   if (problems.empty()) return;
   require(rows == Rows::base, Fault::file,
@@ -138,10 +155,7 @@ void load_parameters(Queue& q, Parameters& params, const fs::path& dir) {
   check_weights(params, Rows::base, folder, dir);
   if (q.device() == Device::sim) return;
   warn_of_another_head(params, folder, dir);
-  std::vector<TensorToRead> plain;
-  for (const TensorToRead& t : stored_parts(params, Rows::base))
-    if (t.to.raw() != nullptr) plain.push_back(t);
-  read_tensors(q, plain, folder.tensors());
+  read_tensors(q, stored_parts(params, Rows::base), folder.tensors());
   quantize_tensors(q, params, folder.tensors());
   params.refresh_weights(q);
 }

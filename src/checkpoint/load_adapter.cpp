@@ -19,17 +19,17 @@ std::vector<std::byte> converted(std::span<const std::byte> from, DType from_typ
   return out;
 }
 
-// Whether both have the same values in the narrower of their types.
-bool same_values(Queue& q, const Tensor& tensor, const TensorEntry& entry) {
-  const DType theirs = *entry.tensor->type.dtype, ours = tensor.dtype();
+// Whether a piece has the same values as the file, in the narrower of their types.
+bool same_values(Queue& q, const SavedTensor::Piece& piece, const TensorEntry& entry) {
+  const DType theirs = *entry.tensor->type.dtype, ours = piece.values.dtype();
   const DType type = size_of(theirs) <= size_of(ours) ? theirs : ours;
-  const Tensor flat = tensor.reshape({tensor.numel()});
+  const int64_t count = piece.values.numel();
   std::vector<std::byte> room, block;
-  for (int64_t first = 0; first < flat.numel(); first += kBlockValues) {
-    const Tensor values = flat.rows(first, std::min(kBlockValues, flat.numel() - first));
+  for (int64_t first = 0; first < count; first += kBlockValues) {
+    const Tensor values = piece.values.rows(first, std::min(kBlockValues, count - first));
     block.resize(static_cast<size_t>(values.nbytes()));
     q.download(block.data(), values);
-    const auto bytes = entry.file->read(*entry.tensor, first, values.numel(), room);
+    const auto bytes = entry.file->read(*entry.tensor, piece.first + first, values.numel(), room);
     if (converted(bytes, theirs, type) != converted(block, ours, type)) return false;
   }
   return true;
@@ -38,12 +38,13 @@ bool same_values(Queue& q, const Tensor& tensor, const TensorEntry& entry) {
 void check_head_copy(Queue& q, const Parameters& params, const ModelFolder& folder,
                      const fs::path& dir) {
   if (q.device() == Device::sim || !has_head_copy(params, Rows::adapters, folder)) return;
-  require(
-      same_values(q, params.weight(params.spec().head), folder.tensors().find(kHeadCopy)->second),
-      Fault::file,
-      "{}: {}: expected the head of the base model, found other values; use the base model that "
-      "the adapter was trained with",
-      (dir / kAdapterFile).string(), kHeadCopy);
+  const TensorEntry& found = folder.tensors().find(kHeadCopy)->second;
+  const SavedTensor head = head_copy(params);
+  for (const SavedTensor::Piece& piece : head.pieces)
+    require(same_values(q, piece, found), Fault::file,
+            "{}: {}: expected the head of the base model, found other values; use the base model "
+            "that the adapter was trained with",
+            (dir / kAdapterFile).string(), kHeadCopy);
 }
 
 }  // namespace

@@ -16,13 +16,14 @@ inline Rows saved_rows(const ModelSpec& spec) {
   return spec.lora ? Rows::adapters : Rows::base;
 }
 
-// The checkpoint tensors that make up the stored parameters. Those of quantized rows have a null
-// address.
-std::vector<TensorToRead> stored_parts(const Parameters& params, Rows rows);
+// The checkpoint tensors that make up the stored parameters, with the pieces that this rank keeps:
+// none of quantized rows.
+std::vector<SavedTensor> stored_parts(const Parameters& params, Rows rows);
 
 // PEFT also saves the weight of a head that has an adapter, next to the adapter.
 inline constexpr const char* kHeadCopy = "base_model.model.lm_head.base_layer.weight";
 bool has_head_copy(const Parameters& params, Rows rows, const ModelFolder& folder);
+SavedTensor head_copy(const Parameters& params);
 
 // Throws Fault::file unless the folder has exactly these tensors of the model, apart from a copy of
 // the head.

@@ -31,58 +31,58 @@ class Names {
   std::vector<std::string> names_;
 };
 
-std::vector<int64_t> shape_of(const Tensor& t) {
-  std::vector<int64_t> shape;
-  for (int d = 0; d < t.rank(); ++d) shape.push_back(t.dim(d));
-  return shape;
+std::vector<int64_t> sizes_of(const Shape& shape) {
+  std::vector<int64_t> sizes;
+  for (int d = 0; d < shape.rank(); ++d) sizes.push_back(shape[d]);
+  return sizes;
 }
 
-bool has_type(const StoredTensor& found, const Tensor& to, bool same_type) {
+bool has_type(const StoredTensor& found, DType wanted, bool same_type) {
   if (!found.type.dtype) return false;
-  return same_type ? *found.type.dtype == to.dtype() : is_weight_type(*found.type.dtype);
+  return same_type ? *found.type.dtype == wanted : is_weight_type(*found.type.dtype);
 }
 
 // Blocks limit the host memory of a conversion or of a copy to a GPU.
 constexpr int64_t kConvertedValues = 1 << 20, kCopiedValues = 1 << 23;
 
-void read_tensor(Queue& q, const Tensor& to, const TensorEntry& from) {
+// `to`: consecutive values from `at` on.
+void read_values(Queue& q, const Tensor& to, int64_t at, const TensorEntry& from) {
   const DType type = *from.tensor->type.dtype;
   const bool same = type == to.dtype();
   if (same && q.device() == Device::cpu)
-    return from.file->read_to(static_cast<std::byte*>(to.raw()), *from.tensor, 0, to.numel());
-  const Tensor flat = to.reshape({to.numel()});
+    return from.file->read_to(static_cast<std::byte*>(to.raw()), *from.tensor, at, to.numel());
   std::vector<std::byte> room, converted;
   const int64_t step = same ? kCopiedValues : kConvertedValues;
   for (int64_t first = 0; first < to.numel(); first += step) {
     const int64_t n = std::min(step, to.numel() - first);
-    auto bytes = from.file->read(*from.tensor, first, n, room);
+    auto bytes = from.file->read(*from.tensor, at + first, n, room);
     if (!same) {
       converted.resize(static_cast<size_t>(n * size_of(to.dtype())));
       convert(converted.data(), to.dtype(), bytes.data(), type, n);
       bytes = converted;
     }
-    q.upload(flat.rows(first, n), bytes.data());
+    q.upload(to.rows(first, n), bytes.data());
   }
 }
 
 }  // namespace
 
-std::string differences(const std::vector<TensorToRead>& wanted, const TensorEntries& found,
+std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntries& found,
                         const ReadRules& rules) {
   Names missing("missing"), extra("unexpected"), wrong("of another shape or type");
   std::set<std::string_view> known;
-  for (const auto& [name, to] : wanted) {
-    known.insert(name);
-    const auto it = found.find(name);
+  for (const SavedTensor& t : wanted) {
+    known.insert(t.name);
+    const auto it = found.find(t.name);
     if (it == found.end()) {
-      missing.add(name);
+      missing.add(t.name);
       continue;
     }
     const StoredTensor& tensor = *it->second.tensor;
-    if (tensor.shape == shape_of(to) && has_type(tensor, to, rules.same_type)) continue;
+    if (tensor.shape == sizes_of(t.shape) && has_type(tensor, t.type, rules.same_type)) continue;
     wrong.add(fmt::format(
-        "{}: expected {} of {}, found {} of {}", name, to_string(shape_of(to)),
-        rules.same_type ? StoredType(to.dtype()).name : std::string_view("F32, BF16 or F16"),
+        "{}: expected {} of {}, found {} of {}", t.name, to_string(sizes_of(t.shape)),
+        rules.same_type ? StoredType(t.type).name : std::string_view("F32, BF16 or F16"),
         to_string(tensor.shape), tensor.type.name));
   }
   for (const auto& [name, _] : found)
@@ -94,9 +94,11 @@ std::string differences(const std::vector<TensorToRead>& wanted, const TensorEnt
   return fmt::format("{}", fmt::join(problems, "; "));
 }
 
-void read_tensors(Queue& q, const std::vector<TensorToRead>& wanted, const TensorEntries& found) {
+void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found) {
   if (q.device() == Device::sim) return;
-  for (const auto& [name, to] : wanted) read_tensor(q, to, found.find(name)->second);
+  for (const SavedTensor& t : wanted)
+    for (const SavedTensor::Piece& piece : t.pieces)
+      read_values(q, piece.values, piece.first, found.find(t.name)->second);
 }
 
 }  // namespace capstan

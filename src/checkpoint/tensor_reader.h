@@ -6,15 +6,10 @@
 #include <vector>
 
 #include "checkpoint/tensor_file.h"
+#include "model/saved_tensor.h"
 #include "tensor/queue.h"
 
 namespace capstan {
-
-// A tensor that the files must have, and its destination.
-struct TensorToRead {
-  std::string name;
-  Tensor to;  // contiguous
-};
 
 // A tensor of one of several files.
 struct TensorEntry {
@@ -29,11 +24,11 @@ struct ReadRules {
 };
 
 // "3 missing (a, b, c); 1 unexpected (d); …": all differences, or nothing.
-std::string differences(const std::vector<TensorToRead>& wanted, const TensorEntries& found,
+std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntries& found,
                         const ReadRules& rules);
 
-// Reads all of them and converts types if needed. On sim it reads nothing. Call `differences` first
+// Reads their pieces and converts types if needed. On sim it reads nothing. Call `differences` first
 // to check that they exist.
-void read_tensors(Queue& q, const std::vector<TensorToRead>& wanted, const TensorEntries& found);
+void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found);
 
 }  // namespace capstan

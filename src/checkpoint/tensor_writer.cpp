@@ -12,8 +12,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using Tensors = std::span<const TensorToWrite>;
 
-constexpr int64_t kBlockValues = 1 << 20;
-
 void append(SafetensorsWriter& file, const TensorToWrite& t, Threads threads) {
   const int64_t values = t.item.nbytes() / t.item.type.size;
   std::vector<std::byte> room, converted;

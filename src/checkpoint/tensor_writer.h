@@ -11,7 +11,10 @@
 
 namespace capstan {
 
-// A tensor to write; its values are fetched when they are written.
+// Tensors are written in blocks of this many values.
+inline constexpr int64_t kBlockValues = 1 << 20;
+
+// A tensor to write; its values are fetched when they are written, in order.
 struct TensorToWrite {
   SafetensorsWriter::Item item;  // type in the file
   StoredType from;               // type in memory

@@ -11,12 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<TensorToRead> state_of(const Optimizer& optimizer) {
-  std::vector<TensorToRead> tensors;
-  for (const Optimizer::State& s : optimizer.state()) tensors.push_back({s.name, s.tensor});
-  return tensors;
-}
-
 std::string metadata(const SafetensorsFile& file, const char* key) {
   const auto it = file.header().metadata.find(key);
   require(it != file.header().metadata.end(), Fault::file,
@@ -63,7 +57,7 @@ TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer
           file.path().string(), name_of(optimizer.options().kind), in_quotes(kind));
   TensorEntries found;
   for (const StoredTensor& t : file.tensors()) found[t.name] = {&file, &t};
-  const auto moments = state_of(optimizer);
+  const auto moments = optimizer.state();
   const std::string problems = differences(moments, found, {.same_type = true, .may_ignore = {}});
   require(problems.empty(), Fault::file,
           "{}: the moments do not match this run's {}: {}; resume with the optimizer and the "

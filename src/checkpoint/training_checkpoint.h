@@ -9,6 +9,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/extra_file.h"
 #include "checkpoint/training_state.h"
+#include "comm/host_channel.h"
 #include "optim/optimizer.h"
 
 // A training checkpoint is a model's folder, or for a model with adapters an adapter's (adapter.h),
@@ -28,8 +29,9 @@ namespace capstan {
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const std::filesystem::path& dir);
 
-// Host buffers for one copy of everything in a checkpoint: the trained parameters and their
-// moments. The arena must outlive it. It cannot move, since a save in progress reads from it.
+// Host buffers for one copy of what this rank contributes to a checkpoint: the trained parameters
+// that it owns, and their moments. Arena, parameters and optimizer must outlive it. It cannot move,
+// since a save in progress reads from it.
 class Snapshot {
  public:
   // Allocates Category::staging from the queue's host(), outside of a phase. A queue on cuda needs
@@ -39,15 +41,19 @@ class Snapshot {
   Snapshot& operator=(const Snapshot&) = delete;
 
   // Copies the stored parameters and their moments; complete on return.
-  void capture(Queue& q, const Parameters& params, const Optimizer& optimizer);
+  void capture(Queue& q);
 
-  // For parameter i; absent if it is not saved.
-  Tensor stored(int i) const { return *stored_[static_cast<size_t>(i)]; }
-  // For the optimizer's state(), in its order.
-  Tensor state(size_t i) const { return *state_[i]; }
+  // All tensors of the checkpoint; their pieces are the copies.
+  std::vector<SavedTensor> weights() const;
+  std::vector<SavedTensor> state() const;
 
  private:
-  std::vector<Buffer> stored_, state_;
+  std::vector<SavedTensor> owned_state() const;
+
+  const Parameters& params_;
+  const Optimizer& optimizer_;
+  std::vector<Buffer> weights_;  // by owned range
+  std::vector<Buffer> state_;    // by piece of owned_state
 };
 
 // What one save writes.
@@ -70,11 +76,15 @@ struct SaveRequest {
 
 // Saves checkpoints, one at a time. With a snapshot, save() copies into it and returns, and a
 // thread writes; without one, save() writes directly from the parameters before it returns. All
-// arguments must outlive it. Not thread safe.
+// references must outlive it. Not thread safe.
+//
+// Among several ranks, all of them save together, over a channel that nothing else uses: rank 0
+// writes the files, the others send it what they own. The bytes do not depend on the ranks.
 class CheckpointSaver {
  public:
+  // Without a channel: one rank.
   CheckpointSaver(Queue& q, const Parameters& params, const Optimizer& optimizer,
-                  Snapshot* snapshot);
+                  Snapshot* snapshot, std::shared_ptr<HostChannel> channel = nullptr);
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
   // Waits. Logs a pending error as a warning.
@@ -96,6 +106,7 @@ class CheckpointSaver {
   const Parameters& params_;
   const Optimizer& optimizer_;
   Snapshot* snapshot_;
+  std::shared_ptr<HostChannel> channel_;
   std::future<void> running_;
 };
 

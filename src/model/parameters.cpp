@@ -28,6 +28,11 @@ std::vector<bool> rows_where(const ModelSpec& spec, const Test& test) {
   return rows;
 }
 
+void sort(std::vector<Range>& ranges) {
+  std::stable_sort(ranges.begin(), ranges.end(),
+                   [](const Range& a, const Range& b) { return a.param < b.param; });
+}
+
 }  // namespace
 
 Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
@@ -76,10 +81,9 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
     keep(masters_, unit, sharding.state);
     if (gradients == Gradients::kept || sharding.gradients == Hold::shard)
       if (gradients != Gradients::none) keep(grads_, unit, sharding.gradients);
-    weights_.add_ranges(owned_, unit, true);
-    weights_.add_ranges(updated_, unit, sharding.state == Hold::shard);
-    weights_.add_ranges(all_trainable_, unit, false);
-    frozen_.add_ranges(frozen_ranges_, unit, sharding.weights == Hold::shard);
+    weights_.add_ranges(all_trainable_, unit);
+    if (sharding.weights == Hold::whole) frozen_.add_ranges(frozen_ranges_, unit);
+    if (sharding.weights == Hold::shard) frozen_.add_ranges(frozen_ranges_, unit, group_.rank());
   }
   if (gradients != Gradients::none) {
     int64_t largest = 0;
@@ -87,9 +91,20 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       largest = std::max(largest, grads_.flat_bytes(unit));
     room_ = group_.make_room(arena, largest);
   }
-  for (auto* ranges : {&owned_, &updated_, &all_trainable_, &frozen_ranges_})
-    std::stable_sort(ranges->begin(), ranges->end(),
-                     [](const Range& a, const Range& b) { return a.param < b.param; });
+  for (auto* ranges : {&all_trainable_, &frozen_ranges_}) sort(*ranges);
+  owned_ = owned_by(group_.rank());
+  updated_ = sharding.state == Hold::shard ? owned_ : all_trainable_;
+  stored_ranges_ =
+      types().has_master() || sharding.weights == Hold::shard ? updated_ : all_trainable_;
+  stored_ranges_.insert(stored_ranges_.end(), frozen_ranges_.begin(), frozen_ranges_.end());
+  sort(stored_ranges_);
+}
+
+std::vector<Range> Parameters::owned_by(int rank) const {
+  std::vector<Range> owned;
+  for (int unit = 0; unit < spec_.units(); ++unit) weights_.add_ranges(owned, unit, rank);
+  sort(owned);
+  return owned;
 }
 
 // Two passes over the unit's rows: the first counts the bytes, the second places the tensors.
@@ -146,6 +161,12 @@ Tensor Parameters::stored(int i) const {
   return master(i) ? master(i) : weight(i);
 }
 
+Tensor Parameters::stored(const Range& range) const {
+  const Param& p = spec_.params[static_cast<size_t>(range.param)];
+  if (!p.trainable) return frozen_.values(range);
+  return types().has_master() ? masters_.values(range) : weights_.values(range);
+}
+
 const QuantizedMatrix* Parameters::quantized(int i) const {
   if (i < 0 || spec_.params[static_cast<size_t>(i)].quantize == Quantize::none) return nullptr;
   return &quantized_[static_cast<size_t>(i)];
@@ -163,7 +184,7 @@ void Parameters::initialize(Queue& q, uint64_t seed) {
   for (const Param& p : spec_.params)
     require(p.quantize == Quantize::none, Fault::bug,
             "{} is quantized: load it instead of initializing it", p.name);
-  for (const Range& r : frozen_ranges_) initialize(q, seed, r, frozen_.values(r));
+  for (const Range& r : frozen_ranges_) initialize(q, seed, r, stored(r));
   initialize_trainable(q, seed, false);
 }
 
@@ -172,10 +193,10 @@ void Parameters::initialize_adapters(Queue& q, uint64_t seed) {
 }
 
 void Parameters::initialize_trainable(Queue& q, uint64_t seed, bool adapters) {
-  const bool masters = types().has_master();
-  for (const Range& r : masters || sharding_.weights == Hold::shard ? updated_ : all_trainable_)
-    if (!adapters || spec_.params[static_cast<size_t>(r.param)].adapter)
-      initialize(q, seed, r, masters ? master(r) : weight(r));
+  for (const Range& r : stored_ranges_) {
+    const Param& p = spec_.params[static_cast<size_t>(r.param)];
+    if (p.trainable && (!adapters || p.adapter)) initialize(q, seed, r, stored(r));
+  }
   refresh_weights(q);
 }
 

@@ -76,12 +76,18 @@ class Parameters {
   // The tensor that checkpoints store: the master if there is one, else the weight.
   // Fault::bug if this rank has only part of it.
   Tensor stored(int i) const;
+  // All values of such tensors that this rank keeps, in the order of the spec; not those of
+  // quantized rows. Among several ranks, weights that differ from their masters are made from these
+  // by refresh_weights.
+  const std::vector<Range>& stored_ranges() const { return stored_ranges_; }
+  Tensor stored(const Range& range) const;
   // Absent for index -1, for frozen rows, and while gradients are not held.
   Tensor grad(int i) const { return i < 0 ? Tensor() : grads_.of(i); }
 
   // Trainable values, in the order of the spec: those that this rank counts (in the norm of the
   // gradients), so that each is counted by one rank; and those that it updates. One rank does all.
   const std::vector<Range>& owned() const { return owned_; }
+  std::vector<Range> owned_by(int rank) const;
   const std::vector<Range>& updated() const { return updated_; }
   // The values of such a range, where this rank keeps them; a master may be absent.
   Tensor weight(const Range& range) const { return weights_.values(range); }
@@ -159,8 +165,8 @@ class Parameters {
   std::vector<QuantizedMatrix> quantized_;          // by parameter
   std::vector<Buffer> quantized_bytes_;             // by unit: codes and scales of all its rows
   std::vector<Range> owned_, updated_, all_trainable_;
-  std::vector<Range> frozen_ranges_;  // that this rank keeps
-  struct Gathered {                   // a unit of sharded weights, while passes use it
+  std::vector<Range> frozen_ranges_, stored_ranges_;  // that this rank keeps
+  struct Gathered {  // a unit of sharded weights, while passes use it
     Work weights, frozen;
     int users = 0;
   };

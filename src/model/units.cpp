@@ -93,11 +93,17 @@ Tensor UnitTensors::values(const Range& range) const {
   return u.slice->rows(place.first + range.first - slice_begin(u), range.count);
 }
 
-void UnitTensors::add_ranges(std::vector<Range>& to, int unit, bool of_slice) const {
-  const Unit& u = at(unit);
-  const int64_t begin = of_slice ? slice_begin(u) : 0;
-  const int64_t end = of_slice ? begin + slice_size(u) : u.size;
-  for (const Place& place : u.places) {
+void UnitTensors::add_ranges(std::vector<Range>& to, int unit) const {
+  add_ranges(to, at(unit), 0, at(unit).size);
+}
+
+void UnitTensors::add_ranges(std::vector<Range>& to, int unit, int rank) const {
+  const int64_t each = slice_size(at(unit));
+  add_ranges(to, at(unit), rank * each, (rank + 1) * each);
+}
+
+void UnitTensors::add_ranges(std::vector<Range>& to, const Unit& unit, int64_t begin, int64_t end) {
+  for (const Place& place : unit.places) {
     const int64_t first = std::max(begin, place.first),
                   last = std::min(end, place.first + place.shape.numel());
     if (first < last) to.push_back({place.param, first - place.first, last - first});

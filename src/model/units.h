@@ -54,8 +54,9 @@ class UnitTensors {
   // parameter that is not of this kind.
   Tensor values(const Range& range) const;
 
-  // Appends the ranges of a unit's slice, or of all its parameters.
-  void add_ranges(std::vector<Range>& to, int unit, bool of_slice) const;
+  // Appends the ranges of all parameters of a unit, or of one rank's slice.
+  void add_ranges(std::vector<Range>& to, int unit) const;
+  void add_ranges(std::vector<Range>& to, int unit, int rank) const;
 
  private:
   struct Place {
@@ -73,6 +74,7 @@ class UnitTensors {
   const Unit& at(int unit) const { return units_[static_cast<size_t>(unit)]; }
   int64_t slice_size(const Unit& unit) const { return unit.size / ranks_.size; }
   int64_t slice_begin(const Unit& unit) const { return ranks_.rank * slice_size(unit); }
+  static void add_ranges(std::vector<Range>& to, const Unit& unit, int64_t begin, int64_t end);
   int64_t padded(int64_t values) const;
 
   DType type_;

@@ -14,19 +14,6 @@ using Kind = OptimizerOptions::Kind;
 // bitsandbytes' min_8bit_size: for smaller tensors the savings do not justify the error.
 constexpr int64_t kFewest8bit = 4096;
 
-// The values of a part of a parameter.
-Range range_of(const Param& param, int index, const Part& part) {
-  const int64_t row = param.shape.numel() / param.shape[0];
-  return {index, part.first_row * row, part.rows * row};
-}
-
-// The intersection of two ranges of one parameter; count 0 if empty.
-Range overlap(const Range& a, const Range& b) {
-  const int64_t first = std::max(a.first, b.first);
-  const int64_t end = std::min(a.first + a.count, b.first + b.count);
-  return {a.param, first, std::max<int64_t>(0, end - first)};
-}
-
 float f(double x) {
   return static_cast<float>(x);
 }
@@ -47,11 +34,17 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
     }
     // Blocks of 8-bit moments do not cross the tensors of the checkpoint.
     for (const Part& part : param.parts) {
-      const Range all = range_of(param, owned.param, part);
+      const Range all = saved_part(param, owned.param, part, DType::u8).range;
       if (const Range mine = overlap(owned, all); mine.count > 0)
         pieces_.push_back(make_piece(arena, mine, all));
     }
   }
+}
+
+DType Optimizer::moment_type(const Range& tensor) const {
+  if (options_.kind != Kind::adamw8bit) return params_.types().state;
+  const bool few_bits = tensor.count >= kFewest8bit && tensor.param != params_.spec().embedding;
+  return few_bits ? DType::u8 : DType::f32;
 }
 
 // The moments are zero because memory outside of phases is zeroed.
@@ -61,14 +54,12 @@ Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
   const auto make = [&](DType type, int64_t values, const char* name) {
     return arena.make(Category::optimizer, type, {values}, name);
   };
-  const bool few_bits = options_.kind == Kind::adamw8bit && tensor.count >= kFewest8bit &&
-                        range.param != params_.spec().embedding;
+  const DType type = moment_type(tensor);
+  const bool few_bits = type == DType::u8;
   require(!few_bits || (range.first - tensor.first) % kAdamW8bitBlock == 0, Fault::usage,
           "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
           "moments; use AdamW, or another number of ranks",
           params_.spec().params[static_cast<size_t>(range.param)].name, kAdamW8bitBlock);
-  DType type = params_.types().state;
-  if (options_.kind == Kind::adamw8bit) type = few_bits ? DType::u8 : DType::f32;
   if (options_.kind != Kind::sgd || options_.momentum != 0)
     piece.m = make(type, range.count, "first moment");
   if (options_.kind != Kind::sgd) piece.v = make(type, range.count, "second moment");
@@ -142,28 +133,34 @@ void Optimizer::restore(int64_t steps) {
   steps_ = steps;
 }
 
-std::vector<Optimizer::State> Optimizer::state() const {
-  std::vector<State> all_state;
+std::vector<SavedTensor> Optimizer::state() const {
+  std::vector<SavedTensor> all_state;
   const bool sgd = options_.kind == Kind::sgd;
-  for (const Piece& piece : pieces_) {
-    const Param& param = params_.spec().params[static_cast<size_t>(piece.range.param)];
+  const auto add = [&](SavedTensor t, const char* name, Buffer Piece::*buffer) {
+    t.name += name;
+    for (const Piece& piece : pieces_) {
+      const Range mine = t.within(piece.range);
+      if (mine.count == 0) continue;
+      const int64_t skipped = std::max<int64_t>(0, t.range.first - piece.range.first) / t.block;
+      t.pieces.push_back({mine.first, (piece.*buffer)->rows(skipped, mine.count)});
+    }
+    all_state.push_back(std::move(t));
+  };
+  for (int i = 0; i < params_.count(); ++i) {
+    const Param& param = params_.spec().params[static_cast<size_t>(i)];
+    if (!param.trainable || (sgd && options_.momentum == 0)) continue;
     for (const Part& part : param.parts) {
-      const Range all = range_of(param, piece.range.param, part);
-      const int64_t mine = overlap(piece.range, all).count;
-      if (mine == 0) continue;
-      require(mine == all.count, Fault::bug, "{}: this rank has only part of its moments",
-              part.name);
-      Shape shape = param.shape;
-      shape[0] = part.rows;
-      const auto add = [&](const Buffer& moment, const Buffer& absmax, const char* name) {
-        if (!*moment) return;
-        all_state.push_back(
-            {fmt::format("{}.{}", part.name, name),
-             moment->rows(all.first - piece.range.first, all.count).reshape(shape)});
-        if (*absmax) all_state.push_back({fmt::format("{}.{}.absmax", part.name, name), *absmax});
-      };
-      add(piece.m, piece.m_absmax, sgd ? "momentum_buffer" : "exp_avg");
-      add(piece.v, piece.v_absmax, "exp_avg_sq");
+      SavedTensor moment = saved_part(param, i, part, DType::u8);
+      moment.type = moment_type(moment.range);
+      SavedTensor scales = moment;
+      scales.type = DType::f32;
+      scales.shape = {adamw8bit_blocks(moment.numel())};
+      scales.block = kAdamW8bitBlock;
+      const bool few_bits = moment.type == DType::u8;
+      add(moment, sgd ? ".momentum_buffer" : ".exp_avg", &Piece::m);
+      if (few_bits) add(scales, ".exp_avg.absmax", &Piece::m_absmax);
+      if (!sgd) add(moment, ".exp_avg_sq", &Piece::v);
+      if (few_bits) add(scales, ".exp_avg_sq.absmax", &Piece::v_absmax);
     }
   }
   return all_state;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/parameters.h"
+#include "model/saved_tensor.h"
 #include "ops/optimizer.h"
 #include "recipe/choices.h"
 
@@ -49,11 +50,8 @@ class Optimizer {
   //   "NAME.exp_avg", "NAME.exp_avg_sq"                AdamW, in the shape of NAME
   //   "NAME.exp_avg.absmax", "NAME.exp_avg_sq.absmax"  scales of 8-bit moments (ops/optimizer.h)
   //   "NAME.momentum_buffer"                           SGD with momentum
-  struct State {
-    std::string name;
-    Tensor tensor;  // a contiguous view
-  };
-  std::vector<State> state() const;
+  // Their pieces are what this rank holds.
+  std::vector<SavedTensor> state() const;
   const OptimizerOptions& options() const { return options_; }
 
  private:
@@ -67,6 +65,8 @@ class Optimizer {
   AdamWStep adamw_step(double lr, double decay) const;
   SgdStep sgd_step(double lr, double decay) const;
   Piece make_piece(Arena& arena, const Range& range, const Range& tensor) const;
+  // The type of a moment. `tensor` is the checkpoint's for 8-bit moments.
+  DType moment_type(const Range& tensor) const;
 
   Parameters& params_;
   OptimizerOptions options_;

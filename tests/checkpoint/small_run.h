@@ -57,7 +57,7 @@ struct SmallRun {
   void for_each_tensor(const Body& body) {
     for (int i = 0; i < model.params.count(); ++i)
       if (model.params.spec().trainable(i)) body(model.params.stored(i));
-    for (const Optimizer::State& s : optimizer.state()) body(s.tensor);
+    for (const SavedTensor& s : optimizer.state()) body(s.whole());
   }
 
   static TrainingState state(int64_t step) {

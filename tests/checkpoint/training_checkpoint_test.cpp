@@ -188,7 +188,7 @@ TEST(TrainingCheckpoint, OnSimIsCheckedWithoutMemoryAndSnapshotsAskForTheSame) {
   Parameters params(recording, spec, Precision::f32_true, Gradients::none);
   Optimizer optimizer(sim, params, {});
   Snapshot snapshot(sim, params, optimizer);
-  snapshot.capture(sim, params, optimizer);
+  snapshot.capture(sim);
   EXPECT_EQ(load_checkpoint(sim, params, optimizer, folder / "final").step, 5);
 
   const MemoryPlan plan = recording.plan();

@@ -32,7 +32,7 @@ struct Model {
       const Values v = normal_values(g.numel(), static_cast<uint64_t>(i));
       q.upload(g, buffer_of(q, g.dtype(), g.shape(), v)->raw());
     }
-    for (const Optimizer::State& s : optimizer.state()) state[s.name] = s.tensor;
+    for (const SavedTensor& s : optimizer.state()) state[s.name] = s.whole();
   }
   void step(double lr = 1e-2) { optimizer.update(q, lr, scale); }
 

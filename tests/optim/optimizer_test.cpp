@@ -52,8 +52,8 @@ struct Model {
 
 // The state of one tensor of a checkpoint; absent where there is none.
 Tensor find(const Optimizer& optimizer, const std::string& name) {
-  for (const Optimizer::State& s : optimizer.state())
-    if (s.name == name) return s.tensor;
+  for (const SavedTensor& s : optimizer.state())
+    if (s.name == name) return s.whole();
   return {};
 }
 
@@ -311,10 +311,10 @@ Values stochastic_weights(OptimizerOptions options, int steps, int split) {
   std::vector<Buffer> kept;
   for (int step = 0; step < steps; ++step) {
     if (step == split) {
-      for (const auto& s : optimizer->state()) kept.push_back(m.copy(s.tensor));
+      for (const auto& s : optimizer->state()) kept.push_back(m.copy(s.whole()));
       optimizer = std::make_unique<Optimizer>(m.q, m.params, options);
       const auto state = optimizer->state();
-      for (size_t i = 0; i < state.size(); ++i) m.q.upload(state[i].tensor, kept[i]->raw());
+      for (size_t i = 0; i < state.size(); ++i) m.q.upload(state[i].whole(), kept[i]->raw());
       optimizer->restore(step);
     }
     optimizer->update(m.q, 1e-3, scale);
@@ -351,7 +351,7 @@ TEST(Optimizer, StateHasTheNamesOfTorchForEachPart) {
   Model m(Precision::f32_true);
   const auto names = [&](const OptimizerOptions& options) {
     std::vector<std::string> found;
-    for (const Optimizer::State& s : Optimizer(m.q, m.params, options).state())
+    for (const SavedTensor& s : Optimizer(m.q, m.params, options).state())
       if (s.name.find("k_proj") != std::string::npos) found.push_back(s.name);
     return found;
   };
@@ -373,8 +373,8 @@ TEST(Optimizer, GoesOnBitForBitAfterItIsRestored) {
       for (int step = 0; step < 3; ++step) through.update(one.q, 1e-2, scale);
       for (int i = 0; i < one.params.count(); ++i)
         two.q.upload(two.params.stored(i), one.params.stored(i).raw());
-      for (const Optimizer::State& s : through.state())
-        two.q.upload(find(resumed, s.name), s.tensor.raw());
+      for (const SavedTensor& s : through.state())
+        two.q.upload(find(resumed, s.name), s.whole().raw());
       two.params.refresh_weights(two.q);
       resumed.restore(through.steps());
       for (int step = 0; step < 2; ++step) {

@@ -89,7 +89,7 @@ TEST_P(LoraGolden, TwentyStepsOfAdamWLeaveTheBaseAsItIs) {
         const Tensor now = e.params.weight(i).rows(part.first_row, part.rows);
         EXPECT_EQ(values_of(e.q, now), Values(v.begin(), v.end())) << part.name;
         EXPECT_FALSE(e.params.grad(i));
-        for (const Optimizer::State& state : optimizer.state())
+        for (const SavedTensor& state : optimizer.state())
           EXPECT_FALSE(state.name.starts_with(part.name));
       }
 }

@@ -110,7 +110,7 @@ TEST_P(TrainerOn, AStepWithoutALabelLeavesEverythingAsItIs) {
       std::vector<Values> all;
       for (int i = 0; i < trainer.params().count(); ++i)
         all.push_back(values_of(q, trainer.params().stored(i)));
-      for (const auto& s : trainer.optimizer().state()) all.push_back(values_of(q, s.tensor));
+      for (const auto& s : trainer.optimizer().state()) all.push_back(values_of(q, s.whole()));
       return all;
     };
     MicroBatches micro(data, micro_batch, {.max_seq_length = 32, .vocab = config.vocab});
