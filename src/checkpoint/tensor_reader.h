@@ -27,8 +27,8 @@ struct ReadRules {
 std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntries& found,
                         const ReadRules& rules);
 
-// Reads their pieces and converts types if needed. On sim it reads nothing. Call `differences` first
-// to check that they exist.
+// Reads their pieces and converts types if needed. On sim it reads nothing. Call `differences`
+// first to check that they exist.
 void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found);
 
 }  // namespace capstan
