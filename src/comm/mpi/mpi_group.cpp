@@ -30,7 +30,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kHello = 1, kData = 2, kFailure = 3, kFirstChannel = 16;
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message: MPI counts in int
 
-int started() {
+// Starts MPI.
+Ranks started() {
   int before = 0, provided = 0;
   MPI_Initialized(&before);
   require(before == 0, Fault::bug, "MPI was started twice");
@@ -38,15 +39,10 @@ int started() {
   require(provided >= MPI_THREAD_SERIALIZED, Fault::device,
           "MPI: this library does not allow calls from several threads; use one that was built "
           "with thread support");
-  int rank = 0;
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  return rank;
-}
-
-int number_of_ranks() {
-  int size = 0;
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  return size;
+  Ranks ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
+  return ranks;
 }
 
 }  // namespace
@@ -54,8 +50,8 @@ int number_of_ranks() {
 // Collectives are done one after the other by one thread. Channels use the thread of their caller.
 class MpiGroup::Member : public Transport, public std::enable_shared_from_this<Member> {
  public:
-  explicit Member(Duration timeout)
-      : Transport(started(), number_of_ranks(), "dp"),
+  Member(const Ranks& ranks, Duration timeout)
+      : Transport(ranks.rank, ranks.size, "dp"),
         timeout_(timeout),
         hellos_(static_cast<size_t>(size())),
         terms_(static_cast<size_t>(size())),
@@ -450,7 +446,7 @@ std::unique_ptr<HostChannel> MpiGroup::Member::open_channel(std::string name) {
                                    std::move(name));
 }
 
-MpiGroup::MpiGroup(Duration timeout) : member_(std::make_shared<Member>(timeout)) {}
+MpiGroup::MpiGroup(Duration timeout) : member_(std::make_shared<Member>(started(), timeout)) {}
 
 void MpiGroup::set_timeout(Duration timeout) {
   member_->set_timeout(timeout);
