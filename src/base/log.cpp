@@ -127,30 +127,39 @@ Locked screen() {
   return {std::unique_lock(mutex), &only};
 }
 
+thread_local bool t_quiet = false;
+
 }  // namespace
 
+Quiet::Quiet(bool quiet) : before_(t_quiet) {
+  t_quiet = t_quiet || quiet;
+}
+Quiet::~Quiet() {
+  t_quiet = before_;
+}
+
 void say_line(std::string_view line) {
-  screen()->say(visible(line));
+  if (!t_quiet) screen()->say(visible(line));
 }
 
 void info_line(std::string_view line) {
-  screen()->print(spdlog::level::info, visible(line));
+  if (!t_quiet) screen()->print(spdlog::level::info, visible(line));
 }
 
 void warn_line(std::string_view line) {
-  screen()->print(spdlog::level::warn, fmt::format("warning: {}", visible(line)));
+  if (!t_quiet) screen()->print(spdlog::level::warn, fmt::format("warning: {}", visible(line)));
 }
 
 void draw_bar(std::string_view text) {
-  screen()->draw(text);
+  if (!t_quiet) screen()->draw(text);
 }
 
 void end_bar() {
-  screen()->end("\n");
+  if (!t_quiet) screen()->end("\n");
 }
 
 void clear_bar() {
-  screen()->end(kErase);
+  if (!t_quiet) screen()->end(kErase);
 }
 
 }  // namespace capstan::log

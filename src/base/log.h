@@ -26,6 +26,18 @@ void end_bar();
 // Removes it.
 void clear_bar();
 
+// While it lives, this thread writes nothing: for ranks other than the first.
+class Quiet {
+ public:
+  explicit Quiet(bool quiet = true);
+  ~Quiet();
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  bool before_;
+};
+
 template <class... Args>
 void say(fmt::format_string<Args...> format, Args&&... args) {
   say_line(fmt::format(format, std::forward<Args>(args)...));

@@ -6,13 +6,11 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
-#include <new>
-#include <system_error>
 
 #include "base/error.h"
 #include "base/process_limits.h"
-#include "base/visible.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/prepare.h"
 #include "cli/version.h"
 #include "recipe/nearest.h"
@@ -53,14 +51,6 @@ std::string help() {
       "capstan: train Llama-family language models\n\nusage: capstan COMMAND [options]\n\n";
   for (const Command& c : commands()) s += fmt::format("  {:<16}{}\n", c.name, c.summary);
   return s + kExamples;
-}
-
-// Indents the lines after the first.
-void print_error(std::string_view who, std::string message) {
-  for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
-    message.insert(i + 1, "       ");
-  // Not fmt::print, which throws on a failed write: nobody is left to catch it.
-  std::fputs(fmt::format("{}{}\n", who, visible(message)).c_str(), stderr);
 }
 
 // LitGPT commands that Capstan does not have, and what to use instead.
@@ -114,22 +104,10 @@ int run_and_flush(int argc, char** argv) {
 int guarded(int argc, char** argv) {
   try {
     return run_and_flush(argc, argv);
-  } catch (const Error& e) {
-    print_error(e.fault() == Fault::bug ? "bug in capstan: " : "error: ", e.what());
-    return e.exit_code();
-  } catch (const std::bad_alloc&) {
-    print_error("error: ", "the system is out of memory");
-    return static_cast<int>(Fault::does_not_fit);
-  } catch (
-      const std::system_error& e) {  // from std::filesystem, or from writing to a closed stdout
-    if (std::ferror(stdout) != 0)
-      print_error("error: standard output: cannot write: ", e.code().message());
-    else
-      print_error("error: ", e.what());
-    return static_cast<int>(Fault::file);
-  } catch (const std::exception& e) {
-    print_error("bug in capstan: ", e.what());
-    return static_cast<int>(Fault::bug);
+  } catch (...) {
+    const Failure failure = failure_of(std::current_exception());
+    tell(failure);
+    return failure.exit_code;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/recipe_arguments.h"
 #include "cli/version.h"
 #include "report/summary.h"
@@ -38,13 +39,8 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
       length.steps_per_epoch(), plan_table(run.plan()));
 }
 
-int train(Task task, const Arguments& arguments, std::string_view summary) {
-  const auto recipe = recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
-  if (!recipe) return 0;
-  std::signal(SIGPIPE, SIG_IGN);              // keep training if the reader of a pipe goes away
-  const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
-  TrainingRun run(*recipe, task, find_inputs(*recipe, task),
-                  {command_text(task, arguments), CAPSTAN_BUILD});
+// The run, after it is planned.
+int carry_out(TrainingRun& run) {
   describe(run, run.trainer().params().spec());
   run.initialize();
   if (run.finished() && run.left_unfinished()) {
@@ -53,7 +49,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
         "now",
         run.saved().string(), run.length().steps());
     run.finish_rest();
-    log::say("\n{}\n  report: {}", run.report(), run.report_file().string());
+    if (run.leads()) log::say("\n{}\n  report: {}", run.report(), run.report_file().string());
     return 0;
   }
   if (run.finished()) {
@@ -72,8 +68,9 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     return 128 + run.interrupted();
   }
   run.finish();
-  log::say("\n{}\n  saved to {}; report: {}", run.report(), run.saved().string(),
-           run.report_file().string());
+  if (run.leads())
+    log::say("\n{}\n  saved to {}; report: {}", run.report(), run.saved().string(),
+             run.report_file().string());
   if (!run.complete())
     log::say(
         "train.max_time ended after step {}; run the same command with a longer one and --resume "
@@ -84,6 +81,52 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
       "interrupted at the end: the final model is complete, but the last validation is missing. "
       "Run the same command with --resume auto to make it");
   return 128 + run.interrupted();
+}
+
+// What all ranks of a run have in common.
+struct Job {
+  Recipe recipe;
+  Task task;
+  SharedInputs inputs;
+  Invocation invocation;
+};
+
+int run_rank(const Job& job, Communicator group) {
+  const log::Quiet quiet(group.rank() != 0);
+  TrainingRun run(job.recipe, job.task, job.inputs, job.invocation, group);
+  try {
+    return carry_out(run);
+  } catch (const std::exception& e) {
+    group.abort(e.what());  // while the run still exists: others may be reading its memory
+    throw;
+  }
+}
+
+int train(Task task, const Arguments& arguments, std::string_view summary) {
+  const Invocation invocation{command_text(task, arguments), CAPSTAN_BUILD};
+  const auto read_recipe = [&] {
+    return recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
+  };
+  std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
+  if (launched_ranks())
+    return run_as_launched([&](LaunchedRank& rank) {
+      const auto recipe = read_recipe();
+      if (!recipe) return 0;
+      rank.start(*recipe);
+      std::optional<FolderLock> out_dir;
+      if (rank.group().rank() == 0) out_dir.emplace(recipe->out_dir);
+      // The first rank may write the token cache that the others read.
+      SharedInputs inputs;
+      rank.in_turn([&] { inputs = std::make_shared<const RunInputs>(find_inputs(*recipe, task)); });
+      return run_rank({*recipe, task, inputs, invocation}, rank.group());
+    });
+  const auto recipe = read_recipe();
+  if (!recipe) return 0;
+  const int ranks = ranks_of(*recipe);
+  const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
+  const Job job{*recipe, task, std::make_shared<const RunInputs>(find_inputs(*recipe, task)),
+                invocation};
+  return run_in_threads(ranks, *recipe, [&](Communicator group) { return run_rank(job, group); });
 }
 
 }  // namespace

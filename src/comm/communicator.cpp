@@ -62,6 +62,10 @@ Buffer Communicator::make_room(Arena& arena, int64_t largest_bytes) const {
   return room;
 }
 
+bool Communicator::needs_room() const {
+  return transport_ && transport_->room_for(1) > 0;
+}
+
 Buffer Communicator::make_scalars(Arena& arena) const {
   if (!transport_) return {};
   return arena.make(Category::data, DType::f64, {size()}, "scalars of all ranks");

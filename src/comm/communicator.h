@@ -64,6 +64,8 @@ class Communicator {
   // be kept as long as the group sums. Allocates Category::communication, outside of a phase.
   [[nodiscard]] Buffer make_room(Arena& arena, int64_t largest_bytes) const;
 
+  bool needs_room() const;
+
   // x (one f64) = the sum of every rank's x, in rank order. `room` is from make_scalars, which
   // takes no memory for one rank.
   Buffer make_scalars(Arena& arena) const;

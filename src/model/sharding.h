@@ -30,4 +30,10 @@ inline constexpr Sharding kZero1{.state = Hold::shard};
 inline constexpr Sharding kZero2{.gradients = Hold::shard, .state = Hold::shard};
 inline constexpr Sharding kZero3{Hold::shard, Hold::shard, Hold::shard};
 
+constexpr const char* strategy_name(const Sharding& s) {
+  if (s.weights == Hold::shard) return "zero3";
+  if (s.gradients == Hold::shard) return "zero2";
+  return s.state == Hold::shard ? "zero1" : "ddp";
+}
+
 }  // namespace capstan

@@ -43,6 +43,26 @@ struct NameTable<Recompute> {
       {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::block, "block"}};
 };
 
+// What of a model each of several ranks keeps (model/sharding.h).
+//   auto    zero3 among several ranks, as LitGPT's FSDP; on one device, all of it
+//   dp      Lightning's name for one process with several GPUs; the same as ddp here
+enum class Strategy : uint8_t { automatic, ddp, zero1, zero2, zero3, dp };
+template <>
+struct NameTable<Strategy> {
+  static constexpr Named<Strategy> rows[] = {{Strategy::automatic, "auto"},
+                                             {Strategy::ddp, "ddp"},
+                                             {Strategy::zero1, "zero1"},
+                                             {Strategy::zero2, "zero2"},
+                                             {Strategy::zero3, "zero3"},
+                                             {Strategy::zero3, "fsdp"},
+                                             {Strategy::zero3, "fsdp:full_shard"},
+                                             {Strategy::zero2, "fsdp:shard_grad_op"},
+                                             {Strategy::zero1, "deepspeed_stage_1"},
+                                             {Strategy::zero2, "deepspeed_stage_2"},
+                                             {Strategy::zero3, "deepspeed_stage_3"},
+                                             {Strategy::dp, "dp"}};
+};
+
 // How the learning rate moves after the warm-up (optim/schedule.h).
 enum class LrDecay : uint8_t { constant, linear, cosine };
 template <>

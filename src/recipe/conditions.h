@@ -99,13 +99,14 @@ inline constexpr Condition kF32Products[] = {
               r.precision.value_or(Precision::f32_true) == Precision::f32_true;
      },
      noted, "{precision} multiplies in bf16 or less already"}};
-inline constexpr Condition kOneDevice[] = {
-    {[](const Recipe& r, Task) { return r.devices.automatic || r.devices.count == 1; }, refused,
-     "{devices} requested; Capstan trains on one device today"}};
-inline constexpr Condition kOneNode[] = {{[](const Recipe& r, Task) { return r.num_nodes == 1; },
-                                          refused,
-                                          "{num_nodes} requested; Capstan trains on one machine "
-                                          "today"}};
+inline constexpr Condition kDevices[] = {
+    {[](const Recipe& r, Task) {
+       return r.devices.automatic || (r.devices.count >= 1 && r.devices.count <= kMostRanks);
+     },
+     refused, "{devices} requested; expected 1 to 64"}};
+inline constexpr Condition kStrategy[] = {
+    {[](const Recipe& r, Task) { return r.strategy != Strategy::dp; }, noted,
+     "runs as ddp, with the same results"}};
 
 // the length of the run, and what depends on it
 constexpr bool counts_steps(const Recipe& r) {

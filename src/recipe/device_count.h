@@ -10,6 +10,9 @@
 
 namespace capstan {
 
+// Ranks that can train together.
+inline constexpr int64_t kMostRanks = 64;
+
 // How many devices to train on: a number, or "auto" for those that there are.
 struct DeviceCount {
   bool automatic = false;

@@ -21,6 +21,13 @@ constexpr uint8_t kAll = kTrain | kDemo;
 constexpr std::string_view kService =
     "is a service that Capstan does not log to; use csv, tensorboard or jsonl, which it can import";
 
+constexpr std::string_view kNoHybrid =
+    "shards within groups of ranks, which Capstan does not do "
+    "yet; use zero3";
+constexpr std::string_view kNoOffload =
+    "keeps state in host memory, which Capstan does with one GPU only (optimizer PagedAdamW); use "
+    "deepspeed_stage_3";
+
 using R = Recipe;
 using enum Check;
 using namespace condition;
@@ -83,10 +90,38 @@ const std::vector<Option> kRun = {
      "fits in memory"},
     {"accelerator", &R::accelerator, any, kAll,
      "device to train on; auto: a GPU if there is one, else the CPU"},
-    {"devices", &R::devices, any, kTrain, "number of devices; Capstan trains on one device today",
-     kOneDevice},
-    {"num_nodes", &R::num_nodes, positive, kTrain,
-     "number of machines; Capstan trains on one machine today", kOneNode},
+    {.key = "devices",
+     .field = &R::devices,
+     .check = any,
+     .tasks = kTrain,
+     .help = "number of ranks on each machine, which share the cores of a CPU; auto: one",
+     .needs = kDevices,
+     .mesh = true},
+    {.key = "num_nodes",
+     .field = &R::num_nodes,
+     .check = positive,
+     .tasks = kTrain,
+     .help = "number of machines, on which mpirun starts the ranks",
+     .mesh = true},
+    {.key = "strategy",
+     .field = &R::strategy,
+     .check = any,
+     .tasks = kTrain,
+     .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
+             "gradients (zero2), and the weights (zero3, FSDP's full shard); auto: zero3",
+     .needs = kStrategy,
+     .refused = {{"hybrid", kNoHybrid},
+                 {"fsdp:hybrid_shard", kNoHybrid},
+                 {"deepspeed_stage_2_offload", kNoOffload},
+                 {"deepspeed_stage_3_offload", kNoOffload},
+                 {"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
+     .mesh = true},
+    {.key = "timeout",
+     .field = &R::timeout,
+     .check = positive,
+     .tasks = kTrain,
+     .help = "seconds that a rank waits for another one before the run ends",
+     .mesh = true},
     {"resume", &R::resume, any, kTrain,
      "true: resume the newest checkpoint, fail if there is none; auto: resume if there is one; or "
      "a checkpoint folder"},

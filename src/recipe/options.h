@@ -20,8 +20,8 @@ using RecipeField = std::variant<
     std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
     std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
     std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
-    DeviceCount Recipe::*, Resume Recipe::*, Logger Recipe::*, DataClass Recipe::*,
-    std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
+    DeviceCount Recipe::*, Strategy Recipe::*, Resume Recipe::*, Logger Recipe::*,
+    DataClass Recipe::*, std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
     ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 
 // What numbers are good; those with a fraction must be so as float too, which the kernels take.
@@ -43,6 +43,8 @@ struct Option {
   // Why a key that LitGPT has changes nothing here; null for all that do something.
   const char* ignored = nullptr;
   std::vector<RefusedWord> refused = {};
+  // Says where a run computes and not what: left out of its record, which any ranks may continue.
+  bool mesh = false;
 
   bool used_by(Task task) const { return (tasks & static_cast<uint8_t>(task)) != 0; }
 };

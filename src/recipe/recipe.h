@@ -81,6 +81,8 @@ struct Recipe {
   Accelerator accelerator = Accelerator::automatic;
   DeviceCount devices;
   int64_t num_nodes = 1;
+  Strategy strategy = Strategy::automatic;
+  double timeout = 300;
   Resume resume;
   Logger logger_name = Logger::csv;
   int64_t seed = 1337;

@@ -52,7 +52,8 @@ std::vector<YamlLine> yaml_lines(const Recipe& recipe, Task task) {
 
 std::string recipe_yaml(const Recipe& recipe, Task task) {
   std::string text;
-  for (const YamlLine& line : yaml_lines(recipe, task)) text += line.text + "\n";
+  for (const YamlLine& line : yaml_lines(recipe, task))
+    if (line.option == nullptr || !line.option->mesh) text += line.text + "\n";
   return text;
 }
 

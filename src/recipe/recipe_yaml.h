@@ -14,7 +14,7 @@ struct YamlLine {
 };
 std::vector<YamlLine> yaml_lines(const Recipe& recipe, Task task);
 
-// The recipe as nested YAML that RecipeInput reads back: the record of a run.
+// The recipe as nested YAML that RecipeInput reads back, without the mesh: the record of a run.
 std::string recipe_yaml(const Recipe& recipe, Task task);
 
 }  // namespace capstan

@@ -35,6 +35,15 @@ std::vector<OpTotal> longest_ops(const Queue& q, int rows);
 // Peak resident memory of this process in bytes; 0 if the system does not report it.
 int64_t peak_resident_bytes();
 
+// What one of several ranks did, in this process.
+struct RankUse {
+  double seconds = 0;         // of training
+  double waited_seconds = 0;  // of them, for communication or other ranks
+  int64_t planned_bytes = 0, measured_bytes = 0;
+  int64_t tokens = 0;  // with padding
+  double flops = 0;
+};
+
 // A finished or stopped run. Fields that are 0 or empty are unknown and not shown.
 struct RunSummary {
   std::string command = {};  // as it was typed
@@ -61,6 +70,10 @@ struct RunSummary {
   double peak_flops_per_second = 0;  // of the device
   double ops_seconds = 0;            // of all ops: the 100 % of `ops`
   std::vector<OpTotal> ops = {};     // longest_ops
+
+  std::vector<RankUse> ranks = {};      // of this process's part of the run
+  std::vector<std::string> hosts = {};  // theirs
+  std::string strategy = {};            // "zero3"
 
   MemoryUse memory = {};           // of the device
   MemoryUse host_memory = {};      // used by a GPU
@@ -91,6 +104,12 @@ struct RunSummary {
 // "Trained 400 steps in 2:41; loss 2.516 to 1.203, validation 1.311 (perplexity 3.71)", or, if
 // stopped early, "Stopped by SIGINT after 120 of 400 steps in 0:48; …".
 std::string verdict(const RunSummary& run);
+
+// A row for each rank: time in computation, in communication that nothing hid, and in waiting for
+// slower ranks; memory; tokens per second. Names the slowest. Empty for one rank.
+//
+// The rank that waits least is the slowest: what it waits is communication.
+std::string rank_table(const RunSummary& run);
 
 // LitGPT's closing block (Token Counts, Performance, Memory Usage), with both rates labelled, and
 // MFU, losses and the folder below.

@@ -40,9 +40,11 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
   return sum.hex();
 }
 
-std::string what_computes(Device device) {
-  if (device == Device::cuda) return machine_name(device);
-  return fmt::format("{}, {}", machine_name(device), cpu::blas_kernel());
+std::string what_computes(Device device, int ranks) {
+  std::string name = machine_name(device);
+  if (device != Device::cuda) name += fmt::format(", {}", cpu::blas_kernel());
+  if (ranks > 1) name += fmt::format(", {} ranks", ranks);
+  return name;
 }
 
 }  // namespace capstan

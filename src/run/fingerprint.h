@@ -18,8 +18,8 @@ std::string data_fingerprint(const Dataset& dataset, int64_t max_seq_length);
 // may store as its head. None without a folder.
 std::optional<std::string> weights_fingerprint(const std::filesystem::path& folder, bool tied);
 
-// The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL". The same
-// device gives the same bits.
-std::string what_computes(Device device);
+// The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL"; then the
+// number of ranks, if there are several. The same devices give the same bits.
+std::string what_computes(Device device, int ranks = 1);
 
 }  // namespace capstan

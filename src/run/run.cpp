@@ -17,6 +17,7 @@
 #include "plan/fit.h"
 #include "plan/predict.h"
 #include "recipe/check.h"
+#include "recipe/recipe_yaml.h"
 #include "run/fingerprint.h"
 #include "run/stop_signals.h"
 
@@ -60,33 +61,16 @@ std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
 }
 
 TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
-                        const std::optional<ExamplePrompt>& example) {
+                        const std::optional<ExamplePrompt>& example,
+                        const Communicator& group = {}) {
   check_recipe(r, task);
   TrainOptions o = train_options(r, task, in);
   o.sample_positions = in.sample_positions;
   if (example)
     o.sample_positions = std::min(in.model.config.max_positions,
                                   std::ssize(example->tokens) + *r.eval_max_new_tokens);
+  set_ranks(o, r, group.ranks(), {.room = group.needs_room()});
   return o;
-}
-
-RunPlan plan_of(TrainOptions& options, int64_t micro_batch) {
-  std::string_view why;
-  require(options.device != Device::cuda || cuda_present(&why), Fault::device,
-          "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
-  Fit fit = fit_of(options, micro_batch, room_for(options.device));
-  require_fit(fit);
-  if (fit.dropped_staging > 0)
-    log::warn(
-        "not enough host memory for a copy of the training state ({}): training pauses while a "
-        "checkpoint is written",
-        format_bytes(static_cast<double>(fit.dropped_staging)));
-  if (options.recompute_to_fit)
-    log::say("activations: {}, the least recomputation that fits into {}",
-             name_of(fit.options.recompute),
-             format_bytes(static_cast<double>(fit.available.device)));
-  options = fit.options;
-  return std::move(fit.plan);
 }
 
 }  // namespace
@@ -95,27 +79,61 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
   return options_of(recipe, task, inputs, example_of(recipe, inputs));
 }
 
+// All ranks choose the options that rank 0 needs, so that they choose alike; then each plans its
+// own memory.
+RunPlan TrainingRun::make_plan() {
+  std::string_view why;
+  require(options_.device != Device::cuda || cuda_present(&why), Fault::device,
+          "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
+  const Ranks mine = options_.ranks;
+  options_.ranks.rank = 0;
+  Fit fit = fit_of(options_, recipe_.micro_batch_size, team_.room_for(options_.device));
+  require_fit(fit);
+  if (fit.dropped_staging > 0)
+    log::warn(
+        "not enough host memory for a copy of the training state ({}): training pauses while a "
+        "checkpoint is written",
+        format_bytes(static_cast<double>(fit.dropped_staging)));
+  if (options_.recompute_to_fit)
+    log::say("activations: {}, the least recomputation that fits into {}",
+             name_of(fit.options.recompute),
+             format_bytes(static_cast<double>(fit.available.device)));
+  options_ = fit.options;
+  options_.ranks = mine;
+  if (mine.rank == 0) return std::move(fit.plan);
+  fit.plan = Trainer::plan(options_);
+  require_fit(fit);
+  return std::move(fit.plan);
+}
+
 TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation)
+    : TrainingRun(recipe, task, std::make_shared<const RunInputs>(std::move(inputs)),
+                  std::move(invocation)) {}
+
+TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
+                         Invocation invocation, const Communicator& group)
     : recipe_(recipe),
       task_(task),
-      inputs_(std::move(inputs)),
+      shared_inputs_(std::move(inputs)),
+      inputs_(*shared_inputs_),
       invocation_(std::move(invocation)),
+      team_(group),
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
-      options_(options_of(recipe, task, inputs_, example_)),
+      options_(options_of(recipe, task, inputs_, example_, group)),
       gpu_(options_.device),
-      plan_(plan_of(options_, recipe.micro_batch_size)),
+      plan_(make_plan()),
       arena_(plan_.device, options_.device),
       host_(plan_.host, Arena::Pinned{}),
       queue_(options_.device, arena_, host_),
-      trainer_(std::make_unique<Trainer>(queue_, options_)),
+      trainer_(std::make_unique<Trainer>(queue_, options_, group)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
-                                               trainer_->snapshot())),
+                                               trainer_->snapshot(), group.open_channel("files"))),
       identity_{.data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
                 .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
                             : std::nullopt,
-                .machine = what_computes(options_.device)},
+                .machine = what_computes(options_.device, group.size())},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,
@@ -123,6 +141,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invo
                .scratch = task == Task::demo}),
       display_(length_, recipe.log_interval),
       stop_(recipe.max_time) {
+  require_same_run();
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(
@@ -137,8 +156,22 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invo
         count(length_.warmup_steps(), "step"), length_.steps());
 }
 
+void TrainingRun::require_same_run() {
+  if (team_.size() == 1) return;
+  team_.require_same("the program", invocation_.program, "install the same version everywhere");
+  std::string recipe;
+  for (const YamlLine& line : yaml_lines(recipe_, task_)) recipe += line.text + "\n";
+  team_.require_same("the recipe", recipe, "start all ranks with the same command");
+  team_.require_same("the training data", identity_.data, "give all ranks the same files");
+  team_.require_same(
+      "the model's weights",
+      weights_fingerprint(inputs_.model.folder, options_.model.tied).value_or("none"),
+      "give all ranks the same files");
+}
+
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
-  return {dataset, at_most_all(recipe_.micro_batch_size, dataset), batch_options(recipe_, inputs_)};
+  return {dataset, at_most_all(recipe_.micro_batch_size, dataset), batch_options(recipe_, inputs_),
+          options_.ranks};
 }
 
 void TrainingRun::verify() {
@@ -146,7 +179,9 @@ void TrainingRun::verify() {
   const Dataset& train = inputs_.data.train;
   std::vector<int64_t> order(static_cast<size_t>(train.size()));
   std::iota(order.begin(), order.end(), 0);
-  const auto micro = static_cast<size_t>(at_most_all(recipe_.micro_batch_size, train));
+  // One micro-batch for each rank.
+  const int64_t largest = at_most_all(recipe_.micro_batch_size, train);
+  const auto micro = static_cast<size_t>(std::min(largest * team_.size(), train.size()));
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(micro), order.end(),
                     [&](int64_t a, int64_t b) {
                       return train.inputs_of(a, inputs_.max_seq_length) >
@@ -228,7 +263,8 @@ void TrainingRun::take_step(StepBatches& batches) {
   const bool last = step + 1 >= length_.steps();
   const StepResult r = [&] {
     try {
-      return trainer_->step(data, step, last ? nullptr : &batches, [&] { gpu_.sample(); });
+      return of_all_ranks(
+          trainer_->step(data, step, last ? nullptr : &batches, [&] { gpu_.sample(); }), data);
     } catch (const Error& e) {
       if (e.fault() == Fault::usage) end_not_finite(e, data);
       throw;
@@ -248,7 +284,25 @@ void TrainingRun::take_step(StepBatches& batches) {
   count_skipped(r, data);
 }
 
+// With the tokens and micro-batches of all ranks together.
+StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches& data) {
+  struct Counts {
+    int64_t tokens, padding;
+  };
+  measured_.tokens += mine.tokens;
+  StepResult all = mine;
+  all.tokens = all.padding = 0;
+  for (const Counts& c : team_.gather(Counts{mine.tokens, mine.padding})) {
+    all.tokens += c.tokens;
+    all.padding += c.padding;
+  }
+  const int64_t micro = at_most_all(recipe_.micro_batch_size, inputs_.data.train);
+  all.micro_batches = (std::ssize(data.step_samples()) + micro - 1) / micro;
+  return all;
+}
+
 void TrainingRun::predict() {
+  if (team_.size() > 1) return;  // a calibration knows one device
   const auto calibration = find_calibration(options_.device);
   if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
   prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
@@ -258,6 +312,7 @@ void TrainingRun::predict() {
 
 void TrainingRun::measure_process(double earlier_seconds) {
   measured_.seconds = record_.seconds - earlier_seconds;
+  gather_ranks();
   measured_.ops_seconds = queue_.seconds();
   // On a GPU, ops are timed only if each one is waited for.
   if (measured_.ops_seconds == 0) return;
@@ -269,44 +324,56 @@ void TrainingRun::train() {
   const Dataset& samples = inputs_.data.train;
   StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
                       at_most_all(recipe_.micro_batch_size, samples),
-                      static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_));
+                      static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_),
+                      options_.ranks);
   const StopSignals signals;  // before any sign that training has started
-  remove_leftovers(folder_.path());
-  folder_.move_earlier_run(resumed_after_);
-  display_.log_to(resumed_after_ && folder_.resumes_here()
-                      ? MetricsLog::resume(recipe_.logger_name, folder_.path(), first_step())
-                      : MetricsLog(recipe_.logger_name, folder_.path()));
+  if (team_.leads()) {
+    remove_leftovers(folder_.path());
+    folder_.move_earlier_run(resumed_after_);
+    display_.log_to(resumed_after_ && folder_.resumes_here()
+                        ? MetricsLog::resume(recipe_.logger_name, folder_.path(), first_step())
+                        : MetricsLog(recipe_.logger_name, folder_.path()));
+  }
   const double earlier = record_.seconds;
   queue_.reset_totals();
+  measured_.waited_before = team_.group().waited();
   display_.begin_bar(record_.step);
   if (recipe_.initial_validation && record_.step == 0) {
     evaluate_and_show();
-    display_.metrics().write({.val_loss = record_.val_loss});
+    display_.show_initial_validation(record_);
   }
-  const auto stopped = [&] { return stop_.stops(record_.step, signals); };
-  if (record_.step > 0) stop_.note_time(record_.seconds);
+  const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal(signals)); };
+  if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
   while (record_.step < length_.steps() && !stopped() && !stop_.out_of_time()) {
     take_step(batches);
     record_.seconds = earlier + display_.seconds();
-    stop_.note_time(record_.seconds);
+    stop_.note_time(team_.of_leader(record_.seconds));
     const bool due = recipe_.save_interval && record_.step % *recipe_.save_interval == 0;
     if (due && record_.step < length_.steps() && !stopped())
       spend_on_saving([&] { save(folder_.checkpoint(record_.step), false); });
   }
   display_.end_bar();
   gpu_.training_done();
+  trainer_->params().settle(queue_);
   measure_process(earlier);
-  if (complete()) return stop_.note_late(signals.caught());
-  stop_.interrupt(signals.caught());
-  if (!stopped() && !stop_.out_of_time()) return;
+  const int signal = agreed_signal(signals);
+  if (complete()) return stop_.note_late(signal);
+  stop_.interrupt(signal);
+  if (!stop_.stops(record_.step, signal) && !stop_.out_of_time()) return;
   const fs::path here = folder_.checkpoint(record_.step);
   if (record_.step == first_step() || saved_ != here) save(here, false);
   saver_->wait();
-  if (stop_.signal() == 0) stop_.note_late(signals.caught());
+  if (stop_.signal() == 0) stop_.note_late(agreed_signal(signals));
+}
+
+int TrainingRun::agreed_signal(const StopSignals& signals) {
+  for (const int caught : team_.gather(signals.caught()))
+    if (caught != 0) return caught;
+  return 0;
 }
 
 void TrainingRun::finish() {
-  folder_.mark_unfinished();
+  if (team_.leads()) folder_.mark_unfinished();
   // Save first: the validation may take long, and may be interrupted.
   {
     const auto start = Clock::now();
@@ -314,21 +381,28 @@ void TrainingRun::finish() {
     save(folder_.final_model(), true);
     saver_->wait();
     record_.save_seconds += since(start);
-    stop_.interrupt_late(signals.caught());
+    stop_.interrupt_late(agreed_signal(signals));
   }
   finish_rest();
 }
 
 void TrainingRun::finish_rest() {
-  folder_.prune();
-  if (!display_.logs())
-    display_.log_to(MetricsLog::resume(recipe_.logger_name, folder_.path(), record_.step));
-  if (const auto made = display_.final_validation_logged(record_.step)) {
+  std::optional<double> made;
+  if (team_.leads()) {
+    folder_.prune();
+    if (!display_.logs())
+      display_.log_to(MetricsLog::resume(recipe_.logger_name, folder_.path(), record_.step));
+    made = display_.final_validation_logged(record_.step);
+  }
+  const auto write_report = [&] {
+    if (team_.leads()) display_.write_report(folder_, summary());
+  };
+  if (team_.of_leader(made.has_value())) {
     record_.val_loss = made;
-    log::say("{}", final_evaluation_line(*made));
+    if (made) log::say("{}", final_evaluation_line(*made));
   } else if (stop_.signal() == 0 && recipe_.final_validation &&
              inputs_.data.validation.size() > 0) {
-    display_.write_report(folder_, summary());  // the process may be killed during the validation
+    write_report();  // the process may be killed during the validation
     const auto start = Clock::now();
     // As in LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const bool found =
@@ -336,8 +410,18 @@ void TrainingRun::finish_rest() {
     record_.eval_seconds += since(start);
     if (found) display_.show_final_validation(record_);
   }
-  display_.write_report(folder_, summary());
-  if (stop_.signal() == 0) folder_.unmark();
+  write_report();
+  if (team_.leads() && stop_.signal() == 0) folder_.unmark();
+}
+
+void TrainingRun::gather_ranks() {
+  RankUse mine{.seconds = measured_.seconds,
+               .waited_seconds = team_.group().waited() - measured_.waited_before,
+               .planned_bytes = plan_.device.total_bytes,
+               .measured_bytes = memory_use(plan_.device, arena_).measured_bytes,
+               .tokens = measured_.tokens,
+               .flops = measured_.flops};
+  measured_.ranks = team_.gather(mine);
 }
 
 RunSummary TrainingRun::summary() const {
@@ -363,7 +447,12 @@ RunSummary TrainingRun::summary() const {
   s.input_tokens = record_.targets;
   s.tokens_with_prompt = record_.tokens;
   s.tokens_with_padding = record_.tokens + record_.padding;
-  s.flops = measured_.seconds > 0 ? measured_.flops * record_.seconds / measured_.seconds : 0;
+  double flops = 0;
+  for (const RankUse& rank : measured_.ranks) flops += rank.flops;
+  s.flops = measured_.seconds > 0 ? flops * record_.seconds / measured_.seconds : 0;
+  s.ranks = measured_.ranks;
+  s.hosts = team_.hosts();
+  s.strategy = strategy_name(options_.sharding);
   const int64_t later = record_.step - first_step() - 1;
   s.step_seconds =
       later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)
@@ -371,7 +460,7 @@ RunSummary TrainingRun::summary() const {
   s.predicted_seconds = prediction_.step_seconds;
   s.calibration = prediction_.calibration;
   if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);
-  s.peak_flops_per_second = *peak_;
+  s.peak_flops_per_second = *peak_ * team_.size();
   s.ops_seconds = measured_.ops_seconds;
   s.ops = measured_.ops;
   s.memory = memory_use(plan_.device, arena_);
@@ -395,7 +484,7 @@ std::string TrainingRun::report() const {
   const std::string gpu =
       s.gpu ? "\n" + gpu_table(*s.gpu, s.memory.planned_bytes, s.memory.measured_bytes) : "";
   return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" +
-         measured_.op_table;
+         rank_table(s) + measured_.op_table;
 }
 
 }  // namespace capstan

@@ -12,6 +12,8 @@
 #include "run/run_folder.h"
 #include "run/run_record.h"
 #include "run/stop_condition.h"
+#include "run/stop_signals.h"
+#include "run/team.h"
 #include "train/setup.h"
 
 namespace capstan {
@@ -20,12 +22,16 @@ namespace capstan {
 // plans from it, and so do commands that only plan.
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs);
 
+using SharedInputs = std::shared_ptr<const RunInputs>;
+
 // The command line and the program version, for the report.
 struct Invocation {
   std::string command = {}, program = {};
 };
 
-// One training run on one device, from its inputs to a folder with the model:
+// One training run, from its inputs to a folder with the model, on one device or as one of the
+// ranks of a group. All ranks make the same calls; rank 0 alone prints (the others are to be quiet:
+// log::Quiet) and writes files.
 //
 //   TrainingRun run(recipe, task, find_inputs(recipe, task));   plans; throws if it does not fit
 //   run.initialize();                                           weights, or the state to resume
@@ -39,6 +45,9 @@ struct Invocation {
 // steps.
 class TrainingRun {
  public:
+  // Ranks of one process may share the inputs.
+  TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs, Invocation invocation = {},
+              const Communicator& group = {});
   TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation = {});
 
   const RunPlan& plan() const { return plan_; }
@@ -46,6 +55,7 @@ class TrainingRun {
   const RunInputs& inputs() const { return inputs_; }
   Trainer& trainer() { return *trainer_; }
   Queue& queue() { return queue_; }
+  bool leads() const { return team_.leads(); }
 
   // Loads the state that the recipe's `resume` selects; otherwise the weights of the model's
   // folder, or random ones from the seed.
@@ -53,12 +63,10 @@ class TrainingRun {
   // The resumed run had already done every step …
   bool complete() const { return record_.step >= length_.steps(); }
   // … and the final model exists, or the run had done more steps than this one would.
-  bool finished() const;
+  bool finished() const { return start_.finished; }
   // For a finished run in this out_dir: its process ended before finish() did, so finish_rest()
   // must be called.
-  bool left_unfinished() const {
-    return record_.step == length_.steps() && folder_.is_unfinished();
-  }
+  bool left_unfinished() const { return start_.left_unfinished; }
 
   // Checks before step 1 what would otherwise fail hours into the run: forward and backward of the
   // largest micro-batch, an evaluation, a finite loss, and writing a checkpoint. It writes and
@@ -103,6 +111,10 @@ class TrainingRun {
   std::string report() const;
 
  private:
+  // How initialize() found the run, as the rank that leads sees it.
+  struct Start {
+    bool finished = false, left_unfinished = false;
+  };
   // What decides the bits of a run besides its recipe; compared on resume.
   struct Identity {
     std::string data;                 // of the training samples
@@ -112,9 +124,12 @@ class TrainingRun {
   // Measured in this process only.
   struct Measured {
     double flops = 0, seconds = 0, ops_seconds = 0;
+    double waited_before = 0;       // of the group, before training
+    int64_t tokens = 0;             // of this rank, with padding
     double first_step_seconds = 0;  // slower: first touch of memory, graph capture
     std::vector<OpTotal> ops;
     std::string op_table;
+    std::vector<RankUse> ranks;  // of all ranks
   };
   struct Prediction {
     double step_seconds = 0;  // 0: none
@@ -122,7 +137,9 @@ class TrainingRun {
   };
 
   // Resuming and saving: run_state.cpp.
+  std::optional<FoundCheckpoint> find_resume();
   void restore(const FoundCheckpoint& checkpoint);
+  void verify_base() const;
   void check_same_run(const FoundCheckpoint& checkpoint) const;
   void load_final();
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
@@ -142,6 +159,14 @@ class TrainingRun {
   void count_skipped(const StepResult& result, const MicroBatches& data);
 
   // The loop: run.cpp.
+  RunPlan make_plan();
+  void require_same_run();
+  bool has_all_steps() const;
+  void note_start();
+  // Agrees with the other ranks on whether a signal has come, and on the time.
+  int agreed_signal(const StopSignals& signals);
+  StepResult of_all_ranks(const StepResult& mine, const MicroBatches& data);
+  void gather_ranks();
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
   void take_step(StepBatches& batches);
@@ -155,8 +180,10 @@ class TrainingRun {
 
   Recipe recipe_;
   Task task_;
-  RunInputs inputs_;
+  SharedInputs shared_inputs_;
+  const RunInputs& inputs_;
   Invocation invocation_;
+  mutable Team team_;
   RunLength length_;
   std::optional<ExamplePrompt> example_;  // prompt for generated samples
   TrainOptions options_;
@@ -168,6 +195,7 @@ class TrainingRun {
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<CheckpointSaver> saver_;
   Identity identity_;
+  Start start_;
 
   RunFolder folder_;
   RunDisplay display_;

@@ -38,7 +38,7 @@ void RunDisplay::show_step(const StepResult& r, const RunRecord& record, double 
       row.grad_norm = r.grad_norm;
     }
     if (evaluated) row.val_loss = record.val_loss;
-    metrics_->write(row);
+    if (metrics_) metrics_->write(row);
     if (!bar_->replaces_lines() && !r.masked)
       log::say("{}", iteration_line({.epoch = row.epoch,
                                      .iter = iterations,
@@ -62,8 +62,13 @@ void RunDisplay::show_sample(int64_t step, const std::string& prompt, const std:
   samples_.push_back({.step = step, .prompt = prompt, .text = text});
 }
 
+void RunDisplay::show_initial_validation(const RunRecord& record) {
+  if (metrics_) metrics_->write({.val_loss = record.val_loss});
+}
+
 void RunDisplay::show_final_validation(const RunRecord& record) {
   log::say("{}", final_evaluation_line(*record.val_loss));
+  if (!metrics_) return;
   metrics_->write({.epoch = length_.epoch_after(std::max<int64_t>(0, record.step - 1)),
                    .iter = length_.iterations(record.step),
                    .step = record.step,

@@ -13,14 +13,14 @@
 
 namespace capstan {
 
-// A run's output: the progress bar, LitGPT's lines, generated samples, metrics files, and at the
-// end the loss curve and the report.
+// A run's output, of the rank that leads: the progress bar, LitGPT's lines, generated samples,
+// metrics files, and at the end the loss curve and the report.
 class RunDisplay {
  public:
   RunDisplay(const RunLength& length, int64_t log_interval)
       : length_(length), log_interval_(log_interval) {}
 
-  // Sets the log that receives metrics from now on.
+  // Sets the log that receives metrics from now on. Without one, they are not logged.
   void log_to(MetricsLog log) { metrics_ = std::move(log); }
   bool logs() const { return metrics_.has_value(); }
   MetricsLog& metrics() { return *metrics_; }
@@ -37,6 +37,7 @@ class RunDisplay {
   void show_step(const StepResult& result, const RunRecord& record, double seconds, bool evaluated);
   void show_validation(const RunRecord& record, double seconds) const;
   void show_sample(int64_t step, const std::string& prompt, const std::string& text);
+  void show_initial_validation(const RunRecord& record);
   void show_final_validation(const RunRecord& record);
   // The final validation loss, if an earlier process computed and logged it.
   std::optional<double> final_validation_logged(int64_t step) const;

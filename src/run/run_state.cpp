@@ -104,15 +104,17 @@ void TrainingRun::verify_save() {
       (recipe_.save_interval && *recipe_.save_interval < length_.steps()) || recipe_.max_time;
   // A resumed run may replace an existing checkpoint once the next is written.
   const bool replaces = resumed_after_ && folder_.resumes_here() && recipe_.keep_last;
-  check_can_save(folder_.final_model(), saver_->bytes(), several && !replaces ? 2 : 1);
-  warn_of_space();
+  if (team_.leads()) {
+    check_can_save(folder_.final_model(), saver_->bytes(), several && !replaces ? 2 : 1);
+    warn_of_space();
+  }
   SaveRequest request = save_request(folder_.path() / ".rehearsal", false);
   request.keep = 0;
   request.max_bytes = kQuick;
   const fs::path rehearsal = request.dir;
   saver_->save(std::move(request));
   saver_->wait();
-  remove_folder(rehearsal);
+  if (team_.leads()) remove_folder(rehearsal);
 }
 
 void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
@@ -146,6 +148,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   record_ = RunRecord::of(s);
   resumed_after_ = s.step;
   saved_ = c.dir;
+  note_start();
   if (finished()) {
     if (left_unfinished()) load_final();
     return;
@@ -160,7 +163,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
         "uninterrupted run",
         c.dir.string(), *s.computed_on, identity_.machine);
   if (options_.lora) {
-    verify_if_ours(inputs_.model.folder);
+    verify_base();
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);
   }
   load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
@@ -171,26 +174,47 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
 
 void TrainingRun::load_final() {
   saved_ = folder_.final_model();
-  if (options_.lora) verify_if_ours(inputs_.model.folder);
+  if (options_.lora) verify_base();
   load_parameters(queue_, trainer_->params(), options_.lora ? inputs_.model.folder : saved_);
   if (options_.lora) load_adapter(queue_, trainer_->params(), saved_);
 }
 
-bool TrainingRun::finished() const {
+bool TrainingRun::has_all_steps() const {
   if (!complete() || record_.step > length_.steps()) return complete();
   return folder_.has_final(record_.step);
 }
 
+void TrainingRun::note_start() {
+  start_ = team_.of_leader(
+      Start{.finished = has_all_steps(),
+            .left_unfinished = record_.step == length_.steps() && folder_.is_unfinished()});
+}
+
+void TrainingRun::verify_base() const {
+  if (team_.leads()) verify_if_ours(inputs_.model.folder);
+}
+
+// The rank that leads finds and verifies the checkpoint; all read it.
+std::optional<FoundCheckpoint> TrainingRun::find_resume() {
+  std::optional<FoundCheckpoint> found;
+  if (team_.leads()) found = folder_.find_resume(length_.steps());
+  const fs::path dir = team_.share(found ? found->dir.string() : "");
+  if (!team_.leads() && !dir.empty()) found = FoundCheckpoint{dir, read_state(dir)};
+  return found;
+}
+
 void TrainingRun::initialize() {
-  const auto checkpoint = folder_.find_resume(length_.steps());
+  const auto checkpoint = find_resume();
   if (!checkpoint || folder_.resumes_by_name())
     folder_.check_sources_stay({inputs_.model.folder, inputs_.tokenizer_dir});
   if (checkpoint) return restore(*checkpoint);
-  if (!inputs_.model.folder.empty()) verify_if_ours(inputs_.model.folder);
-  if (inputs_.model.folder.empty())
+  note_start();
+  if (inputs_.model.folder.empty()) {
     trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));
-  else
+  } else {
+    verify_base();
     load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+  }
   if (options_.lora)
     trainer_->params().initialize_adapters(queue_, static_cast<uint64_t>(recipe_.seed));
 }

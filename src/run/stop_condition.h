@@ -3,8 +3,6 @@
 #include <cstdint>
 #include <optional>
 
-#include "run/stop_signals.h"
-
 namespace capstan {
 
 // Ends a run before its last step: on a signal, after train.max_time, or after a given step.
@@ -14,10 +12,8 @@ class StopCondition {
 
   void stop_after(int64_t step) { last_step_ = step; }
 
-  // Whether a signal or the given step ends the run here.
-  bool stops(int64_t step, const StopSignals& signals) const {
-    return signals.caught() != 0 || step >= last_step_;
-  }
+  // Whether a signal (0: none) or the given step ends the run here.
+  bool stops(int64_t step, int signal) const { return signal != 0 || step >= last_step_; }
   void note_time(double seconds) { out_of_time_ = max_time_ && seconds >= *max_time_; }
   bool out_of_time() const { return out_of_time_; }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <csignal>
+#include <mutex>
 
 namespace capstan {
 namespace {
@@ -15,6 +16,8 @@ constexpr std::array<Noted, 4> kNoted = {
 
 volatile std::sig_atomic_t g_caught = 0;
 std::array<struct sigaction, kNoted.size()> g_before;
+std::mutex g_mutex;  // for the installation of handlers
+int g_instances = 0;
 
 void note(int signal) {
   if (g_caught == 0) g_caught = signal;
@@ -23,6 +26,8 @@ void note(int signal) {
 }  // namespace
 
 StopSignals::StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (g_instances++ > 0) return;
   g_caught = 0;
   struct sigaction action {};
   action.sa_handler = note;
@@ -34,6 +39,8 @@ StopSignals::StopSignals() {
 }
 
 StopSignals::~StopSignals() {
+  const std::lock_guard lock(g_mutex);
+  if (--g_instances > 0) return;
   for (size_t i = 0; i < kNoted.size(); ++i) sigaction(kNoted[i].signal, &g_before[i], nullptr);
 }
 

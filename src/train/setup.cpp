@@ -390,6 +390,20 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   return o;
 }
 
+void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network) {
+  o.ranks = ranks;
+  o.network = network;
+  o.single_micro_batch = (r.global_batch_size - 1) / r.micro_batch_size < ranks.size;
+  switch (r.strategy) {
+    case Strategy::automatic: o.sharding = ranks.size > 1 ? kZero3 : kDdp; break;
+    case Strategy::ddp:
+    case Strategy::dp: o.sharding = kDdp; break;
+    case Strategy::zero1: o.sharding = kZero1; break;
+    case Strategy::zero2: o.sharding = kZero2; break;
+    case Strategy::zero3: o.sharding = kZero3; break;
+  }
+}
+
 BatchOptions batch_options(const Recipe& r, const RunInputs& in) {
   return {.max_seq_length = in.max_seq_length, .vocab = in.model.config.vocab, .packed = r.packed};
 }

@@ -74,6 +74,10 @@ TrainOptions train_options(const Recipe& recipe, Task task, const RunInputs& inp
 // With the largest batch that max_seq_length allows: for a plan without data.
 TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConfig& model);
 
+// Makes them the options of one of several ranks, with the recipe's strategy.
+void set_ranks(TrainOptions& options, const Recipe& recipe, const Ranks& ranks,
+               const Network& network);
+
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 
 // Files stored in every checkpoint of the run: tokenizer, recipe, prompt style. Reads nothing from

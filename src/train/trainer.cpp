@@ -86,10 +86,10 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
   if (options.optimizer.paged) say_where_the_state_is(q);
 }
 
-RunPlan Trainer::plan(const TrainOptions& options, const Ranks& ranks, const Network& network) {
+RunPlan Trainer::plan(const TrainOptions& options) {
   Arena device, host;
   Queue q(Device::sim, device, host, {.device = options.device});
-  Trainer trainer(q, options, simulated(ranks, "dp", network));
+  Trainer trainer(q, options, simulated(options.ranks, "dp", options.network));
   trainer.rehearse();
   return {device.plan(), host.plan()};
 }

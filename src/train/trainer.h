@@ -33,7 +33,9 @@ struct TrainOptions {
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
-  Sharding sharding;             // among several ranks
+  Ranks ranks;                   // this one of those that train together
+  Sharding sharding;             // of the model among them
+  Network network;               // between them, as a plan simulates it
   bool staging = false;  // a copy of the state in host memory, to save while training continues
   int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
@@ -68,10 +70,8 @@ class Trainer {
   // The ranks of `group` train one model together.
   Trainer(Queue& q, const TrainOptions& options, const Communicator& group = {});
 
-  // Runs the program on `sim` to find the memory that a Trainer with these options needs, as one of
-  // these ranks on this network.
-  static RunPlan plan(const TrainOptions& options, const Ranks& ranks = {},
-                      const Network& network = {});
+  // Runs the program on `sim` to find the memory that a Trainer with these options needs.
+  static RunPlan plan(const TrainOptions& options);
 
   // Runs the schedules of a step, an evaluation and decoding with the largest batch, so that every
   // memory request happens once. A queue on `sim` needs this before steps.

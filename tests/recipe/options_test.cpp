@@ -367,14 +367,13 @@ TEST(CheckRecipe, TellsAllThatIsWrongAtOnce) {
   r.micro_batch_size = 2;
   r.min_lr = 1;
   r.rounding = Rounding::stochastic;
-  r.devices.count = 4;
-  r.num_nodes = 2;
+  r.devices.count = 65;
   const std::string message =
       message_of(Fault::usage, [&] { check_recipe(r, Task::finetune_full); });
   for (const char* part :
        {"train.global_batch_size: 3 is not", "train.min_lr: 1 is above optimizer.lr 0.001",
         "does not say how long to train", "set precision bf16-true",
-        "devices: 4 requested; Capstan trains on one device", "num_nodes: 2 requested"})
+        "devices: 65 requested; expected 1 to 64"})
     EXPECT_NE(message.find(part), std::string::npos) << part << " is not in:\n" << message;
 }
 

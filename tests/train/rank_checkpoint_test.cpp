@@ -45,7 +45,8 @@ void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int s
   run_as_threads(mesh.ranks, [&](Communicator group) {
     TrainOptions o = options_of(c, data, mesh.sharding);
     o.staging = staged;
-    const RunPlan plan = Trainer::plan(o, group.ranks());
+    o.ranks = group.ranks();
+    const RunPlan plan = Trainer::plan(o);
     Arena arena(plan.device, Device::cpu);
     Queue q(Device::cpu, arena);
     Trainer trainer(q, o, group);

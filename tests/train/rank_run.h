@@ -47,8 +47,10 @@ inline TrainOptions options_of(const Case& c, const Dataset& data, const Shardin
 inline void train_rank(const Case& c, const Dataset& data, const Sharding& sharding,
                        Communicator group, Trained& all, std::mutex& mutex,
                        const Network& network = {}) {
-  const TrainOptions o = options_of(c, data, sharding);
-  const RunPlan plan = Trainer::plan(o, group.ranks(), network);
+  TrainOptions o = options_of(c, data, sharding);
+  o.ranks = group.ranks();
+  o.network = network;
+  const RunPlan plan = Trainer::plan(o);
   Arena arena(plan.device, Device::cpu);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o, group);

@@ -144,7 +144,9 @@ TEST(Ranks, ShardsTakeLessMemory) {
   const auto plan = [&](const Sharding& sharding, int ranks) {
     Case c{.precision = Precision::bf16_mixed};
     c.config.layers = 24;  // a unit or two are whole at a time
-    return Trainer::plan(options_of(c, data, sharding), {0, ranks}).device.highest;
+    TrainOptions o = options_of(c, data, sharding);
+    o.ranks.size = ranks;
+    return Trainer::plan(o).device.highest;
   };
   const ByCategory one = plan(kDdp, 1);
   for (const int ranks : {2, 4}) {

@@ -1,0 +1,42 @@
+#include "cli/failure.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <new>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/visible.h"
+
+namespace capstan::cli {
+
+Failure failure_of(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return {
+        e.exit_code(),
+        fmt::format("{}{}", e.fault() == Fault::bug ? "bug in capstan: " : "error: ", e.what())};
+  } catch (const std::bad_alloc&) {
+    return {static_cast<int>(Fault::does_not_fit), "error: the system is out of memory"};
+  } catch (
+      const std::system_error& e) {  // from std::filesystem, or from writing to a closed stdout
+    if (std::ferror(stdout) != 0)
+      return {static_cast<int>(Fault::file),
+              fmt::format("error: standard output: cannot write: {}", e.code().message())};
+    return {static_cast<int>(Fault::file), fmt::format("error: {}", e.what())};
+  } catch (const std::exception& e) {
+    return {static_cast<int>(Fault::bug), fmt::format("bug in capstan: {}", e.what())};
+  }
+}
+
+void tell(const Failure& failure, std::string_view who) {
+  std::string message = fmt::format("{}{}", who, failure.message);
+  for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
+    message.insert(i + 1, "       ");
+  // Not fmt::print, which throws on a failed write: nobody is left to catch it.
+  std::fputs(fmt::format("{}\n", visible(message)).c_str(), stderr);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <exception>
+#include <string>
+#include <string_view>
+
+namespace capstan::cli {
+
+// An exception that ends the program.
+struct Failure {
+  int exit_code = 1;
+  std::string message;  // with its first word, "error: " or "bug in capstan: "
+};
+Failure failure_of(std::exception_ptr error);
+
+// Prints it on stderr, with the lines after the first indented.
+void tell(const Failure& failure, std::string_view who = "");
+
+}  // namespace capstan::cli

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+
+#include "comm/process_group.h"
+#include "recipe/recipe.h"
+
+// How the ranks of a run are started: as threads of this process, or by mpirun as processes.
+namespace capstan::cli {
+
+// The ranks that a recipe asks for, when this process is to start them. Throws Fault::usage for
+// more than there are devices, or for several machines.
+int ranks_of(const Recipe& recipe);
+
+// Calls body(group) on a thread for each rank, and returns what rank 0 returned; on this thread, if
+// there is one rank. Throws the first error that is not the consequence of another.
+int run_in_threads(int ranks, const Recipe& recipe, const std::function<int(Communicator)>& body);
+
+// This process, as one of those that mpirun started.
+class LaunchedRank {
+ public:
+  explicit LaunchedRank(ProcessGroup& processes);
+
+  Communicator group() const { return group_; }
+  // Takes the timeout and this rank's share of the cores. Throws Fault::usage unless the recipe
+  // asks for as many ranks as there are.
+  void start(const Recipe& recipe);
+  // Calls `body` on rank 0, and then on all others.
+  void in_turn(const std::function<void()>& body);
+
+ private:
+  ProcessGroup& processes_;
+  Communicator group_;
+  std::unique_ptr<HostChannel> talk_;
+};
+
+// Calls body(rank) and returns its result, with all ranks together. If it throws, tells the user
+// (one rank does), and ends the processes of all ranks with the exit code of the failure.
+int run_as_launched(const std::function<int(LaunchedRank&)>& body);
+
+}  // namespace capstan::cli

@@ -1,0 +1,49 @@
+#include "run/team.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+int64_t share_of(int64_t bytes, int64_t ranks) {
+  return bytes == INT64_MAX ? bytes : bytes / ranks;
+}
+
+}  // namespace
+
+Team::Team(Communicator group)
+    : group_(std::move(group)),
+      talk_(group_.open_channel("run")),
+      hosts_(talk_->exchange(host_name())) {}
+
+void Team::require_same(const char* what, const std::string& mine, const char* advice) {
+  const std::vector<std::string> all = talk_->exchange(mine);
+  for (size_t r = 0; r < all.size(); ++r)
+    require(all[r] == all[0], Fault::usage,
+            "ranks differ in {}: rank 0 on {} has {}, rank {} on {} "
+            "has {}; {}",
+            what, hosts_[0], all[0], r, hosts_[r], all[r], advice);
+}
+
+Room Team::room_for(Device device) {
+  Room least = capstan::room_for(device);
+  const auto rooms = gather(least);
+  for (size_t r = 0; r < rooms.size(); ++r) {
+    const auto neighbours = std::count(hosts_.begin(), hosts_.end(), hosts_[r]);
+    least.device = std::min(least.device, share_of(rooms[r].device, neighbours));
+    least.host = std::min(least.host, share_of(rooms[r].host, neighbours));
+  }
+  return least;
+}
+
+}  // namespace capstan
