@@ -105,22 +105,25 @@ void LaunchedRank::in_turn(const std::function<void()>& body) {
   if (group_.rank() != 0) body();
 }
 
+void LaunchedRank::fail_all(std::exception_ptr why) noexcept {
+  const Failure failure = failure_of(why);
+  if (processes_.report(failure.message))
+    tell(failure,
+         group_.rank() == 0 ? "" : fmt::format("rank {} on {}: ", group_.rank(), host_name()));
+  std::fflush(nullptr);
+  processes_.end(failure.exit_code);
+  std::abort();  // not reached
+}
+
 int run_as_launched(const std::function<int(LaunchedRank&)>& body) {
   const std::unique_ptr<ProcessGroup> processes = join_launched_ranks(std::chrono::seconds(300));
-  const int rank = processes->communicator().rank();
-  const log::Quiet quiet(rank != 0);
-  Failure failure;
+  const log::Quiet quiet(processes->communicator().rank() != 0);
+  LaunchedRank launched(*processes);
   try {
-    LaunchedRank launched(*processes);
     return body(launched);
-  } catch (const std::exception& e) {
-    failure = failure_of(std::current_exception());
-    if (processes->report(e.what()))
-      tell(failure, rank == 0 ? "" : fmt::format("rank {} on {}: ", rank, host_name()));
+  } catch (...) {
+    launched.fail_all(std::current_exception());
   }
-  std::fflush(nullptr);
-  processes->end(failure.exit_code);
-  return failure.exit_code;  // not reached
 }
 
 }  // namespace capstan::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <exception>
 #include <functional>
 
 #include "comm/process_group.h"
@@ -27,6 +28,9 @@ class LaunchedRank {
   void start(const Recipe& recipe);
   // Calls `body` on rank 0, and then on all others.
   void in_turn(const std::function<void()>& body);
+  // Ends the processes of all ranks, after one of them has told the user why. To be called while
+  // the memory exists that collectives use: messages may be on their way to it.
+  [[noreturn]] void fail_all(std::exception_ptr why) noexcept;
 
  private:
   ProcessGroup& processes_;
@@ -34,8 +38,7 @@ class LaunchedRank {
   std::unique_ptr<HostChannel> talk_;
 };
 
-// Calls body(rank) and returns its result, with all ranks together. If it throws, tells the user
-// (one rank does), and ends the processes of all ranks with the exit code of the failure.
+// Calls body(rank) and returns its result, with all ranks together. If it throws, fail_all().
 int run_as_launched(const std::function<int(LaunchedRank&)>& body);
 
 }  // namespace capstan::cli

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/commands.h"
+#include "cli/failure.h"
 #include "cli/launch.h"
 #include "cli/recipe_arguments.h"
 #include "cli/version.h"
@@ -91,13 +92,15 @@ struct Job {
   Invocation invocation;
 };
 
-int run_rank(const Job& job, Communicator group) {
+// `on_failure` is called while the run still exists, whose memory other ranks may be using.
+template <class OnFailure>
+int run_rank(const Job& job, Communicator group, const OnFailure& on_failure) {
   const log::Quiet quiet(group.rank() != 0);
   TrainingRun run(job.recipe, job.task, job.inputs, job.invocation, group);
   try {
     return carry_out(run);
-  } catch (const std::exception& e) {
-    group.abort(e.what());  // while the run still exists: others may be reading its memory
+  } catch (...) {
+    on_failure(std::current_exception());
     throw;
   }
 }
@@ -118,7 +121,8 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
       // The first rank may write the token cache that the others read.
       SharedInputs inputs;
       rank.in_turn([&] { inputs = std::make_shared<const RunInputs>(find_inputs(*recipe, task)); });
-      return run_rank({*recipe, task, inputs, invocation}, rank.group());
+      return run_rank({*recipe, task, inputs, invocation}, rank.group(),
+                      [&](std::exception_ptr why) { rank.fail_all(why); });
     });
   const auto recipe = read_recipe();
   if (!recipe) return 0;
@@ -126,7 +130,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
   const Job job{*recipe, task, std::make_shared<const RunInputs>(find_inputs(*recipe, task)),
                 invocation};
-  return run_in_threads(ranks, *recipe, [&](Communicator group) { return run_rank(job, group); });
+  return run_in_threads(ranks, *recipe, [&](Communicator group) {
+    return run_rank(job, group, [&](std::exception_ptr why) {
+      Communicator(group).abort(failure_of(why).message);
+    });
+  });
 }
 
 }  // namespace

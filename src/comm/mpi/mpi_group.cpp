@@ -134,9 +134,12 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
       try {
         greet(*next);
         move(*next);
-      } catch (...) {
+      } catch (const std::exception& e) {
         const std::lock_guard lock(mutex_);
-        if (!error_) error_ = std::current_exception();
+        if (!error_) {
+          error_ = std::current_exception();
+          failure_ = e.what();
+        }
         continue;
       }
       {
@@ -316,19 +319,23 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     peers_.clear();
   }
 
-  [[noreturn]] void give_up(const Collective& c) {
+  // Throws, unless all has arrived by now: this rank itself may have been stopped.
+  void give_up(const Collective& c) {
     std::vector<int> missing;
-    const std::lock_guard lock(calls_);
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      int done = 0;
-      if (requests_[i] != MPI_REQUEST_NULL) MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      if (requests_[i] != MPI_REQUEST_NULL && done == 0 &&
-          std::find(missing.begin(), missing.end(), peers_[i]) == missing.end())
-        missing.push_back(peers_[i]);
+    {
+      const std::lock_guard lock(calls_);
+      for (size_t i = 0; i < requests_.size(); ++i) {
+        int done = 0;
+        if (requests_[i] != MPI_REQUEST_NULL) MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+        if (requests_[i] != MPI_REQUEST_NULL && done == 0 &&
+            std::find(missing.begin(), missing.end(), peers_[i]) == missing.end())
+          missing.push_back(peers_[i]);
+      }
     }
-    fail(Fault::peer, "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(),
-         complete_, rank(), std::chrono::duration<double>(timeout_.load()).count(),
-         fmt::join(missing, ", "), c.describe());
+    require(missing.empty(), Fault::peer,
+            "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(), complete_,
+            rank(), std::chrono::duration<double>(timeout_.load()).count(),
+            fmt::join(missing, ", "), c.describe());
   }
 
   friend class Channel;
