@@ -30,6 +30,11 @@ struct Options {
   bool json = false;
 };
 
+// The bytes that each rank needs on its device.
+struct RankBytes {
+  int64_t least = 0, most = 0;
+};
+
 // What is planned: the run itself if all its inputs are on disk. If the model, its tokenizer or the
 // data are missing: the largest batch that the recipe allows. Any other problem is an error, as in
 // the run.
@@ -39,6 +44,7 @@ struct Planned {
   std::string basis;
   std::optional<int64_t> steps;
   std::optional<RunInputs> inputs;  // if all of them are on disk
+  RankBytes ranks;                  // if there are several
 };
 
 // Predicted times on the calibrated machine.
@@ -101,9 +107,40 @@ Planned plan_for(const Recipe& recipe, Task task) {
   return p;
 }
 
+// Plans every rank, and makes the options those of the rank that needs most.
+RankBytes choose_rank(TrainOptions& options, const Recipe& recipe) {
+  const int64_t devices = recipe.devices.automatic ? 1 : recipe.devices.count;
+  const int64_t ranks = devices * recipe.num_nodes;
+  require(ranks <= kMostRanks, Fault::usage, "devices: {} on {} are {} ranks; expected at most {}",
+          devices, count(recipe.num_nodes, "machine"), ranks, kMostRanks);
+  // Threads read each other's memory where it lies; others need room to sum in.
+  const bool room = ranks > 1 && (recipe.num_nodes > 1 || options.device == Device::cuda);
+  RankBytes bytes;
+  int chosen = 0;
+  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
+    set_ranks(options, recipe, {rank, static_cast<int>(ranks)}, {.room = room});
+    if (ranks == 1) return bytes;
+    const int64_t needed = Trainer::plan(options).device.total_bytes;
+    if (needed > bytes.most) chosen = rank;
+    bytes.most = std::max(bytes.most, needed);
+    bytes.least = rank == 0 ? needed : std::min(bytes.least, needed);
+  }
+  options.ranks.rank = chosen;
+  return bytes;
+}
+
+std::string rank_line(const TrainOptions& options, const RankBytes& bytes) {
+  if (options.ranks.size == 1) return "";
+  const std::string least = format_bytes(bytes.least), most = format_bytes(bytes.most);
+  return fmt::format("  each of {} needs {} ({}); the table is that of rank {}\n",
+                     count(options.ranks.size, "rank"),
+                     least == most ? most : fmt::format("{} to {}", least, most),
+                     strategy_name(options.sharding), options.ranks.rank);
+}
+
 std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
                             const std::optional<Calibration>& calibration) {
-  if (!calibration) return std::nullopt;
+  if (!calibration || options.ranks.size > 1) return std::nullopt;
   const CostModel machine = cost_model(*calibration, options);
   Time t{*calibration, {}, {}};
   const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size);
@@ -176,6 +213,11 @@ void print_json(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
   if (p.options.device == Device::cuda)
     out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
+  if (p.options.ranks.size > 1)
+    out["ranks"] = {{"count", p.options.ranks.size},
+                    {"strategy", strategy_name(p.options.sharding)},
+                    {"least_bytes", p.ranks.least},
+                    {"most_bytes", p.ranks.most}};
   if (time) out["time"] = time_json(*time);
   cli::print_json(out);
 }
@@ -210,6 +252,7 @@ std::string unknown_time_line(const TrainOptions& o) {
 }
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
+  if (p.options.ranks.size > 1) return "  the time of a step on several ranks is not predicted\n";
   if (!time) return unknown_time_line(p.options);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
@@ -243,6 +286,7 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
   if (sequence > 0)
     largest.push_back(fmt::format("train.max_seq_length {} at {}", sequence,
                                   count(o.limits.documents, "sample")));
+  fmt::print("{}", rank_line(o, p.ranks));
   if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
   fmt::print("{}  a training checkpoint takes {} on disk{}\n{}\n{}\n", cuda_share,
              format_bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
@@ -333,7 +377,7 @@ struct Available {
   Room room;
   std::string cuda_share;
 };
-Available available_for(const Options& o, Device device) {
+Available available_for(const Options& o, Device device, int64_t ranks_on_machine) {
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here; give its memory, such as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
@@ -349,6 +393,9 @@ Available available_for(const Options& o, Device device) {
                                format_bytes(all), format_bytes(share));
   }
   if (!o.host_memory.empty()) a.room.host = parse_bytes(o.host_memory);
+  // Ranks share the memory of their machine; each has a GPU of its own.
+  int64_t& shared = device == Device::cuda ? a.room.host : a.room.device;
+  if (shared != Room().host) shared /= ranks_on_machine;
   return a;
 }
 
@@ -363,9 +410,11 @@ int plan(const Arguments& arguments) {
   const Task task = given ? *given : task_of(rest);
   const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
   if (!recipe) return 0;
-  const Planned planned = plan_for(*recipe, task);
+  Planned planned = plan_for(*recipe, task);
+  planned.ranks = choose_rank(planned.options, *recipe);
   const auto calibration = calibration_for(o, planned.options);
-  const auto [available, cuda_share] = available_for(o, planned.options.device);
+  const auto [available, cuda_share] =
+      available_for(o, planned.options.device, planned.options.ranks.size / recipe->num_nodes);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions bare = planned.options;
   bare.staging = false;

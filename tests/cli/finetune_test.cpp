@@ -434,12 +434,6 @@ TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
       0);
 }
 
-TEST_F(Finetune, MoreDevicesThanThereAreIsRefused) {
-  expect_refused(2, finetune({"--devices=4"}),
-                 {"devices: 4 requested; Capstan trains on one device"});
-  expect_refused(2, finetune({"--num_nodes=2"}), {"num_nodes: 2"});
-}
-
 TEST_F(Finetune, LoggersThatAreServicesAreRefusedWithThoseThatAreThere) {
   for (const char* name : {"wandb", "mlflow"})
     expect_refused(2, finetune({std::string("--logger_name=") + name}),

@@ -67,9 +67,15 @@ class Cli : public testing::Test {
 
   pid_t start(Words words, const char* stdout_path = nullptr, const char* stdin_path = "/dev/null",
               const char* stderr_path = nullptr) const {
+    words.insert(words.begin(), CAPSTAN_PROGRAM);
+    return start_program(CAPSTAN_PROGRAM, std::move(words), stdout_path, stdin_path, stderr_path);
+  }
+  // Another program; the first word is its name.
+  pid_t start_program(const char* program, Words words, const char* stdout_path = nullptr,
+                      const char* stdin_path = "/dev/null",
+                      const char* stderr_path = nullptr) const {
     const fs::path out = stdout_path != nullptr ? stdout_path : at("stdout");
     const fs::path err = stderr_path != nullptr ? stderr_path : at("stderr");
-    words.insert(words.begin(), CAPSTAN_PROGRAM);
     std::vector<char*> argv;
     for (std::string& w : words) argv.push_back(w.data());
     argv.push_back(nullptr);
@@ -81,7 +87,7 @@ class Cli : public testing::Test {
     posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), kFlags, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), kFlags, 0600);
     pid_t pid = 0;
-    EXPECT_EQ(posix_spawn(&pid, CAPSTAN_PROGRAM, &actions, nullptr, argv.data(), environ), 0);
+    EXPECT_EQ(posix_spawn(&pid, program, &actions, nullptr, argv.data(), environ), 0);
     posix_spawn_file_actions_destroy(&actions);
     return pid;
   }

@@ -1,0 +1,203 @@
+// Several ranks, as a user starts them: --devices, and mpirun.
+
+#include <chrono>
+#include <thread>
+
+#include "lora_program.h"
+#include "support/sanitized.h"
+
+namespace capstan::cli_test {
+namespace {
+
+class RanksOfThreads : public Lora {
+ protected:
+  // A run that is long enough to be stopped.
+  static Words lasting(const Words& more) {
+    Words words = tiny({"--train.max_steps=100000", "--train.save_interval=20",
+                        "--train.keep_last=2", "--timeout=3", "--out_dir=x"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  bool has_saved() const {
+    for (int i = 0; i < 1000; ++i) {
+      if (fs::exists(at("x/step-00000020"))) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return false;
+  }
+  std::string newest() const {
+    std::string last;
+    for (const auto& entry : fs::directory_iterator(at("x")))
+      if (entry.path().filename().string().starts_with("step-"))
+        last = std::max(last, entry.path().filename().string());
+    return last;
+  }
+  static size_t times(const std::string& text, const std::string& part) {
+    size_t n = 0;
+    for (size_t i = 0; (i = text.find(part, i)) != std::string::npos; ++i) ++n;
+    return n;
+  }
+};
+
+TEST_F(RanksOfThreads, TrainAsOneDeviceDoesAndTellOfThemselves) {
+  const auto losses = [](const std::string& out) {
+    std::string all;
+    for (size_t i = 0; (i = out.find("loss train: ", i)) != std::string::npos; ++i)
+      all += out.substr(i + 12, 6);
+    return all;
+  };
+  const Outcome alone = run(tiny({"--out_dir=alone"}));
+  ASSERT_EQ(alone.code, 0);
+  for (const char* strategy : {"auto", "ddp", "fsdp:shard_grad_op", "deepspeed_stage_1"}) {
+    const Outcome o =
+        run(tiny({"--devices=3", std::string("--strategy=") + strategy, "--out_dir=three"}));
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(times(o.out, "Verifying settings"), 1u);
+    EXPECT_EQ(times(o.out, "saved to three/final"), 1u);
+    expect_holds(o.out, {"compute  communication", "the slowest rank is"});
+    EXPECT_EQ(losses(o.out), losses(alone.out));
+    fs::remove_all(at("three"));
+  }
+}
+
+TEST_F(RanksOfThreads, TrainAdaptersBesideAnyBase) {
+  ASSERT_EQ(run(finetune()).code, 0);
+  const double alone = loss_of("out/final");
+  for (const char* quantize : {"null", "bnb.nf4"}) {
+    ASSERT_EQ(run(finetune({"--devices=3", std::string("--quantize=") + quantize,
+                            "--precision=32-true", "--out_dir=three"}))
+                  .code,
+              0);
+    EXPECT_NEAR(loss_of("three/final"), alone, 0.05 * alone) << quantize;
+    fs::remove_all(at("three"));
+  }
+}
+
+TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
+  expect_refused(2, tiny({"--devices=65"}), {"devices: 65 requested; expected 1 to 64"});
+  expect_refused(2, tiny({"--num_nodes=2"}), {"num_nodes: 2 requested", "mpirun"});
+  expect_refused(2, tiny({"--devices=2", "--strategy=hybrid"}), {"strategy: hybrid", "zero3"});
+  expect_refused(2, tiny({"--devices=2", "--strategy=deepspeed_stage_3_offload"}),
+                 {"strategy: deepspeed_stage_3_offload", "host memory"});
+  expect_refused(2, tiny({"--strategy=zero4"}), {"strategy: expected one of auto, ddp"});
+}
+
+TEST_F(RanksOfThreads, StopOnASignalAndGoOn) {
+  const pid_t pid = start(lasting({"--devices=3"}));
+  const bool saved = has_saved();
+  ::kill(pid, SIGINT);
+  const Outcome o = finish(pid);
+  ASSERT_TRUE(saved) << o.err;
+  EXPECT_EQ(o.code, 128 + SIGINT);
+  EXPECT_EQ(times(o.err, "interrupted after step"), 1u) << o.err;
+  const auto done = std::stoll(newest().substr(5));
+  const Outcome again =
+      run(lasting({"--devices=2", "--resume=auto", fmt::format("--train.max_steps={}", done + 2)}));
+  EXPECT_EQ(again.code, 0) << again.err;
+  expect_holds(again.out, {fmt::format("resumed from x/step-{:08}", done)});
+}
+
+#ifdef CAPSTAN_MPIEXEC
+
+class RanksOfMpi : public RanksOfThreads {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "MPI's libraries leak";
+    for (const auto& [name, value] : {std::pair{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                                      {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                                      {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                                      {"OMPI_MCA_plm_rsh_agent", "/bin/false"},
+                                      {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                                      {"OMPI_MCA_btl", "self,vader"}})
+      ::setenv(name, value, 1);
+  }
+
+  pid_t mpirun(int ranks, const Words& words) const {
+    Words all = {CAPSTAN_MPIEXEC, "-n", std::to_string(ranks), CAPSTAN_PROGRAM};
+    all.insert(all.end(), words.begin(), words.end());
+    return start_program(CAPSTAN_MPIEXEC, all);
+  }
+  Outcome run_mpi(int ranks, const Words& words) const { return finish(mpirun(ranks, words)); }
+
+  // The process of a rank of ours.
+  pid_t process_of(int rank) const {
+    const std::string mine = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      const std::string pid = entry.path().filename();
+      std::error_code error;
+      if (pid.find_first_not_of("0123456789") != std::string::npos ||
+          fs::read_symlink(entry.path() / "cwd", error) != fs::canonical(folder.path()) ||
+          fs::read_symlink(entry.path() / "exe", error) != fs::canonical(CAPSTAN_PROGRAM))
+        continue;
+      const std::string environment = slurp(entry.path() / "environ");
+      if (environment.find(mine + '\0') != std::string::npos) return std::stoi(pid);
+    }
+    return 0;
+  }
+
+  // A signal to one of three ranks ends all, in time; the last checkpoint is whole.
+  void expect_all_end(int rank, int signal, int code, const Words& parts) {
+    SCOPED_TRACE(fmt::format("signal {} to rank {}", signal, rank));
+    fs::remove_all(at("x"));
+    const pid_t all = mpirun(3, lasting({}));
+    const bool saved = has_saved();
+    const pid_t one = process_of(rank);
+    EXPECT_NE(one, 0);
+    const auto start = std::chrono::steady_clock::now();
+    if (one != 0) ::kill(one, signal);
+    const Outcome o = finish(all);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    ASSERT_TRUE(saved) << o.err;
+    EXPECT_LT(seconds.count(), 4.0 + 1.0);  // the timeout and a second; another for a busy machine
+    if (code != 0) {
+      EXPECT_EQ(o.code, code) << o.err;
+    }
+    expect_holds(o.err, parts);
+    for (int r = 0; r < 3; ++r) EXPECT_EQ(process_of(r), 0) << "rank " << r << " is left running";
+    const Outcome again =
+        run(lasting({"--resume=auto",
+                     fmt::format("--train.max_steps={}", std::stoll(newest().substr(5)) + 1)}));
+    EXPECT_EQ(again.code, 0) << again.err;
+    expect_holds(again.out, {"resumed from x/" + newest()});
+  }
+};
+
+TEST_F(RanksOfMpi, GiveTheBitsOfThreads) {
+  for (const char* strategy : {"ddp", "zero2", "zero3"}) {
+    const Words words = tiny({std::string("--strategy=") + strategy, "--train.save_interval=2"});
+    Words threads = words, processes = words;
+    threads.insert(threads.end(), {"--devices=3", "--out_dir=threads"});
+    processes.emplace_back("--out_dir=mpi");
+    ASSERT_EQ(run(threads).code, 0);
+    const Outcome o = run_mpi(3, processes);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(times(o.out, "saved to mpi/final"), 1u);
+    expect_holds(o.out, {"communication ", "the slowest rank is"});
+    for (const char* file : {"final/model.safetensors", "step-00000002/model.safetensors",
+                             "step-00000002/training_state/optimizer.safetensors"})
+      EXPECT_EQ(slurp(at("threads") / file) == slurp(at("mpi") / file), true) << file;
+    fs::remove_all(at("threads"));
+    fs::remove_all(at("mpi"));
+  }
+}
+
+TEST_F(RanksOfMpi, TellOfAnErrorOnce) {
+  const Outcome usage = run_mpi(3, tiny({"--train.max_steps=-4"}));
+  EXPECT_EQ(usage.code, 2);
+  EXPECT_EQ(times(usage.err, "train.max_steps: expected a whole number above 0"), 1u) << usage.err;
+  const Outcome mesh = run_mpi(3, tiny({"--devices=2"}));
+  EXPECT_EQ(mesh.code, 2);
+  EXPECT_EQ(times(mesh.err, "make 2 ranks, but mpirun started 3"), 1u) << mesh.err;
+}
+
+TEST_F(RanksOfMpi, EndTogetherWhenOneIsKilledOrStopped) {
+  expect_all_end(1, SIGKILL, 0, {});
+  expect_all_end(2, SIGSTOP, 6, {"waited 3 s for rank 2"});
+  expect_all_end(0, SIGSTOP, 6, {"waited 3 s for rank 0"});
+  expect_all_end(1, SIGUSR1, 128 + SIGUSR1, {"interrupted after step"});
+}
+
+#endif
+
+}  // namespace
+}  // namespace capstan::cli_test
