@@ -59,8 +59,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
              gradients == Gradients::in_step && sharding.gradients == Hold::whole ? Layout::apart
                                                                                   : Layout::flat,
              Category::gradients, "gradient", group_.ranks()),
-      quantized_(spec_.params.size()),
-      quantized_bytes_(static_cast<size_t>(spec_.units())),
+      quantized_(spec_, group_.ranks()),
       gathered_(static_cast<size_t>(spec_.units())),
       reductions_(static_cast<size_t>(spec_.units())),
       written_whole_(spec_.params.size()),
@@ -68,7 +67,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   require(sharding.state == Hold::shard ||
               (sharding.weights == Hold::whole && sharding.gradients == Hold::whole),
           Fault::bug, "sharded weights or gradients need a sharded state");
-  const auto keep = [&](UnitTensors& kind, int unit, Hold hold) {
+  const auto keep = [&](auto& kind, int unit, Hold hold) {
     if (hold == Hold::whole)
       kind.hold(arena, unit);
     else
@@ -77,7 +76,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   for (int unit = 0; unit < spec_.units(); ++unit) {
     keep(weights_, unit, sharding.weights);
     keep(frozen_, unit, sharding.weights);
-    make_quantized(arena, unit);
+    keep(quantized_, unit, sharding.weights);
     keep(masters_, unit, sharding.state);
     if (gradients == Gradients::kept || sharding.gradients == Hold::shard)
       if (gradients != Gradients::none) keep(grads_, unit, sharding.gradients);
@@ -107,48 +106,11 @@ std::vector<Range> Parameters::owned_by(int rank) const {
   return owned;
 }
 
-// Two passes over the unit's rows: the first counts the bytes, the second places the tensors.
-void Parameters::make_quantized(Arena& arena, int unit) {
-  Buffer& flat = quantized_bytes_[static_cast<size_t>(unit)];
-  int64_t used = 0;
-  const auto place = [&](DType type, int64_t size) -> Tensor {
-    if (size == 0) return {};
-    const int64_t first = used, bytes = size * size_of(type);
-    used += aligned_to_buffers(bytes);
-    return flat ? flat->rows(first, bytes).viewed_as(type) : Tensor();
-  };
-  const auto lay_out = [&] {
-    used = 0;
-    for (size_t i = 0; i < spec_.params.size(); ++i) {
-      const Param& param = spec_.params[i];
-      if (param.unit != unit || param.quantize == Quantize::none) continue;
-      QuantizedMatrix& m = quantized_[i] = QuantizedMatrix();
-      m.kind = param.quantize;
-      m.shape = param.shape;
-      require(param.parts.size() <= m.parts.size(), Fault::bug,
-              "{}: cannot quantize a parameter of {} parts", param.name, param.parts.size());
-      for (const Part& part : param.parts) {
-        const QuantizedSizes s = quantized_sizes(m.kind, part.rows, param.shape[1]);
-        QuantizedPart& to = m.parts[static_cast<size_t>(m.count++)];
-        to.first_row = part.first_row;
-        to.rows = part.rows;
-        to.packed = place(DType::u8, s.packed);
-        to.absmax = place(s.absmax_type, s.absmax);
-        to.scale = place(DType::f32, s.scale);
-      }
-    }
-  };
-  lay_out();
-  if (used == 0) return;
-  flat = arena.make(Category::weights, DType::u8, {used}, "quantized weights");
-  lay_out();
-}
-
 Parameters::~Parameters() {
   bool pending = false;
   for (const Work& work : reductions_) pending = pending || work.pending();
   for (const Gathered& g : gathered_)
-    pending = pending || g.weights.pending() || g.frozen.pending();
+    pending = pending || g.weights.pending() || g.frozen.pending() || g.quantized.pending();
   if (pending) group_.abort("a rank ended in the middle of a step");
 }
 
@@ -167,15 +129,10 @@ Tensor Parameters::stored(const Range& range) const {
   return types().has_master() ? masters_.values(range) : weights_.values(range);
 }
 
-const QuantizedMatrix* Parameters::quantized(int i) const {
-  if (i < 0 || spec_.params[static_cast<size_t>(i)].quantize == Quantize::none) return nullptr;
-  return &quantized_[static_cast<size_t>(i)];
-}
-
 void Parameters::store_frozen(Queue& q, int i, int part, Tensor x) {
   const Param& p = spec_.params[static_cast<size_t>(i)];
   require(!p.trainable, Fault::bug, "{} is not frozen", p.name);
-  if (const QuantizedMatrix* m = quantized(i)) return quantize(q, *m, part, x);
+  if (quantized(i) != nullptr) return quantized_.store(q, i, part, x);
   const Part& rows = p.parts[static_cast<size_t>(part)];
   cast(q, weight(i).rows(rows.first_row, rows.rows), x);
 }
@@ -252,6 +209,8 @@ void Parameters::gather(Queue& q, int unit) {
     g.weights = group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
   if (frozen_.hold(arena_, unit))
     g.frozen = group_.all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
+  if (quantized_.hold(arena_, unit))
+    g.quantized = group_.all_gather(q, quantized_.flat(unit), quantized_.slice(unit));
 }
 
 void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
@@ -267,6 +226,7 @@ void Parameters::acquire_weights(Queue& q, int unit) {
   ++g.users;
   g.weights.join(q);
   g.frozen.join(q);
+  g.quantized.join(q);
 }
 
 void Parameters::acquire(Queue& q, int unit, Pass pass) {
@@ -331,6 +291,7 @@ void Parameters::release_weights(int unit) {
   if (--gathered_[static_cast<size_t>(unit)].users > 0 || sharding_.weights == Hold::whole) return;
   weights_.release(unit);
   frozen_.release(unit);
+  quantized_.release(unit);
 }
 
 void Parameters::release(Queue&, int unit, Pass) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "model/quantized_units.h"
 #include "model/sharding.h"
 #include "model/units.h"
 #include "ops/linear.h"
@@ -70,7 +71,7 @@ class Parameters {
   // The weight that the model computes with; absent for index -1, and for a quantized row…
   Tensor weight(int i) const { return i < 0 ? Tensor() : weights_of(i).of(i); }
   // …which has this instead. Null for other rows.
-  const QuantizedMatrix* quantized(int i) const;
+  const QuantizedMatrix* quantized(int i) const { return i < 0 ? nullptr : quantized_.of(i); }
   // Absent without mixed precision, and for frozen rows.
   Tensor master(int i) const { return masters_.of(i); }
   // The tensor that checkpoints store: the master if there is one, else the weight.
@@ -141,7 +142,6 @@ class Parameters {
   const UnitTensors& weights_of(int i) const {
     return spec_.params[static_cast<size_t>(i)].trainable ? weights_ : frozen_;
   }
-  void make_quantized(Arena& arena, int unit);
   void initialize(Queue& q, uint64_t seed, const Range& range, Tensor values);
   void initialize_trainable(Queue& q, uint64_t seed, bool adapters);
   void acquire_weights(Queue& q, int unit);
@@ -162,12 +162,11 @@ class Parameters {
   Communicator group_;
   Sharding sharding_;
   UnitTensors weights_, frozen_, masters_, grads_;  // weights_: of trainable rows
-  std::vector<QuantizedMatrix> quantized_;          // by parameter
-  std::vector<Buffer> quantized_bytes_;             // by unit: codes and scales of all its rows
+  QuantizedUnits quantized_;
   std::vector<Range> owned_, updated_, all_trainable_;
   std::vector<Range> frozen_ranges_, stored_ranges_;  // that this rank keeps
   struct Gathered {  // a unit of sharded weights, while passes use it
-    Work weights, frozen;
+    Work weights, frozen, quantized;
     int users = 0;
   };
   std::vector<Gathered> gathered_;  // by unit

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <mutex>
 
+#include "checkpoint/checkpoint.h"
 #include "planned_run.h"
 
 // One rank of several that train a small model, on any transport.
@@ -20,6 +22,9 @@ struct Case {
   bool single = false;
   double lr = 1e-2;
   bool skip = false;  // steps that are not finite
+  bool staging = false;
+  Quantize quantize = Quantize::none;
+  std::filesystem::path base = {};  // the model's folder; empty: random weights
   int steps = 4;
 };
 
@@ -35,6 +40,8 @@ inline TrainOptions options_of(const Case& c, const Dataset& data, const Shardin
       options_for(Device::cpu, c.config, data, c.precision, c.recompute, c.micro_batch, c.single);
   o.lora = c.lora;
   o.optimizer = c.optimizer;
+  o.quantize = c.quantize;
+  o.staging = c.staging;
   o.sharding = sharding;
   o.seed = 4;
   o.skip_not_finite = c.skip;
@@ -54,7 +61,12 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
   Arena arena(plan.device, Device::cpu);
   Queue q(Device::cpu, arena);
   Trainer trainer(q, o, group);
-  trainer.params().initialize(q, 3);
+  if (c.base.empty()) {
+    trainer.params().initialize(q, 3);
+  } else {
+    load_parameters(q, trainer.params(), c.base);
+    trainer.params().initialize_adapters(q, 3);
+  }
   const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
   StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, group.ranks());
   std::vector<double> losses, norms;

@@ -1,9 +1,11 @@
 // Several ranks train as one does: see model/sharding.h and comm/communicator.h.
 
+#include "checkpoint/save_model.h"
 #include "comm/simulated.h"
 #include "comm/thread_group.h"
 #include "rank_run.h"
 #include "support/message_of.h"
+#include "support/temp_folder.h"
 
 namespace capstan::test {
 namespace {
@@ -69,6 +71,81 @@ TEST(Ranks, EveryPrecisionRecomputationAndOptimizer) {
           expect_near(train(c, 3, sharding), expected, tolerance);
         }
       }
+}
+
+// A folder with the model that the cases of this test begin with.
+void save_base(const ModelConfig& config, const std::filesystem::path& folder) {
+  Arena heap(Arena::Heap{}, Device::cpu);
+  Queue q(Device::cpu, heap);
+  Parameters params(heap, make_spec(config), Precision::f32_true, Gradients::none);
+  params.initialize(q, 3);
+  save_model(q, params, folder);
+}
+
+// The number of micro-batches in flight, what is recomputed, trained and quantized, and the types:
+// all of it on 1 to 8 ranks with every strategy, with ragged samples whose number nothing divides.
+TEST(Ranks, EveryWayToTrainIsThatOfOneRank) {
+  const TempFolder temp;
+  save_base(grouped_config(), temp / "base");
+  enum class Way : uint8_t { full, lora, qlora };
+  for (const Way way : {Way::full, Way::lora, Way::qlora})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+      for (const Recompute recompute : {Recompute::none, Recompute::block})
+        for (const int64_t accumulation : {1, 3}) {
+          Case c{.precision = precision, .recompute = recompute, .steps = 10};
+          c.optimizer = plain_sgd();
+          c.base = temp / "base";
+          if (way != Way::full) c.lora = every_map(0.1);
+          if (way == Way::qlora) c.quantize = Quantize::nf4;
+          std::map<int64_t, Trained> expected;  // by micro-batch
+          for (const int ranks : {1, 2, 3, 5, 8}) {
+            c.micro_batch = (c.global_batch + ranks * accumulation - 1) / (ranks * accumulation);
+            auto& one = expected[c.micro_batch];
+            if (one.losses.empty()) one = train(c, 1);
+            for (const auto& [name, sharding] : kStrategies) {
+              SCOPED_TRACE(fmt::format("{} on {} ranks, way {}, {}, {}, {} micro-batches", name,
+                                       ranks, static_cast<int>(way), name_of(precision),
+                                       name_of(Recomputation(recompute)), accumulation));
+              expect_near(train(c, ranks, sharding), one,
+                          precision == Precision::f32_true ? 1e-5 : 2e-2);
+            }
+          }
+        }
+}
+
+// 200 random recipes on random meshes: every rank takes from its plan what it asks for, and nothing
+// else. An arena that is asked for more, or for something else, throws.
+TEST(Ranks, FollowTheirPlansWhateverTheRecipe) {
+  const TempFolder temp;
+  save_base(aligned_config(), temp / "base");
+  const Rng rng({.seed = 21});
+  for (uint64_t i = 0; i < 200; ++i) {
+    uint64_t draw = 16 * i;
+    const auto below = [&](uint64_t n) { return static_cast<int>(rng.below(draw++, n)); };
+    Case c{.config = aligned_config(), .steps = 2};
+    c.precision = std::array{Precision::f32_true, Precision::bf16_true,
+                             Precision::bf16_mixed}[static_cast<size_t>(below(3))];
+    c.recompute = std::array{Recompute::none, Recompute::selective,
+                             Recompute::block}[static_cast<size_t>(below(3))];
+    c.optimizer.kind = std::array{OptimizerKind::adamw, OptimizerKind::sgd,
+                                  OptimizerKind::adamw8bit}[static_cast<size_t>(below(3))];
+    c.optimizer.momentum = 0.5 * below(2);
+    c.micro_batch = 1 + below(5);
+    c.global_batch = c.micro_batch * (1 + below(4));
+    c.staging = below(2) == 0;
+    if (const int way = below(3); way > 0) {
+      c.lora = every_map(0.1 * below(2));
+      c.base = temp / "base";
+      if (way == 2) c.quantize = below(2) == 0 ? Quantize::nf4 : Quantize::nf4_dq;
+    }
+    if (c.lora && c.optimizer.kind == OptimizerKind::adamw8bit)
+      c.optimizer.kind = OptimizerKind::adamw;  // slices of adapters may not begin at blocks
+    const int ranks = 1 + below(8);
+    c.single = c.global_batch <= c.micro_batch * ranks;
+    const auto& [name, sharding] = kStrategies[below(4)];
+    SCOPED_TRACE(fmt::format("recipe {}: {} on {} ranks", i, name, ranks));
+    train(c, ranks, sharding);
+  }
 }
 
 // With one micro-batch for each rank, the strategies differ in nothing but where values are kept.
