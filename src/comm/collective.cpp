@@ -15,8 +15,9 @@ std::string_view name_of(Collective::Kind kind) {
 }  // namespace
 
 std::string Collective::describe() const {
-  return fmt::format("{} of {} {} values", name_of(kind), whole.numel(),
-                     capstan::name_of(whole.dtype()));
+  return fmt::format("{} of {} {} values{}", name_of(kind), whole.numel(),
+                     capstan::name_of(whole.dtype()),
+                     unit < 0 ? "" : fmt::format(", unit {}", unit));
 }
 
 Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
@@ -25,8 +26,9 @@ Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
 }
 
 uint64_t fingerprint(const Collective& c) {
-  return static_cast<uint64_t>(c.whole.numel()) << 16 | static_cast<uint64_t>(c.mode) << 8 |
-         static_cast<uint64_t>(c.whole.dtype()) << 4 | static_cast<uint64_t>(c.kind);
+  return static_cast<uint64_t>(c.whole.numel()) << 24 | static_cast<uint64_t>(c.unit + 1) << 12 |
+         static_cast<uint64_t>(c.mode) << 8 | static_cast<uint64_t>(c.whole.dtype()) << 4 |
+         static_cast<uint64_t>(c.kind);
 }
 
 }  // namespace capstan

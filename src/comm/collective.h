@@ -19,15 +19,16 @@ struct Collective {
   Kind kind{};
   Tensor whole, mine;  // contiguous; all_reduce has no `mine`
   Write mode = Write::replace;
+  int unit = -1;  // of the model that the values belong to; -1: none
 
-  // "all_gather of 512 bf16 values"
+  // "all_gather of 512 bf16 values, unit 3"
   std::string describe() const;
 };
 
 // The slice of one rank among `size`, as one row.
 Tensor slice_of_rank(const Tensor& whole, int rank, int size);
 
-// What all ranks must agree on: kind, type, size and mode, but not addresses.
+// What all ranks must agree on: kind, type, size, mode and unit, but not addresses.
 uint64_t fingerprint(const Collective& c);
 
 }  // namespace capstan

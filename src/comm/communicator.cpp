@@ -30,8 +30,20 @@ Tensor Communicator::slice_of(const Tensor& whole) const {
   return slice_of_rank(whole, rank(), size());
 }
 
-Work Communicator::begin(Queue& q, const Collective& c) const {
+Work Communicator::begin(Queue& q, Collective c) const {
+  c.unit = unit_;
+  transport_->note(c);
   return {transport_, transport_->begin(q, c)};
+}
+
+Communicator Communicator::for_unit(int unit) const {
+  Communicator same = *this;
+  same.unit_ = unit;
+  return same;
+}
+
+uint64_t Communicator::digest() const {
+  return transport_ ? transport_->digest() : 0;
 }
 
 Work Communicator::all_gather(Queue& q, Tensor whole, Tensor mine) const {

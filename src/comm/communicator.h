@@ -33,6 +33,10 @@ class Communicator {
   int size() const;
   Ranks ranks() const { return {rank(), size()}; }
   std::string_view name() const;
+  // The same group, for collectives on values of this unit of a model: messages name it.
+  Communicator for_unit(int unit) const;
+  // A number for all collectives so far: kinds, types, sizes and units, in their order.
+  uint64_t digest() const;
 
   // A collective that has begun. It is complete, for work that is put on the queue afterwards, when
   // join() returns. Until then its operands must live, and nothing else may touch them. Collectives
@@ -86,9 +90,10 @@ class Communicator {
   void abort(std::string_view why) noexcept;
 
  private:
-  Work begin(Queue& q, const Collective& c) const;
+  Work begin(Queue& q, Collective c) const;
 
   std::shared_ptr<Transport> transport_;  // null: one rank
+  int unit_ = -1;
 };
 
 using Work = Communicator::Work;

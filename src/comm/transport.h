@@ -38,6 +38,10 @@ class Transport {
   virtual void abort(std::string_view why) noexcept = 0;
   virtual std::unique_ptr<HostChannel> open_channel(std::string name) = 0;
 
+  // Adds a collective to the digest.
+  void note(const Collective& c) { digest_ = (digest_ ^ fingerprint(c)) * 0x100000001b3u + 1; }
+  uint64_t digest() const { return digest_; }
+
   // Finishes, and counts the time.
   void join(Queue& q, uint64_t sequence);
   double waited() const { return waited_; }
@@ -49,6 +53,7 @@ class Transport {
   int rank_, size_;
   std::string name_;
   double waited_ = 0;
+  uint64_t digest_ = 0;
 };
 
 }  // namespace capstan

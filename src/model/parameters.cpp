@@ -206,11 +206,12 @@ void Parameters::gather(Queue& q, int unit) {
   if (sharding_.weights == Hold::whole) return;
   Gathered& g = gathered_[static_cast<size_t>(unit)];
   if (weights_.hold(arena_, unit))
-    g.weights = group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
+    g.weights = group_.for_unit(unit).all_gather(q, weights_.flat(unit), weights_.slice(unit));
   if (frozen_.hold(arena_, unit))
-    g.frozen = group_.all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
+    g.frozen = group_.for_unit(unit).all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
   if (quantized_.hold(arena_, unit))
-    g.quantized = group_.all_gather(q, quantized_.flat(unit), quantized_.slice(unit));
+    g.quantized =
+        group_.for_unit(unit).all_gather(q, quantized_.flat(unit), quantized_.slice(unit));
 }
 
 void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
@@ -263,14 +264,14 @@ void Parameters::complete(Queue& q, int unit) {
 void Parameters::reduce(Queue& q, int unit) {
   Work& work = reductions_[static_cast<size_t>(unit)];
   if (sharding_.gradients == Hold::shard) {
-    work = group_.reduce_scatter(q, grads_.slice(unit), grads_.flat(unit),
-                                 first_micro_ ? Write::replace : Write::add);
+    work = group_.for_unit(unit).reduce_scatter(q, grads_.slice(unit), grads_.flat(unit),
+                                                first_micro_ ? Write::replace : Write::add);
     finish_reduction(q);  // of the unit before: two units of whole gradients at a time
     reducing_ = unit;
   } else if (group_.size() > 1) {
     work = sharding_.state == Hold::shard
-               ? group_.reduce_scatter(q, grads_.slice(unit), grads_.flat(unit))
-               : group_.all_reduce(q, grads_.flat(unit));
+               ? group_.for_unit(unit).reduce_scatter(q, grads_.slice(unit), grads_.flat(unit))
+               : group_.for_unit(unit).all_reduce(q, grads_.flat(unit));
   }
 }
 
@@ -304,7 +305,7 @@ void Parameters::end_update(Queue& q) {
   for (int unit = 0; unit < spec_.units(); ++unit)
     if (!weights_.empty(unit))
       gathered_[static_cast<size_t>(unit)].weights =
-          group_.all_gather(q, weights_.flat(unit), weights_.slice(unit));
+          group_.for_unit(unit).all_gather(q, weights_.flat(unit), weights_.slice(unit));
 }
 
 void Parameters::settle(Queue& q) {

@@ -75,6 +75,7 @@ struct MemoryPlan {
 // For a CPU `host` is empty, since both are the same memory.
 struct RunPlan {
   MemoryPlan device, host;
+  uint64_t collectives = 0;  // Communicator::digest of the simulated run; the same on all ranks
 };
 
 // Chooses offsets so that buffers with overlapping lifetimes do not overlap in memory, and computes

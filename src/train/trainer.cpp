@@ -89,9 +89,10 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
 RunPlan Trainer::plan(const TrainOptions& options) {
   Arena device, host;
   Queue q(Device::sim, device, host, {.device = options.device});
-  Trainer trainer(q, options, simulated(options.ranks, "dp", options.network));
+  const Communicator group = simulated(options.ranks, "dp", options.network);
+  Trainer trainer(q, options, group);
   trainer.rehearse();
-  return {device.plan(), host.plan()};
+  return {device.plan(), host.plan(), group.digest()};
 }
 
 void Trainer::rehearse() {
