@@ -11,23 +11,31 @@
 
 namespace capstan::cli {
 
+namespace {
+
+Failure failed(Fault fault, const std::string& what) {
+  return {.exit_code = static_cast<int>(fault),
+          .message = (fault == Fault::bug ? "bug in capstan: " : "error: ") + what,
+          .what = what,
+          .consequence = fault == Fault::peer};
+}
+
+}  // namespace
+
 Failure failure_of(std::exception_ptr error) {
   try {
     std::rethrow_exception(error);
   } catch (const Error& e) {
-    return {
-        e.exit_code(),
-        fmt::format("{}{}", e.fault() == Fault::bug ? "bug in capstan: " : "error: ", e.what())};
+    return failed(e.fault(), e.what());
   } catch (const std::bad_alloc&) {
-    return {static_cast<int>(Fault::does_not_fit), "error: the system is out of memory"};
+    return failed(Fault::does_not_fit, "the system is out of memory");
   } catch (
       const std::system_error& e) {  // from std::filesystem, or from writing to a closed stdout
     if (std::ferror(stdout) != 0)
-      return {static_cast<int>(Fault::file),
-              fmt::format("error: standard output: cannot write: {}", e.code().message())};
-    return {static_cast<int>(Fault::file), fmt::format("error: {}", e.what())};
+      return failed(Fault::file, "standard output: cannot write: " + e.code().message());
+    return failed(Fault::file, e.what());
   } catch (const std::exception& e) {
-    return {static_cast<int>(Fault::bug), fmt::format("bug in capstan: {}", e.what())};
+    return failed(Fault::bug, e.what());
   }
 }
 

@@ -85,12 +85,11 @@ LaunchedRank::LaunchedRank(ProcessGroup& processes)
 void LaunchedRank::start(const Recipe& recipe) {
   processes_.set_timeout(duration(recipe.timeout));
   const int64_t devices = recipe.devices.automatic ? 1 : recipe.devices.count;
-  require((devices == 1 && recipe.num_nodes == 1) || devices * recipe.num_nodes == group_.size(),
-          Fault::usage,
+  const int64_t ranks = devices * recipe.num_nodes;  // each is small
+  require(ranks == 1 || ranks == group_.size(), Fault::usage,
           "devices: {} on each of {} make {} ranks, but mpirun started {}; use mpirun -n {}, or "
           "leave both keys out",
-          devices, count(recipe.num_nodes, "machine"), devices * recipe.num_nodes, group_.size(),
-          devices * recipe.num_nodes);
+          devices, count(recipe.num_nodes, "machine"), ranks, group_.size(), ranks);
   require_cpu(recipe, group_.size());
   const auto places = talk_->exchange(place());
   const auto sharing =
@@ -107,7 +106,7 @@ void LaunchedRank::in_turn(const std::function<void()>& body) {
 
 void LaunchedRank::fail_all(std::exception_ptr why) noexcept {
   const Failure failure = failure_of(why);
-  if (processes_.report(failure.message))
+  if (processes_.report(failure.what, failure.consequence))
     tell(failure,
          group_.rank() == 0 ? "" : fmt::format("rank {} on {}: ", group_.rank(), host_name()));
   std::fflush(nullptr);

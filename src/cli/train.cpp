@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "base/log.h"
@@ -84,6 +85,11 @@ int carry_out(TrainingRun& run) {
   return 128 + run.interrupted();
 }
 
+bool asks_for_help(const Arguments& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(),
+                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+}
+
 // What all ranks of a run have in common.
 struct Job {
   Recipe recipe;
@@ -100,8 +106,9 @@ int run_rank(const Job& job, Communicator group, const OnFailure& on_failure) {
   try {
     return carry_out(run);
   } catch (...) {
-    on_failure(std::current_exception());
-    throw;
+    const std::exception_ptr why = run.cause_of(std::current_exception());
+    on_failure(why);
+    std::rethrow_exception(why);
   }
 }
 
@@ -113,6 +120,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
   if (launched_ranks())
     return run_as_launched([&](LaunchedRank& rank) {
+      if (rank.group().rank() != 0 && asks_for_help(arguments)) return 0;
       const auto recipe = read_recipe();
       if (!recipe) return 0;
       rank.start(*recipe);
@@ -132,7 +140,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
                 invocation};
   return run_in_threads(ranks, *recipe, [&](Communicator group) {
     return run_rank(job, group, [&](std::exception_ptr why) {
-      Communicator(group).abort(failure_of(why).message);
+      Communicator(group).abort(failure_of(why).what);
     });
   });
 }

@@ -1,5 +1,8 @@
 #include "comm/host_channel.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/error.h"
 
 namespace capstan {
@@ -34,17 +37,32 @@ std::string receive_text(HostChannel& channel, int from) {
 
 }  // namespace
 
-std::vector<std::string> HostChannel::exchange(std::string_view mine) {
-  std::vector<std::string> all(static_cast<size_t>(size_));
-  all[static_cast<size_t>(rank_)] = mine;
+// To rank 0, and from there to all.
+void HostChannel::gather(std::span<std::byte> all, std::span<const std::byte> mine) {
+  const auto of = [&](int rank) {
+    return all.subspan(static_cast<size_t>(rank) * mine.size(), mine.size());
+  };
+  std::memcpy(of(rank_).data(), mine.data(), mine.size());
   if (rank_ != 0) {
-    send_text(*this, mine, 0);
-    for (std::string& text : all) text = receive_text(*this, 0);
-    return all;
+    send(mine, 0);
+    return receive(all, 0);
   }
-  for (int r = 1; r < size_; ++r) all[static_cast<size_t>(r)] = receive_text(*this, r);
-  for (int r = 1; r < size_; ++r)
-    for (const std::string& text : all) send_text(*this, text, r);
+  for (int r = 1; r < size_; ++r) receive(of(r), r);
+  for (int r = 1; r < size_; ++r) send(all, r);
+}
+
+std::vector<std::string> HostChannel::exchange(std::string_view mine) {
+  const uint64_t bytes = mine.size();
+  std::vector<uint64_t> sizes(static_cast<size_t>(size_));
+  gather(std::as_writable_bytes(std::span(sizes)), std::as_bytes(std::span(&bytes, 1)));
+  std::string padded(mine);
+  padded.resize(*std::max_element(sizes.begin(), sizes.end()));
+  std::string together(padded.size() * sizes.size(), '\0');
+  if (!padded.empty())
+    gather(std::as_writable_bytes(std::span(together)), std::as_bytes(std::span(padded)));
+  std::vector<std::string> all;
+  for (size_t r = 0; r < sizes.size(); ++r)
+    all.push_back(together.substr(r * padded.size(), sizes[r]));
   return all;
 }
 

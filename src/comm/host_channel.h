@@ -13,8 +13,8 @@ namespace capstan {
 // compare and agree on, and the slices of checkpoints. One thread of each rank uses it at a time.
 //
 // The calls of two ranks must match: a send to a rank is a receive there, of as many bytes. All of
-// them throw Fault::peer when another rank has failed, or has not answered within the group's
-// timeout.
+// them throw Fault::peer when another rank has failed or its process does not answer within the
+// group's timeout. A rank that is alive may take its time: it may be reading a large file.
 class HostChannel {
  public:
   HostChannel(int rank, int size) : rank_(rank), size_(size) {}
@@ -32,6 +32,8 @@ class HostChannel {
   // Ends the channel: calls of other ranks, now and later, throw this error. The group goes on.
   virtual void abort(std::string_view why) noexcept = 0;
 
+  // Every rank's bytes, in rank order; as many from each. All ranks call it.
+  void gather(std::span<std::byte> all, std::span<const std::byte> mine);
   // Every rank's text, in rank order. All ranks call it.
   std::vector<std::string> exchange(std::string_view mine);
   // The text of rank 0, on every rank. All ranks call it.

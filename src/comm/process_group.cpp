@@ -57,7 +57,13 @@ std::unique_ptr<ProcessGroup> join_launched_ranks(ProcessGroup::Duration timeout
   const auto join = reinterpret_cast<Join>(dlsym(library, "capstan_join_mpi"));
   require(join != nullptr, Fault::device, "MPI: {} belongs to another version of the program",
           path.string());
-  return std::unique_ptr<ProcessGroup>(join(std::chrono::duration<double>(timeout).count()));
+  std::unique_ptr<ProcessGroup> group(join(std::chrono::duration<double>(timeout).count()));
+  const Ranks told = launched_ranks().value_or(Ranks()), found = group->communicator().ranks();
+  require(told.rank == found.rank && told.size == found.size, Fault::device,
+          "the launcher started rank {} of {}, but MPI says {} of {}: start the program with the "
+          "mpirun of the Open MPI that it was built with",
+          told.rank, told.size, found.rank, found.size);
+  return group;
 }
 
 }  // namespace capstan

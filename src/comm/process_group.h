@@ -25,8 +25,8 @@ class ProcessGroup {
   virtual void set_timeout(Duration timeout) = 0;
 
   // For a rank that fails: tells the others why. Returns whether it should tell the user, too; not
-  // if another rank does, since it failed first or is a lower rank with the same error.
-  virtual bool report(std::string_view why) noexcept = 0;
+  // if another rank does: a lower one, or the one whose failure this is a consequence of.
+  virtual bool report(std::string_view why, bool consequence) noexcept = 0;
   // Ends the processes of all ranks, now.
   [[noreturn]] virtual void end(int exit_code) noexcept = 0;
 };

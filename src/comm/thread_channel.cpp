@@ -16,35 +16,35 @@ class ThreadChannel::End : public HostChannel {
     ThreadChannel& c = *channel_;
     std::unique_lock lock(c.mutex_);
     Message& message = c.between(rank(), to);
-    message = {Message::State::offered, bytes};
-    c.changed_.notify_all();
+    message.bytes = bytes;
+    message.state = Message::State::offered;
+    message.changed.notify_all();
     try {
-      c.wait(lock, message, Message::State::taken, rank(), to);
+      c.wait(lock, message, Message::State::taken);
     } catch (const Error&) {
       // The sender's memory is its own again.
-      c.changed_.wait(lock, [&] { return c.copying_ == 0; });
-      message = {};
+      message.changed.wait(lock, [&] { return message.state != Message::State::read; });
+      message.state = Message::State::none;
       throw;
     }
-    message = {};
+    message.state = Message::State::none;
   }
 
   void receive(std::span<std::byte> bytes, int from) override {
     ThreadChannel& c = *channel_;
     std::unique_lock lock(c.mutex_);
     Message& message = c.between(from, rank());
-    c.wait(lock, message, Message::State::offered, rank(), from);
+    c.wait(lock, message, Message::State::offered);
     const auto sent = message.bytes;
     require(sent.size() == bytes.size(), Fault::bug,
             "channel {}: rank {} sent {} bytes, rank {} expected {}", c.name_, from, sent.size(),
             rank(), bytes.size());
-    ++c.copying_;
+    message.state = Message::State::read;
     lock.unlock();
     std::memcpy(bytes.data(), sent.data(), sent.size());
     lock.lock();
-    --c.copying_;
     message.state = Message::State::taken;
-    c.changed_.notify_all();
+    message.changed.notify_all();
   }
 
   void abort(std::string_view why) noexcept override {
@@ -55,10 +55,9 @@ class ThreadChannel::End : public HostChannel {
   std::shared_ptr<ThreadChannel> channel_;
 };
 
-ThreadChannel::ThreadChannel(int size, std::string name, Duration timeout)
+ThreadChannel::ThreadChannel(int size, std::string name)
     : size_(size),
       name_(std::move(name)),
-      timeout_(timeout),
       messages_(static_cast<size_t>(size) * static_cast<size_t>(size)) {}
 
 std::unique_ptr<HostChannel> ThreadChannel::end_of(std::shared_ptr<ThreadChannel> channel,
@@ -69,19 +68,13 @@ std::unique_ptr<HostChannel> ThreadChannel::end_of(std::shared_ptr<ThreadChannel
 void ThreadChannel::end(std::string_view why) {
   const std::lock_guard lock(mutex_);
   if (ended_.empty()) ended_ = why;
-  changed_.notify_all();
+  for (Message& message : messages_) message.changed.notify_all();
 }
 
-void ThreadChannel::wait(std::unique_lock<std::mutex>& lock, const Message& message,
-                         Message::State state, int rank, int other) {
-  const bool answered =
-      changed_.wait_for(lock, timeout_, [&] { return !ended_.empty() || message.state == state; });
-  if (message.state == state) return;
-  if (!answered)
-    ended_ = fmt::format("channel {}: rank {} waited {:g} s for rank {}", name_, rank,
-                         std::chrono::duration<double>(timeout_).count(), other);
-  changed_.notify_all();
-  fail(Fault::peer, "{}", ended_);
+void ThreadChannel::wait(std::unique_lock<std::mutex>& lock, Message& message,
+                         Message::State state) {
+  message.changed.wait(lock, [&] { return !ended_.empty() || message.state == state; });
+  if (message.state != state) fail(Fault::peer, "{}", ended_);
 }
 
 }  // namespace capstan

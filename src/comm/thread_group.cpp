@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -62,7 +63,7 @@ class ThreadGroup::Shared {
     const std::lock_guard lock(mutex);
     if (index == channels.size())
       channels.push_back(std::make_shared<ThreadChannel>(static_cast<int>(slots[0].calls.size()),
-                                                         std::move(channel_name), timeout));
+                                                         std::move(channel_name)));
     if (!ended.empty()) channels[index]->end(ended);
     return channels[index];
   }
@@ -244,7 +245,18 @@ void run_as_threads(int size, const std::function<void(Communicator)>& body,
     }
   };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < size; ++rank) threads.emplace_back(run, rank);
+  for (int rank = 0; rank < size; ++rank) {
+    try {
+      threads.emplace_back(run, rank);
+    } catch (const std::system_error& e) {
+      Communicator last = group.of(rank);
+      const std::string why = fmt::format("cannot start the thread of rank {}: {}", rank, e.what());
+      last.abort(why);
+      const std::lock_guard lock(mutex);
+      cause = std::make_exception_ptr(Error(Fault::device, why));
+      break;
+    }
+  }
   for (std::thread& t : threads) t.join();
   if (cause) std::rethrow_exception(cause);
   if (consequence) std::rethrow_exception(consequence);

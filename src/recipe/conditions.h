@@ -104,6 +104,9 @@ inline constexpr Condition kDevices[] = {
        return r.devices.automatic || (r.devices.count >= 1 && r.devices.count <= kMostRanks);
      },
      refused, "{devices} requested; expected 1 to 64"}};
+inline constexpr Condition kNodes[] = {
+    {[](const Recipe& r, Task) { return r.num_nodes <= kMostRanks; }, refused,
+     "{num_nodes} requested; expected 1 to 64"}};
 inline constexpr Condition kStrategy[] = {
     {[](const Recipe& r, Task) { return r.strategy != Strategy::dp; }, noted,
      "runs as ddp, with the same results"}};

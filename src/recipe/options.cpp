@@ -102,6 +102,7 @@ const std::vector<Option> kRun = {
      .check = positive,
      .tasks = kTrain,
      .help = "number of machines, on which mpirun starts the ranks",
+     .needs = kNodes,
      .mesh = true},
     {.key = "strategy",
      .field = &R::strategy,

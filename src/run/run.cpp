@@ -79,14 +79,18 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
   return options_of(recipe, task, inputs, example_of(recipe, inputs));
 }
 
-// All ranks choose the options that rank 0 needs, so that they choose alike; then each plans its
-// own memory.
+// All ranks choose the options for the one that needs most, so that they choose alike; then each
+// plans its own memory.
 RunPlan TrainingRun::make_plan() {
   std::string_view why;
   require(options_.device != Device::cuda || cuda_present(&why), Fault::device,
           "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
   const Ranks mine = options_.ranks;
-  options_.ranks.rank = 0;
+  if (mine.size > 1) {
+    const auto needs = team_.gather(Trainer::plan(options_).device.total_bytes);
+    options_.ranks.rank =
+        static_cast<int>(std::max_element(needs.begin(), needs.end()) - needs.begin());
+  }
   Fit fit = fit_of(options_, recipe_.micro_batch_size, team_.room_for(options_.device));
   require_fit(fit);
   if (fit.dropped_staging > 0)
@@ -98,9 +102,10 @@ RunPlan TrainingRun::make_plan() {
     log::say("activations: {}, the least recomputation that fits into {}",
              name_of(fit.options.recompute),
              format_bytes(static_cast<double>(fit.available.device)));
+  const bool is_mine = options_.ranks.rank == mine.rank;
   options_ = fit.options;
   options_.ranks = mine;
-  if (mine.rank == 0) return std::move(fit.plan);
+  if (is_mine) return std::move(fit.plan);
   fit.plan = Trainer::plan(options_);
   require_fit(fit);
   return std::move(fit.plan);
@@ -276,7 +281,7 @@ void TrainingRun::take_step(StepBatches& batches) {
   measured_.flops += queue_.total().flops - flops_before;
   // Count a step only when the checkpoint written during it is complete. Otherwise the run could be
   // more than save_interval steps past the last complete checkpoint.
-  spend_on_saving([&] { saver_->wait(); });
+  spend_on_saving([&] { wait_for_save(); });
   if (record_.add(r)) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
   const bool evaluated =
@@ -338,7 +343,7 @@ void TrainingRun::train() {
   }
   const double earlier = record_.seconds;
   queue_.reset_totals();
-  measured_.waited_before = team_.group().waited();
+  measured_.waited_before = waited();
   display_.begin_bar(record_.step);
   if (recipe_.initial_validation && record_.step == 0) {
     evaluate_and_show();
@@ -364,7 +369,7 @@ void TrainingRun::train() {
   if (!stop_.stops(record_.step, signal) && !stop_.out_of_time()) return;
   const fs::path here = folder_.checkpoint(record_.step);
   if (record_.step == first_step() || saved_ != here) save(here, false);
-  saver_->wait();
+  wait_for_save();
   if (stop_.signal() == 0) stop_.note_late(agreed_signal(signals));
 }
 
@@ -381,7 +386,7 @@ void TrainingRun::finish() {
     const auto start = Clock::now();
     const StopSignals signals;
     save(folder_.final_model(), true);
-    saver_->wait();
+    wait_for_save();
     record_.save_seconds += since(start);
     stop_.interrupt_late(agreed_signal(signals));
   }
@@ -399,7 +404,7 @@ void TrainingRun::finish_rest() {
   const auto write_report = [&] {
     if (team_.leads()) display_.write_report(folder_, summary());
   };
-  if (team_.of_leader(made.has_value())) {
+  if (team_.of_leader(made ? 1 : 0) != 0) {
     record_.val_loss = made;
     if (made) log::say("{}", final_evaluation_line(*made));
   } else if (stop_.signal() == 0 && recipe_.final_validation &&
@@ -416,9 +421,35 @@ void TrainingRun::finish_rest() {
   if (team_.leads() && stop_.signal() == 0) folder_.unmark();
 }
 
+// The rank that leads may take longer than the others; nobody counts that as silence.
+void TrainingRun::wait_for_save() {
+  if (!saving_) return;
+  saving_ = false;
+  saver_->wait();
+  team_.sync();
+}
+
+std::exception_ptr TrainingRun::cause_of(std::exception_ptr error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    if (e.fault() != Fault::peer) return error;
+  } catch (...) {
+    return error;
+  }
+  try {
+    saver_->wait();
+  } catch (const Error& e) {
+    if (e.fault() != Fault::peer) return std::current_exception();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return error;
+}
+
 void TrainingRun::gather_ranks() {
   RankUse mine{.seconds = measured_.seconds,
-               .waited_seconds = team_.group().waited() - measured_.waited_before,
+               .waited_seconds = waited() - measured_.waited_before,
                .planned_bytes = plan_.device.total_bytes,
                .measured_bytes = memory_use(plan_.device, arena_).measured_bytes,
                .tokens = measured_.tokens,

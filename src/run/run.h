@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -106,6 +107,10 @@ class TrainingRun {
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
   std::filesystem::path report_file() const { return folder_.report(); }
 
+  // For an error that another rank caused: this rank's own, if its save has failed; else that
+  // error.
+  std::exception_ptr cause_of(std::exception_ptr error);
+
   RunSummary summary() const;
   // The closing lines, and the tables of memory and ops.
   std::string report() const;
@@ -139,7 +144,7 @@ class TrainingRun {
   // Resuming and saving: run_state.cpp.
   std::optional<FoundCheckpoint> find_resume();
   void restore(const FoundCheckpoint& checkpoint);
-  void verify_base() const;
+  void verify_base();
   void check_same_run(const FoundCheckpoint& checkpoint) const;
   void load_final();
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
@@ -167,6 +172,8 @@ class TrainingRun {
   int agreed_signal(const StopSignals& signals);
   StepResult of_all_ranks(const StepResult& mine, const MicroBatches& data);
   void gather_ranks();
+  double waited() const { return team_.group().waited() + team_.waited(); }
+  void wait_for_save();
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
   void take_step(StepBatches& batches);
@@ -209,6 +216,7 @@ class TrainingRun {
   std::filesystem::path saved_;
   std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
   int64_t skipped_ = 0;         // steps in a row
+  bool saving_ = false;         // a save has begun that was not waited for
 };
 
 }  // namespace capstan

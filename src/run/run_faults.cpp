@@ -31,6 +31,7 @@ bool TrainingRun::weights_are_good(const MicroBatches& except) {
 void TrainingRun::keep_state(const Error& why) {
   if (record_.step == first_step()) return;
   const fs::path here = folder_.checkpoint(record_.step);
+  bool saved = true;
   try {
     saver_->wait();
     if (saved_ != here) {
@@ -41,8 +42,10 @@ void TrainingRun::keep_state(const Error& why) {
     }
     saver_->wait();
   } catch (const std::exception&) {  // the original error matters more
-    return;
+    saved = false;
   }
+  for (const int others : team_.gather(saved ? 1 : 0)) saved = saved && others != 0;
+  if (!saved) return;
   fail(why.fault(), "{}. The state after {} is saved in {}; --resume auto continues from it",
        why.what(), length_.counted(record_.step), saved_.string());
 }

@@ -76,6 +76,7 @@ SaveRequest TrainingRun::save_request(const fs::path& dir, bool is_final) const 
 
 void TrainingRun::save(const fs::path& dir, bool is_final) {
   saver_->save(save_request(dir, is_final));
+  saving_ = true;
   saved_ = dir;
 }
 
@@ -113,8 +114,10 @@ void TrainingRun::verify_save() {
   request.max_bytes = kQuick;
   const fs::path rehearsal = request.dir;
   saver_->save(std::move(request));
-  saver_->wait();
+  saving_ = true;
+  wait_for_save();
   if (team_.leads()) remove_folder(rehearsal);
+  team_.sync();
 }
 
 void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
@@ -190,8 +193,9 @@ void TrainingRun::note_start() {
             .left_unfinished = record_.step == length_.steps() && folder_.is_unfinished()});
 }
 
-void TrainingRun::verify_base() const {
+void TrainingRun::verify_base() {
   if (team_.leads()) verify_if_ours(inputs_.model.folder);
+  team_.sync();
 }
 
 // The rank that leads finds and verifies the checkpoint; all read it.

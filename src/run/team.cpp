@@ -1,9 +1,12 @@
 #include "run/team.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -13,6 +16,16 @@ namespace {
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+// The lines of a text that the other one has not.
+std::string lines_beside(const std::string& text, const std::string& other) {
+  std::istringstream lines(text);
+  std::vector<std::string> own;
+  for (std::string line; std::getline(lines, line);)
+    if (("\n" + other + "\n").find("\n" + line + "\n") == std::string::npos)
+      own.push_back(line.substr(std::min(line.find_first_not_of(' '), line.size())));
+  return own.empty() ? "nothing else" : fmt::format("{}", fmt::join(own, " · "));
 }
 
 int64_t share_of(int64_t bytes, int64_t ranks) {
@@ -26,13 +39,22 @@ Team::Team(Communicator group)
       talk_(group_.open_channel("run")),
       hosts_(talk_->exchange(host_name())) {}
 
+void Team::gather(std::span<std::byte> all, std::span<const std::byte> mine) {
+  const auto start = std::chrono::steady_clock::now();
+  talk_->gather(all, mine);
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+std::string Team::share(std::string_view leaders) {
+  return talk_->share(leaders);
+}
+
 void Team::require_same(const char* what, const std::string& mine, const char* advice) {
   const std::vector<std::string> all = talk_->exchange(mine);
   for (size_t r = 0; r < all.size(); ++r)
     require(all[r] == all[0], Fault::usage,
-            "ranks differ in {}: rank 0 on {} has {}, rank {} on {} "
-            "has {}; {}",
-            what, hosts_[0], all[0], r, hosts_[r], all[r], advice);
+            "ranks differ in {}: rank 0 on {} has {}, rank {} on {} has {}; {}", what, hosts_[0],
+            lines_beside(all[0], all[r]), r, hosts_[r], lines_beside(all[r], all[0]), advice);
 }
 
 Room Team::room_for(Device device) {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -23,17 +23,15 @@ class Team {
   bool leads() const { return group_.rank() == 0; }                 // prints, and writes files
   const std::vector<std::string>& hosts() const { return hosts_; }  // by rank
 
+  // Waits until all ranks are here, for example after work that one of them did alone.
+  void sync() { gather(0); }
+
   // Every rank's value, in rank order.
   template <class T>
   std::vector<T> gather(const T& mine) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    std::vector<T> all;
-    const std::string_view bytes_of_mine(reinterpret_cast<const char*>(&mine), sizeof mine);
-    for (const std::string& bytes : talk_->exchange(bytes_of_mine)) {
-      T value;
-      std::memcpy(&value, bytes.data(), sizeof value);
-      all.push_back(value);
-    }
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_same_v<T, bool>);
+    std::vector<T> all(static_cast<size_t>(size()));
+    gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(&mine, 1)));
     return all;
   }
   // The value of the rank that leads.
@@ -41,10 +39,11 @@ class Team {
   T of_leader(const T& mine) {
     return gather(mine)[0];
   }
-  std::string share(std::string_view leaders) { return talk_->share(leaders); }
+  std::string share(std::string_view leaders);
+  double waited() const { return waited_; }  // seconds in these calls
 
   // Throws Fault::usage unless all ranks have the same, with the value of the leader and the first
-  // that differs.
+  // that differs; of several lines, those that differ.
   void require_same(const char* what, const std::string& mine, const char* advice);
 
   // What this rank may use of its machine's memory: the least share of any, so that all ranks
@@ -52,9 +51,12 @@ class Team {
   Room room_for(Device device);
 
  private:
+  void gather(std::span<std::byte> all, std::span<const std::byte> mine);
+
   Communicator group_;
   std::unique_ptr<HostChannel> talk_;
   std::vector<std::string> hosts_;
+  double waited_ = 0;
 };
 
 }  // namespace capstan

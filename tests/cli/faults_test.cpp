@@ -189,6 +189,15 @@ TEST_F(DiskFaults, ABlockThatCannotBeReadIsToldOrPassedOver) {
                   {"final/model.safetensors: cannot read byte 9999: Input/output error"});
 }
 
+// Rank 0 writes; the others end as a consequence, and do not speak of it.
+TEST_F(DiskFaults, OnSeveralRanksAreToldOnceWithTheirOwnCode) {
+  for (const char* async : {"true", "false"})
+    expect_one_line(4, with("CAPSTAN_FAIL_SYNC=metrics.csv"),
+                    tiny({"--out_dir=x", "--train.save_interval=1", "--devices=3",
+                          std::string("--train.save_async=") + async}),
+                    {"error: ", "metrics.csv: cannot write: Input/output error"});
+}
+
 TEST_F(DiskFaults, MetricsAreOnTheDiskBeforeACheckpointHasItsName) {
   expect_one_line(4, with("CAPSTAN_FAIL_SYNC=metrics.csv"),
                   tiny({"--out_dir=x", "--train.save_interval=1"}),

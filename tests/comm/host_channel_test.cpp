@@ -14,7 +14,6 @@ namespace capstan::test {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::seconds;
 
 TEST(HostChannel, EveryRankLearnsEveryText) {
   for (const int ranks : {1, 2, 5})
@@ -56,7 +55,7 @@ TEST(HostChannel, AnAbortReachesTheOthersAndNotTheGroup) {
   });
 }
 
-TEST(HostChannel, AFailedRankAndASilentOneAreNamed) {
+TEST(HostChannel, AFailedRankIsNamed) {
   const auto message = message_of(Fault::file, [] {
     run_as_threads(3, [](Communicator group) {
       const auto talk = group.open_channel("talk");
@@ -65,17 +64,18 @@ TEST(HostChannel, AFailedRankAndASilentOneAreNamed) {
     });
   });
   EXPECT_EQ(message, "no such file");
+}
+
+// A rank that is busy is not lost.
+TEST(HostChannel, ABusyRankIsWaitedFor) {
   run_as_threads(
       2,
       [](Communicator group) {
         const auto talk = group.open_channel("talk");
-        if (group.rank() == 1)
-          std::this_thread::sleep_for(milliseconds(400));
-        else
-          EXPECT_EQ(message_of(Fault::peer, [&] { talk->exchange("mine"); }),
-                    "channel talk: rank 0 waited 0.1 s for rank 1");
+        if (group.rank() == 1) std::this_thread::sleep_for(milliseconds(300));
+        EXPECT_EQ(talk->exchange("mine")[0], "mine");
       },
-      milliseconds(100));
+      milliseconds(50));
 }
 
 TEST(HostChannel, MessagesOfAnotherSizeAreABug) {

@@ -27,7 +27,7 @@ using Kind = Collective::Kind;
 using Clock = std::chrono::steady_clock;
 
 // Tags. A channel has two: for data, and for why it ended.
-constexpr int kHello = 1, kData = 2, kFailure = 3, kFirstChannel = 16;
+constexpr int kHello = 1, kData = 2, kFailure = 3, kPing = 4, kPong = 5, kFirstChannel = 16;
 constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message: MPI counts in int
 
 // Starts MPI.
@@ -53,6 +53,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   Member(const Ranks& ranks, Duration timeout)
       : Transport(ranks.rank, ranks.size, "dp"),
         timeout_(timeout),
+        heard_from_(static_cast<size_t>(size())),
         hellos_(static_cast<size_t>(size())),
         terms_(static_cast<size_t>(size())),
         thread_([this] { run(); }) {}
@@ -108,10 +109,10 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
 
   // As ProcessGroup's. A rank that failed by itself tells the user, unless a lower one does; a rank
   // that does not leaves it the time.
-  bool report(std::string_view why) noexcept {
+  bool report(std::string_view why, bool consequence) noexcept {
     abort(why);
     const auto start = Clock::now();
-    bool others_do = heard_;
+    bool others_do = consequence && heard_;
     while (!others_do && rank() > 0 && Clock::now() - start < std::chrono::milliseconds(300)) {
       const auto told = told_failure();
       others_do = told && told->rank < rank();
@@ -158,9 +159,34 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   // None: the group ends.
   std::optional<Collective> wait_for_work() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_ || error_ || !waiting_.empty(); });
+    const auto something = [&] { return ended_ || error_ || !waiting_.empty(); };
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(50), something)) {
+      lock.unlock();
+      answer_pings();
+      lock.lock();
+    }
     if (error_ || waiting_.empty()) return {};
     return waiting_.front();
+  }
+
+  // Other ranks that wait for this one, beside the collectives, ask whether its process lives.
+  void answer_pings() {
+    const std::lock_guard lock(calls_);
+    for (const int tag : {kPing, kPong})
+      for (int there = 1; there != 0;) {
+        MPI_Status status;
+        MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
+        if (there == 0) continue;
+        MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        heard_from_[static_cast<size_t>(status.MPI_SOURCE)] = Clock::now();
+        if (tag == kPing) send_empty(status.MPI_SOURCE, kPong);
+      }
+  }
+  // With calls_ locked.
+  static void send_empty(int to, int tag) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+    MPI_Request_free(&request);
   }
 
   // Why this rank failed, to all others.
@@ -311,6 +337,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
         throw_error();
       }
       hear_failure();
+      answer_pings();
       if (Clock::now() > deadline) give_up(c);
       std::this_thread::sleep_for(pause);
       pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(200));
@@ -343,7 +370,8 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   std::atomic<Duration> timeout_;
   uint64_t begun_ = 0;  // of the rank's thread
   int opened_ = 0;      // channels, by the rank's thread
-  std::mutex calls_;    // MPI is called by one thread at a time
+  std::mutex calls_;    // MPI is called by one thread at a time; for heard_from_
+  std::vector<Clock::time_point> heard_from_;  // by rank: its last ping or pong
 
   std::mutex mutex_;  // for the following
   std::condition_variable changed_;
@@ -405,6 +433,7 @@ class MpiGroup::Channel : public HostChannel {
     const auto start = Clock::now();
     const Duration timeout = member_->timeout_;
     auto pause = std::chrono::microseconds(0);
+    auto next_ping = start + timeout / 8;
     for (int done = 0;;) {
       {
         const std::lock_guard lock(member_->calls_);
@@ -413,9 +442,12 @@ class MpiGroup::Channel : public HostChannel {
       if (done != 0) return;
       try {
         hear();
-        require(Clock::now() - start < timeout, Fault::peer,
-                "channel {}: rank {} waited {:g} s for rank {}", name_, rank(),
-                std::chrono::duration<double>(timeout).count(), other);
+        member_->answer_pings();
+        const auto now = Clock::now();
+        if (now > next_ping) {
+          next_ping = now + timeout / 8;
+          require_alive(std::max(start, now - 2 * timeout), other);
+        }
       } catch (const Error&) {
         give_up(request);
         throw;
@@ -425,14 +457,27 @@ class MpiGroup::Channel : public HostChannel {
     }
   }
 
+  // Asks, and throws if the last answer since `start` is too old.
+  void require_alive(Clock::time_point start, int other) {
+    const Duration timeout = member_->timeout_;
+    const std::lock_guard lock(member_->calls_);
+    const auto last = std::max(start, member_->heard_from_[static_cast<size_t>(other)]);
+    require(Clock::now() - last < timeout, Fault::peer,
+            "channel {}: rank {} waited {:g} s for rank {}", name_, rank(),
+            std::chrono::duration<double>(timeout).count(), other);
+    Member::send_empty(other, kPing);
+  }
+
   void hear() {
     {
       const std::lock_guard lock(member_->mutex_);
       member_->throw_error();
     }
     member_->hear_failure();
-    if (const auto told = member_->told(tag_ + 1))
+    if (const auto told = member_->told(tag_ + 1)) {
+      member_->heard_ = true;
       fail(Fault::peer, "rank {}: {}", told->rank, told->text);
+    }
   }
 
   // The memory belongs to the caller again; the group cannot end in order any more.
@@ -459,8 +504,8 @@ void MpiGroup::set_timeout(Duration timeout) {
   member_->set_timeout(timeout);
 }
 
-bool MpiGroup::report(std::string_view why) noexcept {
-  return member_->report(why);
+bool MpiGroup::report(std::string_view why, bool consequence) noexcept {
+  return member_->report(why, consequence);
 }
 
 void MpiGroup::end(int exit_code) noexcept {

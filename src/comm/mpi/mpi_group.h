@@ -17,7 +17,7 @@ class MpiGroup : public ProcessGroup {
 
   Communicator communicator() const override;
   void set_timeout(Duration timeout) override;
-  bool report(std::string_view why) noexcept override;
+  bool report(std::string_view why, bool consequence) noexcept override;
   [[noreturn]] void end(int exit_code) noexcept override;
 
  private:

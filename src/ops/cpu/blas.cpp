@@ -16,15 +16,17 @@ void use_one_blas_thread() {
   static_cast<void>(done);
 }
 
+// OpenBLAS writes it into one buffer, whichever thread asks.
+const std::string& blas_name() {
+  static const std::string name = openblas_get_config();
+  return name;
+}
+
 std::string blas_kernel() {
-  std::istringstream config(openblas_get_config());
+  std::istringstream config(blas_name());
   std::string library, version;
   config >> library >> version;
   return library + " " + version + " " + openblas_get_corename();
-}
-
-std::string blas_name() {
-  return openblas_get_config();
 }
 
 }  // namespace capstan::cpu

@@ -33,7 +33,7 @@ inline void sgemm(int64_t m, int64_t n, int64_t k, float alpha, const MatrixF32&
 // products.
 void use_one_blas_thread();
 
-std::string blas_kernel();  // name and kernel of the library: "OpenBLAS 0.3.21 neoversen1"
-std::string blas_name();    // its own description: "OpenBLAS 0.3.21 … neoversen1 …"
+std::string blas_kernel();       // name and kernel of the library: "OpenBLAS 0.3.21 neoversen1"
+const std::string& blas_name();  // its own description: "OpenBLAS 0.3.21 … neoversen1 …"
 
 }  // namespace capstan::cpu

@@ -100,6 +100,12 @@ void fail_on_purpose(Communicator group, std::string_view how) {
   const Buffer x = arena.make(Category::data, DType::f32, {int64_t{8} * group.size()}, "x");
   const Buffer y = arena.make(Category::data, DType::f32, {int64_t{16} * group.size()}, "y");
   if (group.rank() == 1 && how == "failed") fail(Fault::file, "no such file");
+  if (how == "busy") {  // beside the collectives, a rank that lives may take its time
+    const auto channel = group.open_channel("talk");
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+    expect(channel->exchange("here").back() == "here", "busy", group);
+    return;
+  }
   if (group.rank() == 1 && how == "silent") std::this_thread::sleep_for(std::chrono::seconds(20));
   Work work =
       group.all_gather(q, group.rank() == 1 ? y : x, group.slice_of(group.rank() == 1 ? y : x));
@@ -113,7 +119,7 @@ int compare_all(int argc, char** argv) {
   try {
     if (!how.empty()) {
       fail_on_purpose(group, how);
-      return 0;
+      return wrong;
     }
     compare_collectives(group);
     compare_channel(group);
