@@ -13,8 +13,7 @@
 // last word is matmul_precision high, or optimizer.rounding stochastic. `ways` are one or more of
 // lora, lora-all, qlora and qlora-all, joined by "+": LoRA of rank 8 for queries and values, of
 // rank 32 for every linear map of the blocks, and these beside a model in NF4; or of AdamW8bit,
-// PagedAdamW and PagedAdamW8bit, which train the whole model; or of zero1 to zero3, on one rank,
-// which is what the machinery of shards costs. They take turns with AdamW on the
+// PagedAdamW and PagedAdamW8bit, which train the whole model. They take turns with AdamW on the
 // whole model, step by step, so that what slows the machine down slows all of them down.
 //
 // Prints one JSON line per way to train, on a GPU with its mean clock and power where the card

@@ -27,9 +27,6 @@ std::vector<std::string> words_of(const std::string& text, char between) {
 Variant parse_variant(const std::string& name) {
   if (name.find("Adam") != std::string::npos)
     return {.name = name, .optimizer = parse_named<OptimizerClass>("optimizer", name)};
-  if (name == "zero1") return {.name = name, .sharding = kZero1};
-  if (name == "zero2") return {.name = name, .sharding = kZero2};
-  if (name == "zero3") return {.name = name, .sharding = kZero3};
   Variant v{name, LoraOptions()};
   if (name.starts_with("qlora")) v.quantize = Quantize::nf4;
   if (name.ends_with("lora")) return v;
@@ -73,8 +70,7 @@ Case parse(const std::string& text) {
       (words[i] == "tf32" ? c.tf32 : c.stochastic) = true;
       continue;
     }
-    const auto has = [&](const char* part) { return words[i].find(part) != std::string::npos; };
-    if (!has("lora") && !has("Adam") && !has("zero")) {
+    if (words[i].find("lora") == std::string::npos && words[i].find("Adam") == std::string::npos) {
       const bool counted = i + 1 < words.size() && std::isdigit(words[i + 1][0]) != 0;
       c.recompute = parse_recomputation(counted ? words[i] + ":" + words[i + 1] : words[i]);
       i += counted ? 1 : 0;
@@ -116,7 +112,6 @@ TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limi
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
   o.lora = v.lora;
   o.quantize = v.quantize;
-  o.sharding = v.sharding;
   return o;
 }
 

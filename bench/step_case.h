@@ -19,7 +19,6 @@ struct Variant {
   std::optional<LoraOptions> lora = {};
   Quantize quantize = Quantize::none;
   OptimizerClass optimizer = {};
-  Sharding sharding = {};  // on one rank: what the machinery of shards costs
 };
 
 struct Case {

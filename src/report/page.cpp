@@ -186,6 +186,24 @@ std::string breakable(std::string_view name) {
   return s;
 }
 
+std::string ranks(const RunSummary& r) {
+  std::string s = fmt::format(
+      "<p>Strategy {}. The slowest rank is {}: the others waited for it.</p>\n<div "
+      "class=\"scroll\"><table><thead><tr><th>rank</th><th>compute</th><th>communication</th><th>"
+      "waiting</th><th>planned</th><th>measured</th><th>tokens/s</th><th>host</th></tr></thead>"
+      "<tbody>\n",
+      escape_markup(r.strategy), slowest_rank(r));
+  const std::vector<RankTime> times = rank_times(r);
+  for (size_t i = 0; i < times.size(); ++i)
+    s += fmt::format(
+        "<tr><td>{}</td><td>{:.2f} s</td><td>{:.2f} s</td><td>{:.2f} s</td><td>{}</td><td>{}</td>"
+        "<td>{:.1f}</td><td>{}</td></tr>\n",
+        i, times[i].compute, times[i].communication, times[i].waiting,
+        format_bytes(r.ranks[i].planned_bytes), format_bytes(r.ranks[i].measured_bytes),
+        times[i].tokens_per_second, escape_markup(r.hosts[i]));
+  return s + "</tbody></table></div>\n";
+}
+
 std::string ops(const RunSummary& r) {
   std::string s =
       "<div class=\"scroll\"><table class=\"ops\"><thead><tr><th>op</th><th></th><th>share</th><th "
@@ -227,6 +245,7 @@ std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows
   if (r.gpu)
     s += section("The GPU, as measured by the card",
                  gpu_html(*r.gpu, r.memory.planned_bytes, r.memory.measured_bytes));
+  if (r.ranks.size() > 1) s += section("The ranks", ranks(r));
   if (!r.ops.empty()) s += section("Where the time went", ops(r));
   if (!r.samples.empty()) s += section("Samples", samples(r));
   if (!r.recipe.empty())

@@ -105,10 +105,15 @@ struct RunSummary {
 // stopped early, "Stopped by SIGINT after 120 of 400 steps in 0:48; …".
 std::string verdict(const RunSummary& run);
 
-// A row for each rank: time in computation, in communication that nothing hid, and in waiting for
-// slower ranks; memory; tokens per second. Names the slowest. Empty for one rank.
-//
-// The rank that waits least is the slowest: what it waits is communication.
+// How each rank spent its time, in seconds. The rank that waits least is the slowest: what it waits
+// is communication that nothing hid, and what others wait beyond that is for slower ranks.
+struct RankTime {
+  double compute = 0, communication = 0, waiting = 0;
+  double tokens_per_second = 0;
+};
+std::vector<RankTime> rank_times(const RunSummary& run);
+size_t slowest_rank(const RunSummary& run);
+// These times with memory, a row for each rank. Empty for one rank.
 std::string rank_table(const RunSummary& run);
 
 // LitGPT's closing block (Token Counts, Performance, Memory Usage), with both rates labelled, and

@@ -62,6 +62,31 @@ TEST(Page, SetsTheMeasuredStepBesideThePredictedOne) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+TEST(Page, HasARowForEachRankAndNamesTheSlowest) {
+  RunSummary r = full_run();
+  EXPECT_EQ(report_html(r, rows()).find("The ranks"), std::string::npos);
+  r.ranks = {{.seconds = 10,
+              .waited_seconds = 3,
+              .planned_bytes = 2048,
+              .measured_bytes = 2048,
+              .tokens = 50},
+             {.seconds = 10,
+              .waited_seconds = 1,
+              .planned_bytes = 1024,
+              .measured_bytes = 1024,
+              .tokens = 70}};
+  r.hosts = {"node<1>", "node2"};
+  r.strategy = "zero3";
+  const std::string page = report_html(r, rows()), table = rank_table(r);
+  for (const char* part :
+       {"Strategy zero3. The slowest rank is 1", "<td>7.00 s</td><td>1.00 s</td><td>2.00 s</td>",
+        "<td>9.00 s</td><td>1.00 s</td><td>0.00 s</td>", "node&lt;1&gt;", "<td>2.00 KiB</td>"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_NE(table.find("the slowest rank is 1"), std::string::npos) << table;
+  EXPECT_NE(table.find("  1        9.00 s         1.00 s    0.00 s    1.00 KiB"), std::string::npos)
+      << table;
+}
+
 TEST(Page, HasTheVerdictTheCurveTheNumbersTheOpsTheRecipeAndTheSamples) {
   const std::string page = report_html(full_run(), rows());
   EXPECT_EQ(fault_in_markup(without_style(page)), "");
