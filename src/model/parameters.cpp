@@ -42,7 +42,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       gradients_(gradients),
       arena_(arena),
       group_(std::move(group)),
-      sharding_(sharding),
+      sharding_(group_.size() == 1 ? kDdp : sharding),
       weights_(spec_, types().compute,
                rows_where(spec_, [](const Param& p) { return p.trainable; }), Layout::flat,
                Category::weights, "weight", group_.ranks()),
@@ -56,8 +56,8 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
           rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
           Layout::flat, Category::weights, "master", group_.ranks()),
       grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
-             gradients == Gradients::in_step && sharding.gradients == Hold::whole ? Layout::apart
-                                                                                  : Layout::flat,
+             gradients == Gradients::in_step && sharding_.gradients == Hold::whole ? Layout::apart
+                                                                                   : Layout::flat,
              Category::gradients, "gradient", group_.ranks()),
       quantized_(spec_, group_.ranks()),
       gathered_(static_cast<size_t>(spec_.units())),
@@ -74,15 +74,15 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       kind.hold_slice(arena, unit);
   };
   for (int unit = 0; unit < spec_.units(); ++unit) {
-    keep(weights_, unit, sharding.weights);
-    keep(frozen_, unit, sharding.weights);
-    keep(quantized_, unit, sharding.weights);
-    keep(masters_, unit, sharding.state);
-    if (gradients == Gradients::kept || sharding.gradients == Hold::shard)
-      if (gradients != Gradients::none) keep(grads_, unit, sharding.gradients);
+    keep(weights_, unit, sharding_.weights);
+    keep(frozen_, unit, sharding_.weights);
+    keep(quantized_, unit, sharding_.weights);
+    keep(masters_, unit, sharding_.state);
+    if (gradients == Gradients::kept || sharding_.gradients == Hold::shard)
+      if (gradients != Gradients::none) keep(grads_, unit, sharding_.gradients);
     weights_.add_ranges(all_trainable_, unit);
-    if (sharding.weights == Hold::whole) frozen_.add_ranges(frozen_ranges_, unit);
-    if (sharding.weights == Hold::shard) frozen_.add_ranges(frozen_ranges_, unit, group_.rank());
+    if (sharding_.weights == Hold::whole) frozen_.add_ranges(frozen_ranges_, unit);
+    if (sharding_.weights == Hold::shard) frozen_.add_ranges(frozen_ranges_, unit, group_.rank());
   }
   if (gradients != Gradients::none) {
     int64_t largest = 0;
@@ -92,9 +92,9 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   }
   for (auto* ranges : {&all_trainable_, &frozen_ranges_}) sort(*ranges);
   owned_ = owned_by(group_.rank());
-  updated_ = sharding.state == Hold::shard ? owned_ : all_trainable_;
+  updated_ = sharding_.state == Hold::shard ? owned_ : all_trainable_;
   stored_ranges_ =
-      types().has_master() || sharding.weights == Hold::shard ? updated_ : all_trainable_;
+      types().has_master() || sharding_.weights == Hold::shard ? updated_ : all_trainable_;
   stored_ranges_.insert(stored_ranges_.end(), frozen_ranges_.begin(), frozen_ranges_.end());
   sort(stored_ranges_);
 }

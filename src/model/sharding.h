@@ -19,7 +19,8 @@ enum class Hold : uint8_t {
 //   zero2     whole     shard       shard
 //   zero3     shard     shard       shard      (FSDP: full shard)
 //
-// Masters belong to the state. Sharded weights or gradients need a sharded state.
+// Masters belong to the state. Sharded weights or gradients need a sharded state. On one rank a
+// slice is the whole, and all of these are ddp.
 struct Sharding {
   Hold weights = Hold::whole, gradients = Hold::whole, state = Hold::whole;
   int ahead = 1;  // units whose weights are gathered before they are used
