@@ -123,6 +123,13 @@ const std::vector<Option> kRun = {
      .tasks = kTrain,
      .help = "seconds that a rank waits for another one before the run ends",
      .mesh = true},
+    {.key = "self_check",
+     .field = &R::self_check,
+     .check = any,
+     .tasks = kTrain,
+     .help = "before training, compare one step of the ranks with the same step of one rank, which "
+             "needs memory for the whole model",
+     .mesh = true},
     {"resume", &R::resume, any, kTrain,
      "true: resume the newest checkpoint, fail if there is none; auto: resume if there is one; or "
      "a checkpoint folder"},

@@ -83,6 +83,7 @@ struct Recipe {
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::automatic;
   double timeout = 300;
+  bool self_check = false;
   Resume resume;
   Logger logger_name = Logger::csv;
   int64_t seed = 1337;

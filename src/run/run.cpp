@@ -19,6 +19,7 @@
 #include "recipe/check.h"
 #include "recipe/recipe_yaml.h"
 #include "run/fingerprint.h"
+#include "run/self_check.h"
 #include "run/stop_signals.h"
 
 namespace capstan {
@@ -208,6 +209,7 @@ void TrainingRun::verify() {
           "try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
+  if (recipe_.self_check) self_check();
   predict();
   verify_save();
   gpu_.setup_done();
@@ -308,6 +310,47 @@ StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches&
   return all;
 }
 
+StepBatches TrainingRun::step_batches(const Ranks& ranks) const {
+  const Dataset& samples = inputs_.data.train;
+  return {samples,
+          at_most_all(recipe_.global_batch_size, samples),
+          at_most_all(recipe_.micro_batch_size, samples),
+          static_cast<uint64_t>(recipe_.seed),
+          batch_options(recipe_, inputs_),
+          ranks};
+}
+
+// The trainer of one rank has memory of its own, beside the plan.
+void TrainingRun::self_check() {
+  const auto channel = team_.group().open_channel("self check");
+  SelfCheck check;
+  std::vector<float> mine;
+  StepBatches batches = step_batches(options_.ranks);
+  check.ranks = trainer_->try_step(batches.of(record_.step), record_.step,
+                                   [&] { mine = owned_gradients(queue_, trainer_->params()); });
+  if (team_.leads()) {
+    TrainOptions o = options_;
+    set_ranks(o, recipe_, {}, {});
+    o.sharding = kDdp;
+    o.staging = false;
+    o.sample_positions = 0;
+    Arena memory(Arena::Heap{}, o.device), host(Arena::Heap{}, Device::cpu);
+    Queue q(o.device, memory, host);
+    Trainer alone(q, o);
+    load_state(q, alone);
+    StepBatches whole = step_batches({});
+    check.alone = alone.try_step(whole.of(record_.step), record_.step, [&] {
+      compare_gradients(check, q, &alone.params(), trainer_->params(), mine, *channel);
+    });
+    require(check.agrees(types_of(options_.precision).grad), Fault::bug,
+            "self check: the ranks differ: {}", check.text(team_.size()));
+    log::say("self check: {}", check.text(team_.size()));
+  } else {
+    compare_gradients(check, queue_, nullptr, trainer_->params(), mine, *channel);
+  }
+  team_.sync();
+}
+
 void TrainingRun::predict() {
   if (team_.size() > 1) return;  // a calibration knows one device
   const auto calibration = find_calibration(options_.device);
@@ -328,11 +371,7 @@ void TrainingRun::measure_process(double earlier_seconds) {
 }
 
 void TrainingRun::train() {
-  const Dataset& samples = inputs_.data.train;
-  StepBatches batches(samples, at_most_all(recipe_.global_batch_size, samples),
-                      at_most_all(recipe_.micro_batch_size, samples),
-                      static_cast<uint64_t>(recipe_.seed), batch_options(recipe_, inputs_),
-                      options_.ranks);
+  StepBatches batches = step_batches(options_.ranks);
   const StopSignals signals;  // before any sign that training has started
   if (team_.leads()) {
     remove_leftovers(folder_.path());

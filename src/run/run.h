@@ -143,6 +143,8 @@ class TrainingRun {
 
   // Resuming and saving: run_state.cpp.
   std::optional<FoundCheckpoint> find_resume();
+  // The weights to begin with, or the state to go on from.
+  void load_state(Queue& q, Trainer& trainer) const;
   void restore(const FoundCheckpoint& checkpoint);
   void verify_base();
   void check_same_run(const FoundCheckpoint& checkpoint) const;
@@ -176,6 +178,8 @@ class TrainingRun {
   void wait_for_save();
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
+  void self_check();
+  StepBatches step_batches(const Ranks& ranks) const;
   void take_step(StepBatches& batches);
   void evaluate_and_show();
   std::string sample_text();

@@ -165,11 +165,8 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
         "{} was computed on {}, and the run continues on {}: its bits may differ from an "
         "uninterrupted run",
         c.dir.string(), *s.computed_on, identity_.machine);
-  if (options_.lora) {
-    verify_base();
-    load_parameters(queue_, trainer_->params(), inputs_.model.folder);
-  }
-  load_checkpoint(queue_, trainer_->params(), trainer_->optimizer(), c.dir);
+  if (options_.lora) verify_base();
+  load_state(queue_, *trainer_);
   const std::string steps = length_.counted(record_.step);
   log::say("resumed from {}: {} {} done", c.dir.string(), steps,
            steps.ends_with('s') ? "are" : "is");
@@ -213,14 +210,23 @@ void TrainingRun::initialize() {
     folder_.check_sources_stay({inputs_.model.folder, inputs_.tokenizer_dir});
   if (checkpoint) return restore(*checkpoint);
   note_start();
-  if (inputs_.model.folder.empty()) {
-    trainer_->params().initialize(queue_, static_cast<uint64_t>(recipe_.seed));
-  } else {
-    verify_base();
-    load_parameters(queue_, trainer_->params(), inputs_.model.folder);
+  if (!inputs_.model.folder.empty()) verify_base();
+  load_state(queue_, *trainer_);
+}
+
+void TrainingRun::load_state(Queue& q, Trainer& trainer) const {
+  const auto seed = static_cast<uint64_t>(recipe_.seed);
+  Parameters& params = trainer.params();
+  if (resumed_after_) {
+    if (options_.lora) load_parameters(q, params, inputs_.model.folder);
+    load_checkpoint(q, params, trainer.optimizer(), saved_);
+    return;
   }
-  if (options_.lora)
-    trainer_->params().initialize_adapters(queue_, static_cast<uint64_t>(recipe_.seed));
+  if (inputs_.model.folder.empty())
+    params.initialize(q, seed);
+  else
+    load_parameters(q, params, inputs_.model.folder);
+  if (options_.lora) params.initialize_adapters(q, seed);
 }
 
 }  // namespace capstan

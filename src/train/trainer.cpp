@@ -247,6 +247,20 @@ Trainer::Probe Trainer::probe(MicroBatches& data) {
   return {q_.value<double>(loss()) * double{scale_of(targets)}, clip_.norm(q_)};
 }
 
+Trainer::Probe Trainer::try_step(MicroBatches& data, int64_t step,
+                                 const std::function<void()>& look) {
+  const auto next = [&] {
+    const HostBatch& host = *data.next();
+    return host.tokens() > 0 ? batch_.upload(q_, host) : Batch();
+  };
+  run_step(step, data.count(), data.targets(), next, [&] {
+    clip_.measure(q_, params_, loss());
+    look();
+    params_.end_step();
+  });
+  return {q_.value<double>(loss()) * double{scale_of(data.targets())}, clip_.norm(q_)};
+}
+
 Evaluation Trainer::evaluate(MicroBatches& data) {
   return capstan::evaluate(q_, model_, batch_, loss(), data, *all_flags_);
 }

@@ -96,6 +96,9 @@ class Trainer {
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
   };
   Probe probe(MicroBatches& data);
+  // The same over all micro-batches of `data`, as step `step` of the run. `look` is called while
+  // the gradients of the step exist; it must not request memory of the queue.
+  Probe try_step(MicroBatches& data, int64_t step, const std::function<void()>& look);
 
   // Evaluates the micro-batches of a started step.
   Evaluation evaluate(MicroBatches& data);

@@ -1,5 +1,7 @@
 // Whole runs on several ranks: the same steps, the same folder, whichever ranks go on with it.
 
+#include <omp.h>
+
 #include <atomic>
 #include <cmath>
 
@@ -7,6 +9,8 @@
 #include "base/log.h"
 #include "checkpoint/manifest.h"
 #include "comm/thread_group.h"
+#include "ops/elementwise.h"
+#include "run/self_check.h"
 #include "short_run.h"
 #include "support/message_of.h"
 
@@ -18,6 +22,7 @@ namespace fs = std::filesystem;
 // Runs the recipe on ranks that are threads, as far as `last`; returns the validation loss.
 double run(const Recipe& r, int ranks, const SharedInputs& inputs, int64_t last = INT64_MAX) {
   std::atomic<double> loss = NAN;
+  omp_set_num_threads(ranks);  // one for each: threads of a tiny model spend their time waiting
   run_as_threads(
       ranks,
       [&](Communicator group) {
@@ -40,6 +45,7 @@ Recipe recipe_for(const TempFolder& folder, const std::string& name, Strategy st
   Recipe r = short_recipe(folder);
   r.out_dir = folder.path() / name;
   r.strategy = strategy;
+  r.accelerator = Accelerator::cpu;
   r.lr = 0.01;
   r.min_lr = 0;
   r.max_steps = 9;
@@ -118,6 +124,43 @@ TEST(RunOnRanks, RanksThatDifferAreRefusedWithBothValues) {
   EXPECT_NE(message.find("ranks differ in the program: rank 0 on "), std::string::npos) << message;
   EXPECT_NE(message.find("0.1 (aa)"), std::string::npos) << message;
   EXPECT_NE(message.find("0.1 (bb)"), std::string::npos) << message;
+}
+
+TEST(RunOnRanks, CheckThemselvesAgainstOneRank) {
+  const Quiet quiet;
+  const TempFolder folder;
+  const auto inputs = std::make_shared<const RunInputs>(short_inputs(13, 4));
+  for (const Strategy strategy : kAll) {
+    Recipe r = recipe_for(folder, std::string(name_of(strategy)), strategy);
+    r.self_check = true;
+    r.max_steps = 1;
+    EXPECT_NO_THROW(run(r, 3, inputs)) << name_of(strategy);
+  }
+}
+
+TEST(SelfCheck, FindsTheGradientThatDiffers) {
+  Arena arena(Arena::Heap{}, Device::cpu);
+  Queue q(Device::cpu, arena);
+  Parameters params(arena, make_spec(short_inputs(1, 0).model.config), Precision::f32_true,
+                    Gradients::kept);
+  for (int i = 0; i < params.count(); ++i) fill(q, params.grad(i), 2);
+  std::vector<float> mine = owned_gradients(q, params);
+  const auto check = [&] {
+    SelfCheck found{.ranks = {1, 1}, .alone = {1, 1}, .parameter = {}};
+    compare_gradients(found, q, &params, params, mine, *channel_of_one());
+    return found;
+  };
+  EXPECT_EQ(check().difference, 0);
+  EXPECT_TRUE(check().agrees(DType::f32));
+  const Range& last = params.owned().back();
+  mine.back() = 2.5f;
+  EXPECT_EQ(check().difference, 0.25);
+  EXPECT_EQ(check().parameter, params.spec().params[static_cast<size_t>(last.param)].name);
+  EXPECT_FALSE(check().agrees(DType::bf16));
+  mine.back() = NAN;
+  EXPECT_FALSE(check().agrees(DType::bf16));
+  SelfCheck other{.ranks = {1, 1}, .alone = {1.1, 1}, .parameter = {}};
+  EXPECT_FALSE(other.agrees(DType::bf16)) << "the loss";
 }
 
 TEST(RunOnRanks, AStepThatIsNotFiniteEndsAllWithTheStateSaved) {

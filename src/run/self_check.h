@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+
+#include "data/batch/micro_batches.h"
+#include "run/team.h"
+#include "train/trainer.h"
+
+namespace capstan {
+
+// What a step of several ranks gave, beside the same step of one rank alone.
+struct SelfCheck {
+  Trainer::Probe ranks, alone;
+  // The gradient that differs most, relative to its largest value.
+  double difference = 0;
+  std::string parameter;
+
+  bool agrees(DType gradients) const;
+  // "loss 5.5904 on 4 ranks and 5.5904 on one; gradient norm …; …"
+  std::string text(int size) const;
+};
+
+// Gradients of what this rank owns, as f32, in the order of Parameters::owned.
+std::vector<float> owned_gradients(Queue& q, const Parameters& params);
+
+// Compares gradients of all ranks (`mine` are this one's) with those of `alone`, which rank 0 has;
+// the others pass null and send theirs. Sets difference and parameter on rank 0.
+void compare_gradients(SelfCheck& check, Queue& q, const Parameters* alone, const Parameters& ranks,
+                       const std::vector<float>& mine, HostChannel& channel);
+
+}  // namespace capstan
