@@ -194,7 +194,7 @@ TEST_F(DiskFaults, OnSeveralRanksAreToldOnceWithTheirOwnCode) {
   for (const char* async : {"true", "false"})
     expect_one_line(4, with("CAPSTAN_FAIL_SYNC=metrics.csv"),
                     tiny({"--out_dir=x", "--train.save_interval=1", "--devices=3",
-                          std::string("--train.save_async=") + async}),
+                          "--accelerator=cpu", std::string("--train.save_async=") + async}),
                     {"error: ", "metrics.csv: cannot write: Input/output error"});
 }
 

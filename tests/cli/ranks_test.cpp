@@ -11,6 +11,15 @@ namespace {
 
 class RanksOfThreads : public Lora {
  protected:
+  // On a machine with a GPU, too.
+  static Words tiny(Words more = {}) {
+    more.emplace_back("--accelerator=cpu");
+    return Lora::tiny(more);
+  }
+  static Words finetune(Words more = {}) {
+    more.emplace_back("--accelerator=cpu");
+    return Lora::finetune(more);
+  }
   // A run that is long enough to be stopped.
   static Words lasting(const Words& more) {
     Words words = tiny({"--train.max_steps=100000", "--train.save_interval=20",

@@ -1,5 +1,7 @@
 // A checkpoint does not tell how many ranks wrote it, nor which of them held what.
 
+#include <omp.h>
+
 #include <filesystem>
 #include <fstream>
 
@@ -42,6 +44,7 @@ std::vector<Mesh> meshes() {
 void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int steps,
          const fs::path& to, bool staged) {
   const Dataset data = ragged(29, c.config.vocab);
+  omp_set_num_threads(mesh.ranks);
   run_as_threads(mesh.ranks, [&](Communicator group) {
     TrainOptions o = options_of(c, data, mesh.sharding);
     o.staging = staged;

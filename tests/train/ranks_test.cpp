@@ -1,5 +1,7 @@
 // Several ranks train as one does: see model/sharding.h and comm/communicator.h.
 
+#include <omp.h>
+
 #include "checkpoint/save_model.h"
 #include "comm/simulated.h"
 #include "comm/thread_group.h"
@@ -14,6 +16,7 @@ Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
   const Dataset data = ragged(29, c.config.vocab);
   Trained all;
   std::mutex mutex;
+  omp_set_num_threads(ranks);  // one for each: threads of a tiny model spend their time waiting
   run_as_threads(
       ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
       std::chrono::seconds(60));
