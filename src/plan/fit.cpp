@@ -28,7 +28,8 @@ std::array<int, 3> least_rungs(const TrainOptions& options) {
 
 // A lower bound without a plan: the weights alone, with at least half a byte each.
 bool weights_fit(const TrainOptions& options, const Room& available) {
-  const int64_t count = make_spec(options.model).parameter_count();
+  const int64_t holders = options.sharding.weights == Hold::shard ? options.ranks.size : 1;
+  const int64_t count = make_spec(options.model).parameter_count() / holders;
   const int64_t halves =
       options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;
   return count / 2 <= available.device / halves;
@@ -129,6 +130,31 @@ void take(OptimizerOptions& optimizer, const OptimizerClass& moments) {
   optimizer.paged = moments.paged;
 }
 
+// Strategies that keep less on each rank than the current one, and for GPUs more ranks. Ranks on
+// CPUs share the memory of their machine: more of them add none.
+std::vector<std::pair<std::string, TrainOptions>> other_meshes(const TrainOptions& options) {
+  std::vector<std::pair<std::string, TrainOptions>> others;
+  if (options.ranks.size == 1) return others;
+  const auto add = [&](std::string name, const Sharding& sharding, int ranks) {
+    TrainOptions o = options;
+    o.sharding = sharding;
+    o.ranks.size = ranks;
+    others.emplace_back(std::move(name), std::move(o));
+  };
+  bool less = false;
+  for (const Sharding& sharding : {kDdp, kZero1, kZero2, kZero3}) {
+    const std::string name = strategy_name(sharding);
+    if (less) add("strategy: " + name, sharding, options.ranks.size);
+    less = less || name == strategy_name(options.sharding);
+  }
+  for (int ranks = 2 * options.ranks.size; options.device == Device::cuda && ranks <= 64;
+       ranks *= 2)
+    add(fmt::format("devices: {}{}", ranks,
+                    options.sharding.weights == Hold::shard ? "" : " with strategy: zero3"),
+        kZero3, ranks);
+  return others;
+}
+
 // Single changes that make the run fit, as "key: value".
 std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
                                         const RunPlan& plan, const Room& available) {
@@ -143,6 +169,11 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
     change(o);
     if (fits(o, available)) changes.push_back(std::move(name));
   };
+  for (auto& [name, other] : other_meshes(options))
+    if (fits(other, available)) {
+      changes.push_back(name);
+      break;
+    }
   const int layers = static_cast<int>(options.model.layers);
   if (const int rung = options.recompute.rung(layers); batches_help && rung < 2 * layers) {
     const Recomputation least = least_recomputation(options, rung + 1, available);

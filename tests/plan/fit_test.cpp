@@ -283,5 +283,28 @@ TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
   EXPECT_LT(seconds() - start, 1.0);
 }
 
+// Of a run on several ranks: the mildest strategy that fits, or more ranks with a GPU each.
+TEST_F(RequireFit, ProposesStrategiesAndRanks) {
+  TrainOptions o = options();
+  o.ranks.size = 4;
+  const auto needs = [&](const Sharding& sharding, int ranks) {
+    TrainOptions other = o;
+    other.sharding = sharding;
+    other.ranks.size = ranks;
+    return Trainer::plan(other).device.total_bytes;
+  };
+  const auto first_change = [&](int64_t available) {
+    const Fit fit = fit_of(o, 8, {available});
+    return fit.changes.empty() ? "" : fit.changes[0];
+  };
+  EXPECT_EQ(first_change(needs(kZero1, 4)), "strategy: zero1");
+  EXPECT_EQ(first_change(needs(kZero3, 4)), "strategy: zero3");
+  EXPECT_TRUE(fit_of(o, 8, {needs(kDdp, 4)}).changes.empty());
+  o.device = Device::cuda;
+  EXPECT_EQ(first_change(needs(kZero3, 16)), "devices: 16 with strategy: zero3");
+  o.sharding = kZero3;
+  EXPECT_EQ(first_change(needs(kZero3, 8)), "devices: 8");
+}
+
 }  // namespace
 }  // namespace capstan
