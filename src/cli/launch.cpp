@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 #include <omp.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <string>
@@ -16,6 +14,7 @@
 #include "base/units.h"
 #include "cli/failure.h"
 #include "comm/thread_group.h"
+#include "machine/name.h"
 #include "tensor/accelerator.h"
 
 namespace capstan::cli {
@@ -32,11 +31,6 @@ void require_cpu(const Recipe& recipe, int64_t ranks) {
           "devices: {} ranks requested, but several ranks train on CPUs only today; use "
           "--accelerator cpu, or --devices 1",
           ranks);
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 // This process's machine and the cores that it may use there, as text.

@@ -1,6 +1,9 @@
 #include "machine/name.h"
 
+#include <unistd.h>
+
 #include <fmt/format.h>
+#include <array>
 
 #include <fstream>
 
@@ -34,6 +37,11 @@ std::string cpu_model() {
 std::string machine_name(Device device) {
   if (device == Device::cuda) return device_name(device);
   return fmt::format("{}, {}", cpu_model(), count(num_threads(), "thread"));
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 }  // namespace capstan

@@ -13,4 +13,7 @@ std::string cpu_model();
 // 9654, 16 threads".
 std::string machine_name(Device device);
 
+// What this machine calls itself; "?" if it does not say.
+std::string host_name();
+
 }  // namespace capstan

@@ -1,22 +1,16 @@
 #include "run/team.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <sstream>
 
 #include "base/error.h"
+#include "machine/name.h"
 
 namespace capstan {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
 
 // The lines of a text that the other one has not.
 std::string lines_beside(const std::string& text, const std::string& other) {
