@@ -1,0 +1,92 @@
+// What a run measured, and what it reports at its end.
+#include "base/parallel.h"
+#include "machine/name.h"
+#include "machine/peak.h"
+#include "run/run.h"
+
+namespace capstan {
+
+void TrainingRun::measure_process(double earlier_seconds) {
+  measured_.seconds = record_.seconds - earlier_seconds;
+  gather_ranks();
+  measured_.ops_seconds = queue_.seconds();
+  // On a GPU, ops are timed only if each one is waited for.
+  if (measured_.ops_seconds == 0) return;
+  measured_.ops = longest_ops(queue_, 8);
+  measured_.op_table = op_table(queue_, 8);
+}
+
+void TrainingRun::gather_ranks() {
+  RankUse mine{.seconds = measured_.seconds,
+               .waited_seconds = waited() - measured_.waited_before,
+               .planned_bytes = plan_.device.total_bytes,
+               .measured_bytes = memory_use(plan_.device, arena_).measured_bytes,
+               .tokens = measured_.tokens,
+               .flops = measured_.flops};
+  measured_.ranks = team_.gather(mine);
+}
+
+RunSummary TrainingRun::summary() const {
+  RunSummary s;
+  s.command = invocation_.command;
+  s.program = invocation_.program;
+  s.model = inputs_.model.name;
+  s.device = device_name(options_.device);
+  s.processor = cpu_model();
+  s.threads = num_threads();
+  s.precision = std::string(name_of(options_.precision));
+  s.trainable = trainer_->params().spec().trainable_count();
+  s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
+  s.steps = record_.step;
+  s.resumed_after = resumed_after_;
+  s.total_steps = length_.limited() ? length_.steps() : 0;
+  s.epochs = static_cast<double>(record_.step) / static_cast<double>(length_.steps_per_epoch());
+  if (stop_.signal() != 0 && !complete()) s.stopped_by = StopSignals::name_of(stop_.signal());
+  if (stop_.out_of_time()) s.stopped_by = "train.max_time";
+  s.train_seconds = record_.seconds;
+  s.eval_seconds = record_.eval_seconds;
+  s.save_seconds = record_.save_seconds;
+  s.input_tokens = record_.targets;
+  s.tokens_with_prompt = record_.tokens;
+  s.tokens_with_padding = record_.tokens + record_.padding;
+  double flops = 0;
+  for (const RankUse& rank : measured_.ranks) flops += rank.flops;
+  s.flops = measured_.seconds > 0 ? flops * record_.seconds / measured_.seconds : 0;
+  s.ranks = measured_.ranks;
+  s.hosts = team_.hosts();
+  s.strategy = strategy_name(options_.sharding);
+  const int64_t later = record_.step - first_step() - 1;
+  s.step_seconds =
+      later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)
+                : measured_.seconds;
+  s.predicted_seconds = prediction_.step_seconds;
+  s.calibration = prediction_.calibration;
+  if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);
+  s.peak_flops_per_second = *peak_ * team_.size();
+  s.ops_seconds = measured_.ops_seconds;
+  s.ops = measured_.ops;
+  s.memory = memory_use(plan_.device, arena_);
+  s.host_memory = memory_use(plan_.host, host_);
+  s.process_bytes = peak_resident_bytes();
+  s.gpu = gpu_.use(context_bytes_);
+  s.first_loss = record_.first_loss;
+  s.last_loss = record_.last_loss;
+  s.val_loss = record_.val_loss;
+  s.checkpoint = saved_.string();
+  s.recipe = settings();
+  s.samples = display_.samples();
+  s.started = record_.started;
+  s.resumed = began_;
+  s.ended = std::chrono::system_clock::now();
+  return s;
+}
+
+std::string TrainingRun::report() const {
+  const RunSummary s = summary();
+  const std::string gpu =
+      s.gpu ? "\n" + gpu_table(*s.gpu, s.memory.planned_bytes, s.memory.measured_bytes) : "";
+  return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" +
+         rank_table(s) + measured_.op_table;
+}
+
+}  // namespace capstan
