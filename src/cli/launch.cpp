@@ -26,7 +26,9 @@ ProcessGroup::Duration duration(double seconds) {
       std::chrono::duration<double>(std::min(seconds, kMost)));
 }
 
-void require_cpu(const Recipe& recipe, int64_t ranks) {
+// What a recipe asks of its ranks, before they start.
+void check_ranks(const Recipe& recipe, int64_t ranks) {
+  if (recipe.strategy == Strategy::dp) log::info("strategy: dp runs as ddp");
   require(ranks == 1 || device_of(recipe.accelerator) == Device::cpu, Fault::usage,
           "devices: {} ranks requested, but several ranks train on CPUs only today; use "
           "--accelerator cpu, or --devices 1",
@@ -51,7 +53,7 @@ int ranks_of(const Recipe& recipe) {
           "-n RANKS --host A,B capstan …",
           recipe.num_nodes);
   const int64_t ranks = recipe.devices.automatic ? 1 : recipe.devices.count;
-  require_cpu(recipe, ranks);
+  check_ranks(recipe, ranks);
   if (ranks > num_threads())
     log::warn("devices: {} share {}: each takes longer than alone", count(ranks, "rank"),
               count(num_threads(), "core"));
@@ -84,7 +86,7 @@ void LaunchedRank::start(const Recipe& recipe) {
           "devices: {} on each of {} make {} ranks, but mpirun started {}; use mpirun -n {}, or "
           "leave both keys out",
           devices, count(recipe.num_nodes, "machine"), ranks, group_.size(), ranks);
-  require_cpu(recipe, group_.size());
+  check_ranks(recipe, group_.size());
   const auto places = talk_->exchange(place());
   const auto sharing =
       std::count(places.begin(), places.end(), places[static_cast<size_t>(group_.rank())]);

@@ -107,9 +107,6 @@ inline constexpr Condition kDevices[] = {
 inline constexpr Condition kNodes[] = {
     {[](const Recipe& r, Task) { return r.num_nodes <= kMostRanks; }, refused,
      "{num_nodes} requested; expected 1 to 64"}};
-inline constexpr Condition kStrategy[] = {
-    {[](const Recipe& r, Task) { return r.strategy != Strategy::dp; }, noted,
-     "runs as ddp, with the same results"}};
 
 // the length of the run, and what depends on it
 constexpr bool counts_steps(const Recipe& r) {

@@ -110,7 +110,6 @@ const std::vector<Option> kRun = {
      .tasks = kTrain,
      .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
              "gradients (zero2), and the weights (zero3, FSDP's full shard); auto: zero3",
-     .needs = kStrategy,
      .refused = {{"hybrid", kNoHybrid},
                  {"fsdp:hybrid_shard", kNoHybrid},
                  {"deepspeed_stage_2_offload", kNoOffload},

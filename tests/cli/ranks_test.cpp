@@ -111,7 +111,7 @@ TEST_F(RanksOfThreads, StopOnASignalAndGoOn) {
 class RanksOfMpi : public RanksOfThreads {
  protected:
   void SetUp() override {
-    if (kSanitized) GTEST_SKIP() << "MPI's libraries leak";
+    if (kSanitized) GTEST_SKIP() << "Open MPI is built without sanitizers";
     for (const auto& [name, value] : {std::pair{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
                                       {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
                                       {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
