@@ -1,18 +1,12 @@
 #pragma once
 
-#include <memory>
-
 #include "tensor/queue.h"
 
 namespace capstan {
 
-namespace cuda {
-class CopyLane;  // a stream besides the queue's: tensor/cuda/copy_lane.cpp
-}
-
 // Double-buffered upload of one tensor: copies its next contents from the host while the device
-// works with the current ones. The host writes them to a pinned buffer; a separate stream copies
-// them to a staging buffer on the device; when the queue reaches receive(), it copies them into the
+// works with the current ones. The host writes them to a pinned buffer; the copy lane copies them
+// to a staging buffer on the device; when the queue reaches receive(), it copies them into the
 // tensor. So the tensor keeps its address, and the work waits neither for the host nor for the bus.
 //
 //   write to ahead.host_buffer();
@@ -27,10 +21,12 @@ class CopyAhead {
   // allocates a staging buffer of the tensor's size from q.arena() and two from q.host(), outside
   // of a phase. Otherwise allocates nothing. The queue and the arenas must outlive this.
   CopyAhead(Queue& q, const Tensor& to, Category category, const char* name);
+  ~CopyAhead();
+  CopyAhead(CopyAhead&&) = default;
 
   // Whether it can copy ahead: on cuda, with pinned memory. The other methods are only for this
   // case.
-  bool active() const { return lane_ != nullptr; }
+  bool active() const { return active_; }
 
   // A host buffer of the tensor's type and shape, to be written. Alternates between two buffers:
   // waits until the last copy from this one is complete. That copy starts when the queue has
@@ -47,7 +43,9 @@ class CopyAhead {
   Tensor to_;
   Buffer second_;           // on the device
   Buffer host_buffers_[2];  // on the host
-  std::shared_ptr<cuda::CopyLane> lane_;
+  Event copied_[2];         // from that host buffer to the staging buffer
+  Event taken_;             // from there to the tensor
+  bool active_ = false;
   int turn_ = 0;
   int64_t sent_ = 0;  // rows; 0: nothing to receive
 };

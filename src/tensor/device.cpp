@@ -50,6 +50,12 @@ void use_gpu(int index) {
   cuda::use_device(index);
 }
 
+void let_gpus_share_memory(std::span<const int> indices) {
+  for (const int one : indices)
+    for (const int other : indices)
+      if (one != other) cuda::read_memory_of(one, other);
+}
+
 std::string device_name(Device device) {
   if (device == Device::cuda) return cuda::device_name();
   return device == Device::cpu ? "CPU" : "simulated";

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,9 @@ int gpu_index();
 // Chooses the calling thread's GPU, before its first arena or queue there. Throws Fault::device if
 // there is no such GPU.
 void use_gpu(int index);
+// Lets each of these GPUs read the others' memory. Throws Fault::device if they cannot. The calling
+// thread then uses one of them.
+void let_gpus_share_memory(std::span<const int> indices);
 
 std::string device_name(Device device);  // display name: "NVIDIA H200", "CPU"
 int64_t free_device_memory();            // of the GPU, in bytes

@@ -44,7 +44,7 @@ Queue::Span Queue::account(const Op& op, const Cost& cost) {
   if (device_ == Device::sim) {
     const double seconds = model_.seconds(op.kind, cost);
     r.seconds += seconds;
-    now_ += seconds;
+    now_[static_cast<size_t>(lane_)] += seconds;
     return {nullptr, {}};
   }
   if (device_ == Device::cuda && !timed_) return {nullptr, {}};
@@ -59,8 +59,34 @@ Queue::Span::~Span() {
 }
 
 void Queue::wait_until(double time) {
-  waited_ += std::max(0.0, time - now_);
-  now_ = std::max(now_, time);
+  double& now = now_[static_cast<size_t>(lane_)];
+  if (lane_ == Lane::compute) waited_ += std::max(0.0, time - now);
+  now = std::max(now, time);
+}
+
+void Queue::use(Lane lane) {
+  if (target() != Device::cuda) return;
+  lane_ = lane;
+  if (cuda_) cuda::use_lane(*cuda_, lane);
+}
+
+void Queue::record(Event& event) {
+  event.time_ = now();
+  if (device_ != Device::cuda) return;
+  if (!event.cuda_) event.cuda_ = cuda::make_event();
+  cuda::record(*cuda_, *event.cuda_);
+}
+
+void Queue::wait(const Event& event) {
+  if (device_ == Device::sim) wait_until(event.time_);
+  if (device_ == Device::cuda && event.cuda_) cuda::wait_for(*cuda_, *event.cuda_);
+}
+
+void Event::wait() const {
+  if (cuda_) cuda::wait(*cuda_);
+}
+bool Event::reached() const {
+  return !cuda_ || cuda::reached(*cuda_);
 }
 
 void Queue::synchronize() {
@@ -71,13 +97,24 @@ bool Queue::begins_graph(const GraphKey& key) {
   if (device_ == Device::cuda && !timed_) {
     const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
     replaying_ = use == cuda::GraphUse::replayed;
-    return use != cuda::GraphUse::none;
+    in_graph_ = use != cuda::GraphUse::none;
+    return in_graph_;
   }
   return false;
 }
 
+void Queue::cut_graph() {
+  cuda::cut_graph(*cuda_);
+  replaying_ = false;
+}
+
+void Queue::resume_graph(bool replaying) {
+  cuda::resume_graph(*cuda_);
+  replaying_ = replaying;
+}
+
 void Queue::end_graph(const GraphKey& key, bool complete) {
-  if (std::exchange(replaying_, false)) return;
+  replaying_ = in_graph_ = false;
   cuda::end_graph(*cuda_, key, complete);
 }
 

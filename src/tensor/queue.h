@@ -11,6 +11,7 @@
 #include "tensor/arena.h"
 #include "tensor/cost_model.h"
 #include "tensor/device.h"
+#include "tensor/lane.h"
 
 namespace capstan {
 
@@ -30,9 +31,9 @@ struct OpTotal {
   double seconds = 0;  // measured on cpu and, if timed, on cuda; modelled on sim
 };
 
-// The work of a device, in order. Ops enqueue their work and may return before it is done (never on
-// cpu). A queue belongs to one thread and has the device of its arena. Creating one on cpu turns on
-// flush-to-zero (base/subnormals.h).
+// The work of a device, in order on each lane. Ops enqueue their work and may return before it is
+// done (never on cpu). A queue belongs to one thread and has the device of its arena. Creating one
+// on cpu turns on flush-to-zero (base/subnormals.h).
 //
 // Operands are in arena(), or in host(): host memory that the device can access, more slowly than
 // its own. On cpu these are the same. A queue on cuda, or on sim in its place, takes a second
@@ -81,7 +82,24 @@ class Queue {
     return arena_.make(Category::workspace, dtype, shape, name);
   }
 
-  // Waits until all work on the queue is done. Throws Fault::device for errors of that work.
+  // While it exists, ops go to another lane. A CPU does everything in order: it has one lane.
+  class OnLane {
+   public:
+    OnLane(Queue& q, Lane lane) : q_(q), before_(q.lane_) { q.use(lane); }
+    ~OnLane() { q_.use(before_); }
+    OnLane(const OnLane&) = delete;
+    OnLane& operator=(const OnLane&) = delete;
+
+   private:
+    Queue& q_;
+    Lane before_;
+  };
+  // The event is the point that the current lane has reached after all its work so far.
+  void record(Event& event);
+  // What is put on the current lane from now on begins after the event, of whichever queue.
+  void wait(const Event& event);
+
+  // Waits until all work on the current lane is done. Throws Fault::device for errors of that work.
   void synchronize();
 
   // On cuda, timing an op means waiting for it: only on request, for a profile. It slows the run
@@ -101,7 +119,8 @@ class Queue {
   // a CUDA graph; from the third on, that graph is launched, and body runs only for its memory
   // requests and cost accounting. So everything that its kernels receive must follow from the key:
   // the same buffers at the same addresses, and Scalars and RandomKeys for numbers that change.
-  // body must not copy to or from the host, or wait. Keeps the few most recently used graphs.
+  // body must not copy to or from the host, or wait, except in eager(). Keeps the few most recently
+  // used graphs.
   template <class Body>
   void graph(const GraphKey& key, const Body& body) {
     if (!begins_graph(key)) return body();
@@ -112,6 +131,16 @@ class Queue {
       throw;
     }
     end_graph(key, true);
+  }
+  // Inside of a graph's body: runs what no graph may have, such as a collective, every time. The
+  // graph is cut there; whether that happens must follow from its key, too.
+  template <class Body>
+  void eager(const Body& body) {
+    if (!in_graph_) return body();
+    const bool replaying = replaying_;
+    cut_graph();
+    body();
+    resume_graph(replaying);
   }
 
   // Copies between host memory and a contiguous tensor of arena() or host(), after the work already
@@ -128,10 +157,10 @@ class Queue {
     return result;
   }
 
-  // The clock of a queue on sim: the modelled time of its ops, one after the other, and of waiting
-  // for what happens beside them, such as communication.
-  double now() const { return now_; }
-  double waited() const { return waited_; }  // of now()
+  // The clock of a queue on sim, one for each lane: the modelled time of its ops, one after the
+  // other, and of waiting for what happens beside them, such as communication.
+  double now() const { return now_[static_cast<size_t>(lane_)]; }
+  double waited() const { return waited_; }  // by the compute lane, of its time
   void wait_until(double time);
 
   // Totals since the start or the last reset, one row per op; rows without calls are unused.
@@ -146,6 +175,9 @@ class Queue {
   OpTotal& row(const Op& op);
   bool begins_graph(const GraphKey& key);  // false: nothing to end
   void end_graph(const GraphKey& key, bool complete);
+  void cut_graph();
+  void resume_graph(bool replaying);
+  void use(Lane lane);
 
   Device device_;
   CostModel model_;
@@ -153,8 +185,11 @@ class Queue {
   Arena& host_;
   std::deque<OpTotal> totals_;  // rows stay where they are: spans point to them
   std::shared_ptr<cuda::Context> cuda_;
-  double now_ = 0, waited_ = 0;  // seconds; on sim
-  bool replaying_ = false;
+  Lane lane_ = Lane::compute;
+  std::array<double, kLanes> now_{};  // seconds; on sim
+  double waited_ = 0;
+  bool in_graph_ = false;   // a graph is recorded or replayed …
+  bool replaying_ = false;  // … and now it is replayed
   bool timed_ = false;
   bool tf32_ = false;
 };

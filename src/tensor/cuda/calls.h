@@ -6,6 +6,8 @@
 #include <memory>
 #include <string>
 
+#include "tensor/lane.h"
+
 // The tensor layer's interface to a GPU, without CUDA's own headers. A build without CUDA has
 // tensor/no_cuda/calls.cpp instead.
 namespace capstan {
@@ -14,12 +16,12 @@ struct CudaFacts;
 namespace capstan::cuda {
 
 class Context;
-class CopyLane;
 
 bool present(const char** why_not);
 int device_count();
 int device_index();
 void use_device(int index);
+void read_memory_of(int reader, int owner);  // two different GPUs; leaves `reader` chosen
 std::string device_name();
 int64_t free_memory();
 CudaFacts facts();  // does not create a context
@@ -37,21 +39,25 @@ std::shared_ptr<Context> make_context();
 void wait(Context& context);
 void wait_quietly(Context& context) noexcept;  // leaves errors for the next call
 void upload(Context& context, void* to, const void* from, size_t bytes);
+void copy(Context& context, void* to, const void* from, size_t bytes);  // does not wait
+
+// The lane that work goes to from now on.
+void use_lane(Context& context, Lane lane);
+std::shared_ptr<Event> make_event();
+void record(Context& context, Event& event);
+void wait_for(Context& context, const Event& event);  // the context's lane does
+void wait(const Event& event);                        // the host does
+bool reached(const Event& event);
 
 // How a unit of work with that key begins: normally, with the recording of its graph, or with the
 // launch of a recorded one.
 enum class GraphUse : uint8_t { none, recording, replayed };
 GraphUse begin_graph(Context& context, const std::array<int64_t, 6>& key);
-// Ends a recording: launches the graph, or discards it. Throws Fault::device.
+// Work between these two is in no graph: it is done each time, between two parts of the graph.
+void cut_graph(Context& context);
+void resume_graph(Context& context);
+// Ends a recording (launches the graph, or discards it) or a replay. Throws Fault::device.
 void end_graph(Context& context, const std::array<int64_t, 6>& key, bool complete);
-
-// Copies from two pinned buffers to one staging buffer on the GPU, on a separate stream; the
-// context's stream copies from there: see tensor/copy_ahead.h.
-std::shared_ptr<CopyLane> make_copy_lane();
-void wait_for_room(CopyLane& lane,
-                   int room);  // waits until the last copy from this buffer is complete
-void send(CopyLane& lane, int room, void* to, const void* from, size_t bytes);
-void receive(CopyLane& lane, int room, Context& context, void* to, const void* from, size_t bytes);
 
 void tell_measured(Context& context);  // about matrix products, since the last call
 void download(Context& context, void* to, const void* from, size_t bytes);

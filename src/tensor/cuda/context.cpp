@@ -48,7 +48,6 @@ Context::Context() {
         cache_folder("products"),
         fmt::format("{}, {} multiprocessors, cuBLASLt {}{}{}", device_name(), multiprocessors_,
                     cublasLtGetVersion(), wgmma_ ? ", " : "", wgmma_ ? kWgmmaName : ""));
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "make a stream");
   check(cublasLtCreate(&blas_), "start cuBLASLt");
 }
 
@@ -59,7 +58,6 @@ Context::~Context() {
   }
   // At program exit the driver may be gone already: ignore errors.
   cublasLtDestroy(blas_);
-  cudaStreamDestroy(stream_);
 }
 
 const ProductMethod* Context::keep_method(const ProductKey& key, const ProductMethod& method) {
@@ -112,6 +110,21 @@ void use_device(int index) {
           "CUDA_VISIBLE_DEVICES",
           index, count(all, "GPU"));
   check(cudaSetDevice(index), "choose the device");
+}
+
+void read_memory_of(int reader, int owner) {
+  int can = 0;
+  use_device(reader);
+  check(cudaDeviceCanAccessPeer(&can, reader, owner), "read the device's properties");
+  require(can != 0, Fault::device,
+          "GPU {} cannot read the memory of GPU {}, as ranks of one process do; start one process "
+          "for each GPU: mpirun -n RANKS capstan …",
+          reader, owner);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled)
+    cudaGetLastError();  // as wanted, so clear it for the next call
+  else
+    check(status, "read another device's memory");
 }
 
 std::string device_name() {
@@ -174,8 +187,29 @@ void download(Context& context, void* to, const void* from, size_t bytes) {
   wait(context);
 }
 
+void copy(Context& context, void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, context.stream()), "copy");
+}
+
+void use_lane(Context& context, Lane lane) {
+  context.lanes().use(lane);
+}
+
+void record(Context& context, Event& event) {
+  check(cudaEventRecord(event, context.stream()), "record an event");
+}
+void wait_for(Context& context, const Event& event) {
+  check(cudaStreamWaitEvent(context.stream(), event, 0), "wait for an event");
+}
+
 GraphUse begin_graph(Context& context, const Graphs::Key& key) {
   return context.graphs().begin(context.stream(), key);
+}
+void cut_graph(Context& context) {
+  context.graphs().cut(context.stream());
+}
+void resume_graph(Context& context) {
+  context.graphs().resume(context.stream());
 }
 void end_graph(Context& context, const Graphs::Key& key, bool complete) {
   context.graphs().end(context.stream(), key, complete);

@@ -7,13 +7,14 @@
 #include <memory>
 
 #include "tensor/cuda/graphs.h"
+#include "tensor/cuda/lanes.h"
 #include "tensor/cuda/product_method.h"
 #include "tensor/queue.h"
 
 namespace capstan::cuda {
 
-// One stream of the thread's GPU and the resources of its ops. Not thread safe: for the queue's
-// thread.
+// The streams of a queue on the thread's GPU and the resources of its ops. Not thread safe: for the
+// queue's thread.
 class Context {
  public:
   Context();
@@ -22,7 +23,8 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   int index() const { return index_; }  // of its GPU
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return lanes_.current(); }
+  Lanes& lanes() { return lanes_; }
   cublasLtHandle_t blas() const { return blas_; }
   int multiprocessors() const { return multiprocessors_; }
   int shared_memory() const {
@@ -66,7 +68,7 @@ class Context {
 
  private:
   int index_ = 0;
-  cudaStream_t stream_ = nullptr;
+  Lanes lanes_;
   Graphs graphs_;
   cublasLtHandle_t blas_ = nullptr;
   int multiprocessors_ = 0, shared_memory_ = 0;

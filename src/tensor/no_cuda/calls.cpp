@@ -29,6 +29,9 @@ int device_index() {
 void use_device(int) {
   not_built();
 }
+void read_memory_of(int, int) {
+  not_built();
+}
 std::string device_name() {
   not_built();
 }
@@ -62,16 +65,31 @@ GraphUse begin_graph(Context&, const std::array<int64_t, 6>&) {
 void end_graph(Context&, const std::array<int64_t, 6>&, bool) {
   not_built();
 }
-std::shared_ptr<CopyLane> make_copy_lane() {
+void cut_graph(Context&) {
   not_built();
 }
-void wait_for_room(CopyLane&, int) {
+void resume_graph(Context&) {
   not_built();
 }
-void send(CopyLane&, int, void*, const void*, size_t) {
+void copy(Context&, void*, const void*, size_t) {
   not_built();
 }
-void receive(CopyLane&, int, Context&, void*, const void*, size_t) {
+void use_lane(Context&, Lane) {
+  not_built();
+}
+std::shared_ptr<Event> make_event() {
+  not_built();
+}
+void record(Context&, Event&) {
+  not_built();
+}
+void wait_for(Context&, const Event&) {
+  not_built();
+}
+void wait(const Event&) {
+  not_built();
+}
+bool reached(const Event&) {
   not_built();
 }
 void tell_measured(Context&) {
