@@ -33,7 +33,9 @@ Tensor Communicator::slice_of(const Tensor& whole) const {
 Work Communicator::begin(Queue& q, Collective c) const {
   c.unit = unit_;
   transport_->note(c);
-  return {transport_, transport_->begin(q, c)};
+  Work work;
+  q.eager([&] { work = {transport_, transport_->begin(q, c)}; });
+  return work;
 }
 
 Communicator Communicator::for_unit(int unit) const {
@@ -100,12 +102,20 @@ double Communicator::waited() const {
   return transport_ ? transport_->waited() : 0;
 }
 
+void Communicator::check() const {
+  if (transport_) transport_->check();
+}
+
+std::vector<int> Communicator::silent_since(std::chrono::steady_clock::time_point then) const {
+  return transport_ ? transport_->silent_since(then) : std::vector<int>();
+}
+
 void Communicator::abort(std::string_view why) noexcept {
   if (transport_) transport_->abort(why);
 }
 
 void Communicator::Work::join(Queue& q) {
-  if (transport_) transport_->join(q, sequence_);
+  if (transport_) q.eager([&] { transport_->join(q, sequence_); });
   transport_.reset();
 }
 

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "comm/collective.h"
 #include "comm/host_channel.h"
@@ -85,6 +87,11 @@ class Communicator {
   // Seconds that this rank has waited in join() for collectives to complete.
   double waited() const;
 
+  // Throws Fault::peer if the group has ended: what its collectives delivered may then be wrong.
+  void check() const;
+  // Ranks whose process has not answered since then; asks all of them again. None if the transport
+  // cannot tell.
+  std::vector<int> silent_since(std::chrono::steady_clock::time_point then) const;
   // Ends all collectives of the group, now and later, with this error on every other rank. When it
   // returns, no rank reads this one's memory.
   void abort(std::string_view why) noexcept;

@@ -22,6 +22,13 @@ class Simulated : public Transport {
   uint64_t begin(Queue& q, const Collective& c) override {
     free_at_ = std::max(free_at_, q.now()) + seconds(c);
     running_.push_back({c, free_at_});
+    if (q.target() == Device::cuda && c.kind != Kind::all_gather) {
+      // A GPU sums beside its computation.
+      const Queue::OnLane lane(q, Lane::comm);
+      q.wait_until(free_at_);
+      sum(q, c);
+      running_.back().complete_at = q.now();
+    }
     return begun_++;
   }
 
@@ -29,13 +36,12 @@ class Simulated : public Transport {
     for (; !running_.empty() && begun_ - running_.size() <= sequence; running_.pop_front()) {
       const Running& first = running_.front();
       q.wait_until(first.complete_at);
-      if (first.call.kind == Kind::all_gather) continue;
-      // The sum is an op of the queue, as with every transport.
-      terms_.assign(static_cast<size_t>(size()), first.call.mine);
-      sum_slices(q, first.call.mine, terms_, first.call.mode);
+      // A CPU has no other time for the sum.
+      if (q.target() == Device::cpu && first.call.kind != Kind::all_gather) sum(q, first.call);
     }
   }
 
+  void check() override {}
   void abort(std::string_view) noexcept override {}
 
   std::unique_ptr<HostChannel> open_channel(std::string channel) override {
@@ -47,6 +53,11 @@ class Simulated : public Transport {
     Collective call;
     double complete_at;
   };
+
+  void sum(Queue& q, const Collective& c) {
+    terms_.assign(static_cast<size_t>(size()), c.mine);
+    sum_slices(q, c.mine, terms_, c.mode);
+  }
 
   // Each rank sends its slice, or a slice to each other rank; all_reduce does both.
   double seconds(const Collective& c) const {

@@ -4,6 +4,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
@@ -24,6 +25,7 @@ namespace {
 using Kind = Collective::Kind;
 
 // Between its stages a collective waits until every rank is through the stage before.
+constexpr size_t kMostStages = 2;
 int stages_of(Kind kind) {
   return kind == Kind::all_reduce ? 2 : 1;
 }
@@ -38,12 +40,18 @@ class ThreadGroup::Shared {
 
   struct Slot {
     explicit Slot(int size)
-        : calls(static_cast<size_t>(size)), reached(static_cast<size_t>(size), kFree) {}
+        : calls(static_cast<size_t>(size)),
+          reached(static_cast<size_t>(size), kFree),
+          ready(static_cast<size_t>(size)),
+          done(static_cast<size_t>(size)) {}
     std::vector<Collective> calls;  // by rank
     // By rank: how many stages it has completed; negative before it has begun. kFree: the slot has
     // no collective of this rank.
     static constexpr int kFree = -1;
     std::vector<int> reached;
+    // By rank, for a GPU: where its operands are ready, and where each stage ends.
+    std::vector<Event> ready;
+    std::vector<std::array<Event, kMostStages>> done;
   };
 
   Shared(int size, std::string group_name, Duration longest)
@@ -87,7 +95,6 @@ class ThreadGroup::Member : public Transport {
 
   uint64_t begin(Queue& q, const Collective& c) override {
     if (begun_ - complete_ == Shared::kMost) finish(q, complete_);
-    require(q.device() == Device::cpu, Fault::usage, "ranks that are threads train on a CPU");
     {
       std::unique_lock lock(shared_->mutex);
       Shared::Slot& slot = shared_->at(begun_);
@@ -99,6 +106,7 @@ class ThreadGroup::Member : public Transport {
         shared_->end(fmt::format("group {}: rank {} waited for others", name(), rank()));
       shared_->check_alive();
       slot.calls[index()] = c;
+      q.record(slot.ready[index()]);
       slot.reached[index()] = 0;
     }
     shared_->changed.notify_all();
@@ -110,10 +118,16 @@ class ThreadGroup::Member : public Transport {
 
   void finish(Queue& q, uint64_t sequence) override {
     while (complete_ <= sequence) advance(q, true);
+    q.wait(completed_[sequence % Shared::kMost]);
   }
 
   std::unique_ptr<HostChannel> open_channel(std::string channel) override {
     return ThreadChannel::end_of(shared_->channel(opened_++, std::move(channel)), rank());
+  }
+
+  void check() override {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->check_alive();
   }
 
   // Afterwards no rank reads this one's memory.
@@ -121,6 +135,12 @@ class ThreadGroup::Member : public Transport {
     std::unique_lock lock(shared_->mutex);
     shared_->end(why);
     shared_->changed.wait(lock, [&] { return shared_->working == 0; });
+    try {
+      for (const Shared::Slot& slot : shared_->slots)
+        for (const auto& stages : slot.done)
+          for (const Event& done : stages) done.wait();
+    } catch (...) {  // the device has failed, and reads nothing more
+    }
   }
 
  private:
@@ -150,10 +170,25 @@ class ThreadGroup::Member : public Transport {
       --shared_->working;
       slot.reached[index()] = ++stage_;
     } else {
+      note_completed(q, slot);
       leave(slot);
     }
     shared_->changed.notify_all();
     return true;
+  }
+
+  // A GPU has completed it when every rank's last stage is done: until then they may read this
+  // rank's memory.
+  void note_completed(Queue& q, const Shared::Slot& slot) {
+    const Queue::OnLane lane(q, Lane::comm);
+    wait_for_stage(q, slot, stage_ - 1);
+    q.record(completed_[complete_ % Shared::kMost]);
+  }
+
+  // The queue waits until every rank is through this stage, or ready for the first.
+  void wait_for_stage(Queue& q, const Shared::Slot& slot, int stage) const {
+    for (size_t r = 0; r < slot.calls.size(); ++r)
+      q.wait(stage < 0 ? slot.ready[r] : slot.done[r][static_cast<size_t>(stage)]);
   }
 
   // The last rank to leave a slot frees it for another collective.
@@ -166,7 +201,14 @@ class ThreadGroup::Member : public Transport {
     stage_ = 0;
   }
 
-  void run_stage(Queue& q, const Shared::Slot& slot) {
+  void run_stage(Queue& q, Shared::Slot& slot) {
+    const Queue::OnLane lane(q, Lane::comm);
+    wait_for_stage(q, slot, stage_ - 1);
+    move(q, slot);
+    q.record(slot.done[index()][static_cast<size_t>(stage_)]);
+  }
+
+  void move(Queue& q, const Shared::Slot& slot) {
     const Collective& c = slot.calls[index()];
     if (c.kind != Kind::all_gather && stage_ == 0) {
       for (size_t r = 0; r < terms_.size(); ++r)
@@ -210,6 +252,7 @@ class ThreadGroup::Member : public Transport {
   size_t opened_ = 0;  // channels
   int stage_ = 0;      // of the oldest collective that is not complete
   std::vector<Tensor> terms_;
+  std::array<Event, Shared::kMost> completed_;  // on a GPU, by sequence
 };
 
 ThreadGroup::ThreadGroup(int size, std::string name, Duration timeout)

@@ -9,8 +9,10 @@
 
 namespace capstan {
 
-// Ranks that are threads of this process, each with its own queue and arena on the CPU. They read
-// each other's memory where it lies, so collectives need no room of their own.
+// Ranks that are threads of this process, each with its own queue and arena, on the CPU, on one GPU
+// that they share, or on GPUs that can read each other's memory. They read each other's operands
+// where they lie, so collectives need no room of their own. On a GPU a collective is work of the
+// comm lane: hosts wait for each other only until all have put their part there.
 class ThreadGroup {
  public:
   using Duration = std::chrono::steady_clock::duration;

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "comm/collective.h"
 #include "comm/host_channel.h"
@@ -35,7 +37,15 @@ class Transport {
   // Completes all collectives up to this one. Throws Fault::peer if another rank failed, or called
   // something else, or did not answer in time.
   virtual void finish(Queue& q, uint64_t sequence) = 0;
+  // Throws Fault::peer if the group has ended.
+  virtual void check() = 0;
   virtual void abort(std::string_view why) noexcept = 0;
+  // Ranks whose process has not answered since then; asks all of them again. None if it cannot
+  // tell.
+  virtual std::vector<int> silent_since(std::chrono::steady_clock::time_point then) {
+    (void)then;
+    return {};
+  }
   virtual std::unique_ptr<HostChannel> open_channel(std::string name) = 0;
 
   // Adds a collective to the digest.

@@ -202,6 +202,13 @@ void Parameters::begin_micro_batch(bool first, bool last) {
   last_micro_ = last;
 }
 
+int64_t Parameters::schedule_key() const {
+  const bool reduces = group_.size() > 1 && (last_micro_ || sharding_.gradients == Hold::shard);
+  const bool joins = std::any_of(gathered_.begin(), gathered_.end(),
+                                 [](const Gathered& g) { return g.weights.pending(); });
+  return int64_t{first_micro_} | int64_t{reduces} << 1 | int64_t{joins} << 2;
+}
+
 void Parameters::gather(Queue& q, int unit) {
   if (sharding_.weights == Hold::whole) return;
   Gathered& g = gathered_[static_cast<size_t>(unit)];

@@ -114,6 +114,9 @@ class Parameters {
   // of a step, or in each if they are sharded; the sums are complete after end_micro_batch.
   void begin_micro_batch(bool first, bool last);
   void end_micro_batch(Queue& q);
+  // A number for where the passes of this micro-batch call collectives and whether they replace
+  // gradients, beside what is the same throughout a run: part of the key of its graph.
+  int64_t schedule_key() const;
   // Call before the first op of a pass that uses the unit's weights, and in a backward pass its
   // gradients. A head tied to the embedding also uses that unit.
   void acquire(Queue& q, int unit, Pass pass);

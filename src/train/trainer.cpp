@@ -114,6 +114,7 @@ std::optional<StepKey> Trainer::key() const {
 void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t step) {
   double results[2];
   q_.download(results, *results_);
+  params_.group().check();
   const double loss_sum = results[0];
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
@@ -143,13 +144,12 @@ void Trainer::begin(int64_t targets) {
   params_.begin_step(q_);
 }
 
-void Trainer::train_micro_batch(const Batch& batch, int64_t step, int64_t micro) {
+void Trainer::train_micro_batch(const Batch& batch, int64_t step) {
   const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step)};
   if (key_) q_.upload(key_, key_words);
-  // The first micro-batch of a step overwrites the gradients, the others add to them. The loss's
-  // address identifies this trainer's memory.
-  q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets, micro == 0,
-            std::bit_cast<intptr_t>(loss().raw())},
+  // The loss's address identifies this trainer's memory.
+  q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets,
+            params_.schedule_key(), std::bit_cast<intptr_t>(loss().raw())},
            [&] {
              model_.forward(q_, batch, kept_, {}, key());
              model_.backward(q_, batch, kept_, Scalar(*scale_), loss());
@@ -190,7 +190,7 @@ void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, con
 void Trainer::run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count) {
   params_.begin_micro_batch(micro == 0, micro + 1 == count);
   if (batch.ids_T)
-    train_micro_batch(batch, step, micro);
+    train_micro_batch(batch, step);
   else
     model_.idle(q_);
   params_.end_micro_batch(q_);

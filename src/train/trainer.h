@@ -122,7 +122,7 @@ class Trainer {
   void run_step(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
                 const Finish& finish);
   void begin(int64_t targets);
-  void train_micro_batch(const Batch& batch, int64_t step, int64_t micro);
+  void train_micro_batch(const Batch& batch, int64_t step);
   // One micro-batch in a phase of this name. A batch without tokens: this rank has none.
   void run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count);
   void update(double lr);

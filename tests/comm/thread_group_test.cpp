@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -16,10 +17,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A rank's memory: on the CPU.
+// A rank's memory.
 struct Memory {
-  Arena arena{Arena::Heap{}, Device::cpu};
-  Queue q{Device::cpu, arena};
+  explicit Memory(Device device = Device::cpu) : arena(Arena::Heap{}, device), q(device, arena) {}
+  Arena arena;
+  Queue q;
 
   Buffer random(DType type, int64_t n, int rank, uint64_t seed) {
     Buffer x = arena.make(Category::data, type, {n}, "x");
@@ -49,14 +51,18 @@ Values part(const Values& all, int rank, int ranks) {
   return {all.begin() + rank * each, all.begin() + (rank + 1) * each};
 }
 
-TEST(ThreadGroup, RanksSeeTheSameSumsInRankOrder) {
+// Where ranks compute: several share one GPU.
+class ThreadGroups : public testing::TestWithParam<Device> {};
+INSTANTIATE_TEST_SUITE_P(Comm, ThreadGroups, testing::ValuesIn(devices_present()), device_name);
+
+TEST_P(ThreadGroups, RanksSeeTheSameSumsInRankOrder) {
   for (const int ranks : {1, 2, 3, 8})
     for (const DType type : {DType::f32, DType::bf16}) {
       const int64_t n = 24 * 13;
       const Values sums = sum_over_ranks(type, n, ranks, 5);
       std::mutex mutex;
       run_as_threads(ranks, [&](Communicator group) {
-        Memory m;
+        Memory m(GetParam());
         const Buffer whole = m.random(type, n, group.rank(), 5);
         const Buffer mine = m.random(type, n / ranks, group.rank(), 6);
         const Values before = values_of(m.q, mine);
@@ -71,13 +77,13 @@ TEST(ThreadGroup, RanksSeeTheSameSumsInRankOrder) {
     }
 }
 
-TEST(ThreadGroup, SumsCanAddAndBeInPlace) {
+TEST_P(ThreadGroups, SumsCanAddAndBeInPlace) {
   const int ranks = 3;
   const int64_t n = 300;
   const Values sums = sum_over_ranks(DType::f32, n, ranks, 5);
   std::mutex mutex;
   run_as_threads(ranks, [&](Communicator group) {
-    Memory m;
+    Memory m(GetParam());
     const Buffer whole = m.random(DType::f32, n, group.rank(), 5);
     const Buffer mine = m.arena.make(Category::data, DType::f32, {n / ranks}, "mine");
     for (int i = 0; i < 2; ++i) {
@@ -93,7 +99,7 @@ TEST(ThreadGroup, SumsCanAddAndBeInPlace) {
   });
 }
 
-TEST(ThreadGroup, GathersFromAnywhereAndInPlace) {
+TEST_P(ThreadGroups, GathersFromAnywhereAndInPlace) {
   for (const int ranks : {1, 2, 5}) {
     const int64_t n = 40;
     Values expected;
@@ -103,7 +109,7 @@ TEST(ThreadGroup, GathersFromAnywhereAndInPlace) {
     }
     std::mutex mutex;
     run_as_threads(ranks, [&](Communicator group) {
-      Memory m;
+      Memory m(GetParam());
       const Buffer mine = m.random(DType::bf16, n, group.rank(), 5);
       const Buffer apart = m.arena.make(Category::data, DType::bf16, {n * ranks}, "whole");
       const Buffer in_place = m.arena.make(Category::data, DType::bf16, {n * ranks}, "whole");
@@ -121,12 +127,12 @@ TEST(ThreadGroup, GathersFromAnywhereAndInPlace) {
 
 // More than a group keeps at once, begun long before they are joined, by ranks that wait at other
 // times each.
-TEST(ThreadGroup, ManyCollectivesInFlightKeepTheirOrder) {
+TEST_P(ThreadGroups, ManyCollectivesInFlightKeepTheirOrder) {
   const int ranks = 4;
   const int count = 400;
   std::atomic<int> wrong = 0;
   run_as_threads(ranks, [&](Communicator group) {
-    Memory m;
+    Memory m(GetParam());
     std::vector<Buffer> all;
     std::vector<Work> works;
     for (int i = 0; i < count; ++i) {
@@ -138,6 +144,70 @@ TEST(ThreadGroup, ManyCollectivesInFlightKeepTheirOrder) {
     for (Work& work : works) work.join(m.q);
     for (int i = 0; i < count; ++i)
       wrong += values_of(m.q, all[static_cast<size_t>(i)]) != Values(ranks, 10.0 * i);
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+// A rank whose work takes long holds the others' collectives, and they hold its memory: no rank
+// reads values that are not there yet, or writes over ones that others still read.
+TEST_P(ThreadGroups, SlowRanksAreWaitedFor) {
+  const int ranks = 3, rounds = 20;
+  const int64_t n = GetParam() == Device::cpu ? 3 << 8 : 3 << 20;
+  std::atomic<int> wrong = 0;
+  run_as_threads(ranks, [&](Communicator group) {
+    Memory m(GetParam());
+    const Buffer whole = m.arena.make(Category::data, DType::f32, {n}, "whole"),
+                 mine = m.arena.make(Category::data, DType::f32, {n / ranks}, "mine"),
+                 sum = m.arena.make(Category::data, DType::f32, {n / ranks}, "sum"),
+                 load = m.arena.make(Category::data, DType::f32, {8 * n}, "load");
+    for (int round = 0; round < rounds; ++round) {
+      if (round % ranks == group.rank())
+        for (int i = 0; i < 40; ++i) fill(m.q, load, static_cast<float>(i));
+      const auto value = static_cast<float>(round * (group.rank() + 1));
+      fill(m.q, mine, value);
+      Work gather = group.all_gather(m.q, whole, mine);
+      gather.join(m.q);
+      fill(m.q, mine, -1);  // after all have read it
+      Work reduce = group.reduce_scatter(m.q, sum, whole);
+      reduce.join(m.q);
+      fill(m.q, whole, -1);
+      // Every rank has the same whole, of which this is one value for each.
+      const Values found = values_of(m.q, sum);
+      const double expected = 3.0 * round * (group.rank() + 1);
+      wrong += static_cast<int>(
+          std::count_if(found.begin(), found.end(), [&](double x) { return x != expected; }));
+    }
+  });
+  EXPECT_EQ(wrong, 0);
+}
+
+// Collectives cut a graph into parts, which are replayed around them.
+TEST_P(ThreadGroups, MayBeCalledInsideOfGraphs) {
+  const int ranks = 2;
+  std::atomic<int> wrong = 0;
+  run_as_threads(ranks, [&](Communicator group) {
+    Memory m(GetParam());
+    const Buffer x = m.arena.make(Category::data, DType::f32, {64}, "x"),
+                 y = m.arena.make(Category::data, DType::f32, {64}, "y");
+    fill(m.q, x, static_cast<float>(1 + group.rank()));
+    for (int i = 0; i < 8; ++i) {
+      m.q.graph({1, 2, 3, 4, 5, i / 4}, [&] {
+        copy(m.q, y, x);
+        Work sum = group.all_reduce(m.q, y);
+        sum.join(m.q);
+        Work again = group.all_reduce(m.q, y);
+        again.join(m.q);
+        add(m.q, x, x, y);
+      });
+    }
+    double a = 1, b = 2;
+    for (int i = 0; i < 8; ++i) {
+      const double both = 2 * (a + b);
+      a += both;
+      b += both;
+    }
+    const double expected = group.rank() == 0 ? a : b;
+    for (const double found : values_of(m.q, x)) wrong += found != expected;
   });
   EXPECT_EQ(wrong, 0);
 }

@@ -13,6 +13,7 @@
 namespace capstan::test {
 
 struct Case {
+  Device device = Device::cpu;
   ModelConfig config = grouped_config();
   Precision precision = Precision::f32_true;
   Recomputation recompute = {};
@@ -37,7 +38,7 @@ struct Trained {
 
 inline TrainOptions options_of(const Case& c, const Dataset& data, const Sharding& sharding) {
   TrainOptions o =
-      options_for(Device::cpu, c.config, data, c.precision, c.recompute, c.micro_batch, c.single);
+      options_for(c.device, c.config, data, c.precision, c.recompute, c.micro_batch, c.single);
   o.lora = c.lora;
   o.optimizer = c.optimizer;
   o.quantize = c.quantize;
@@ -58,8 +59,8 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
   o.ranks = group.ranks();
   o.network = network;
   const RunPlan plan = Trainer::plan(o);
-  Arena arena(plan.device, Device::cpu);
-  Queue q(Device::cpu, arena);
+  Arena arena(plan.device, c.device), host(plan.host, Arena::Pinned{});
+  Queue q(c.device, arena, host);
   Trainer trainer(q, o, group);
   if (c.base.empty()) {
     trainer.params().initialize(q, 3);

@@ -12,8 +12,7 @@
 namespace capstan::test {
 namespace {
 
-Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  const Dataset data = ragged(29, c.config.vocab);
+Trained train(const Case& c, int ranks, const Sharding& sharding, const Dataset& data) {
   Trained all;
   std::mutex mutex;
   omp_set_num_threads(ranks);  // one for each: threads of a tiny model spend their time waiting
@@ -21,6 +20,10 @@ Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
       ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
       std::chrono::seconds(60));
   return all;
+}
+
+Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
+  return train(c, ranks, sharding, ragged(29, c.config.vocab));
 }
 
 void expect_near(const Trained& found, const Trained& expected, double tolerance) {
@@ -188,6 +191,65 @@ TEST(Ranks, OneRankMayShard) {
       EXPECT_EQ(train(c, 1, sharding), expected);
     }
   }
+}
+
+// Samples of one length: graphs of a step are recorded, and replayed.
+Trained train_even(const Case& c, int ranks, const Sharding& sharding = kDdp) {
+  Dataset data;
+  const Rng rng({.seed = 9});
+  uint64_t draw = 0;
+  for (int64_t s = 0; s < 24; ++s) {
+    std::vector<int32_t> tokens(17);
+    for (auto& t : tokens)
+      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(c.config.vocab)));
+    data.add(tokens, 0);
+  }
+  return train(c, ranks, sharding, data);
+}
+
+// Ranks that share one GPU train as one rank there does, with graphs that collectives cut.
+TEST(RanksOnGpu, TrainAsOneRankDoes) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  const TempFolder temp;
+  save_base(grouped_config(), temp / "base");
+  enum class Way : uint8_t { full, lora, qlora };
+  for (const Way way : {Way::full, Way::lora, Way::qlora})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+      for (const int64_t accumulation : {1, 3}) {
+        Case c{.device = Device::cuda, .precision = precision, .global_batch = 12, .steps = 10};
+        c.optimizer = plain_sgd();
+        c.base = temp / "base";
+        if (way != Way::full) c.lora = every_map(0.1);
+        if (way == Way::qlora) c.quantize = Quantize::nf4;
+        for (const int ranks : {2, 4}) {
+          c.micro_batch = c.global_batch / (ranks * accumulation);
+          const Trained expected = train_even(c, 1), ragged_expected = train(c, 1);
+          for (const auto& [name, sharding] : kStrategies) {
+            SCOPED_TRACE(fmt::format("{} on {} ranks, way {}, {}, {} micro-batches", name, ranks,
+                                     static_cast<int>(way), name_of(precision), accumulation));
+            const double tolerance = precision == Precision::f32_true ? 1e-5 : 2e-2;
+            expect_near(train_even(c, ranks, sharding), expected, tolerance);
+            expect_near(train(c, ranks, sharding), ragged_expected, tolerance);
+          }
+        }
+      }
+}
+
+TEST(RanksOnGpu, StrategiesAreBitwiseEqualWithoutAccumulation) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  for (const bool single : {false, true})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed}) {
+      Case c{.device = Device::cuda,
+             .precision = precision,
+             .micro_batch = 4,
+             .global_batch = 12,
+             .single = single,
+             .steps = 8};
+      const Trained expected = train_even(c, 3, kDdp);
+      EXPECT_EQ(train_even(c, 3, kDdp), expected) << "two runs";
+      for (const auto& [name, sharding] : kStrategies)
+        EXPECT_EQ(train_even(c, 3, sharding), expected) << name << ' ' << name_of(precision);
+    }
 }
 
 // A step that is not finite ends on every rank, with the weights as they were and no rank waiting

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -92,6 +93,22 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     if (complete_ <= sequence) throw_error();
   }
 
+  void check() override {
+    const std::lock_guard lock(mutex_);
+    throw_error();
+  }
+
+  std::vector<int> silent_since(Clock::time_point then) override {
+    const std::lock_guard lock(calls_);
+    std::vector<int> silent;
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      if (heard_from_[static_cast<size_t>(r)] < then) silent.push_back(r);
+      send_empty(r, kPing);
+    }
+    return silent;
+  }
+
   // The group's thread tells the others.
   void abort(std::string_view why) noexcept override {
     std::unique_lock lock(mutex_);
@@ -112,7 +129,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   bool report(std::string_view why, bool consequence) noexcept {
     abort(why);
     const auto start = Clock::now();
-    bool others_do = consequence && heard_;
+    bool others_do = (consequence && heard_) || failed_ < rank();
     while (!others_do && rank() > 0 && Clock::now() - start < std::chrono::milliseconds(300)) {
       const auto told = told_failure();
       others_do = told && told->rank < rank();
@@ -163,6 +180,10 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     while (!changed_.wait_for(lock, std::chrono::milliseconds(50), something)) {
       lock.unlock();
       answer_pings();
+      try {
+        hear_failure();
+      } catch (const Error&) {  // kept: whoever calls next gets it
+      }
       lock.lock();
     }
     if (error_ || waiting_.empty()) return {};
@@ -242,6 +263,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     const std::string why = fmt::format("rank {}: {}", failure->rank, failure->text);
     const std::lock_guard lock(mutex_);
     heard_ = true;
+    failed_ = failure->rank;
     if (!error_) error_ = std::make_exception_ptr(Error(Fault::peer, why));
     changed_.notify_all();
     throw_error();
@@ -380,8 +402,9 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   std::exception_ptr error_;
   std::string failure_;  // of this rank itself, for the others
   bool ended_ = false, left_ = false;
-  std::atomic<bool> heard_ = false;   // another rank told of its failure
-  std::atomic<bool> broken_ = false;  // messages may be pending that no rank will complete
+  std::atomic<bool> heard_ = false;    // another rank told of its failure
+  std::atomic<int> failed_ = INT_MAX;  // which
+  std::atomic<bool> broken_ = false;   // messages may be pending that no rank will complete
 
   // Of the group's thread.
   uint64_t hello_ = 0;
