@@ -94,7 +94,8 @@ const std::vector<Option> kRun = {
      .field = &R::devices,
      .check = any,
      .tasks = kTrain,
-     .help = "number of ranks on each machine, which share the cores of a CPU; auto: one",
+     .help = "devices of each machine, a rank on each: a number (on a CPU, of ranks that share its "
+             "cores), GPUs as [0, 1], or auto: all GPUs, or one CPU",
      .needs = kDevices,
      .mesh = true},
     {.key = "num_nodes",

@@ -8,7 +8,7 @@
 #include "ops/quantize_kind.h"
 #include "recipe/activations.h"
 #include "recipe/choices.h"
-#include "recipe/device_count.h"
+#include "recipe/devices.h"
 #include "recipe/example_choice.h"
 #include "recipe/resume.h"
 #include "recipe/split_names.h"
@@ -79,7 +79,7 @@ struct Recipe {
   std::optional<Quantize> quantize;
   Activations activations;
   Accelerator accelerator = Accelerator::automatic;
-  DeviceCount devices;
+  Devices devices;
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::automatic;
   double timeout = 300;

@@ -54,10 +54,15 @@ void Team::require_same(const char* what, const std::string& mine, const char* a
 Room Team::room_for(Device device) {
   Room least = capstan::room_for(device);
   const auto rooms = gather(least);
+  const std::string& host = hosts_[static_cast<size_t>(group_.rank())];
+  const auto devices = device == Device::cuda
+                           ? talk_->exchange(host + " " + cuda_facts().value_or(CudaFacts()).bus_id)
+                           : hosts_;
   for (size_t r = 0; r < rooms.size(); ++r) {
-    const auto neighbours = std::count(hosts_.begin(), hosts_.end(), hosts_[r]);
-    least.device = std::min(least.device, share_of(rooms[r].device, neighbours));
-    least.host = std::min(least.host, share_of(rooms[r].host, neighbours));
+    const auto on_host = std::count(hosts_.begin(), hosts_.end(), hosts_[r]),
+               on_device = std::count(devices.begin(), devices.end(), devices[r]);
+    least.device = std::min(least.device, share_of(rooms[r].device, on_device));
+    least.host = std::min(least.host, share_of(rooms[r].host, on_host));
   }
   return least;
 }

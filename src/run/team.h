@@ -46,8 +46,8 @@ class Team {
   // that differs; of several lines, those that differ.
   void require_same(const char* what, const std::string& mine, const char* advice);
 
-  // What this rank may use of its machine's memory: the least share of any, so that all ranks
-  // decide alike. Ranks on one machine share it.
+  // What this rank may use of its device's memory and its machine's: the least share of any, so
+  // that all ranks decide alike. Ranks on one device share it.
   Room room_for(Device device);
 
  private:

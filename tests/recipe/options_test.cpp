@@ -31,7 +31,7 @@ std::string another_value(const Option& o) {
   if (std::holds_alternative<bool Recipe::*>(o.field) ||
       std::holds_alternative<std::optional<bool> Recipe::*>(o.field))
     return value_of(defaults, o) == "true" ? "false" : "true";
-  if (std::holds_alternative<DeviceCount Recipe::*>(o.field) ||
+  if (std::holds_alternative<Devices Recipe::*>(o.field) ||
       std::holds_alternative<ExampleChoice Recipe::*>(o.field))
     return "3";
   if (std::holds_alternative<Activations Recipe::*>(o.field)) return "block:3";
@@ -84,7 +84,7 @@ TEST(Options, DefaultsAreLitgpts) {
   EXPECT_EQ(lora.out_dir, "out/finetune/lora");
   EXPECT_EQ(pre.out_dir, "out/pretrain");
   EXPECT_TRUE(pre.devices.automatic);
-  EXPECT_EQ(full.devices, DeviceCount());
+  EXPECT_EQ(full.devices, Devices());
   EXPECT_EQ(full.global_batch_size, 16);
   EXPECT_EQ(full.micro_batch_size, 1);
   EXPECT_EQ(pre.global_batch_size, 512);
@@ -218,7 +218,15 @@ TEST(SetOption, SomeValuesAreWordsOrNumbers) {
             "eval.evaluate_example: expected one of first, random or a whole number, found '-1'");
   EXPECT_TRUE(with("devices", "auto").devices.automatic);
   EXPECT_EQ(with("devices", "4").devices.count, 4);
-  EXPECT_EQ(refusal("devices", "all"), "devices: expected auto or a whole number, found 'all'");
+  for (const char* text : {"[0, 1, 1]", "0,1,1", "0, 1, 1"}) {
+    EXPECT_EQ(with("devices", text).devices.gpus, (std::vector<int64_t>{0, 1, 1})) << text;
+    EXPECT_EQ(with("devices", text).devices.count, 3);
+    EXPECT_EQ(with("devices", text).devices.text(), "[0, 1, 1]");
+  }
+  for (const char* text : {"all", "[]", "[0,", "[-1]", "0,", "[0, b]"})
+    EXPECT_EQ(
+        refusal("devices", text),
+        fmt::format("devices: expected auto or a number, or GPUs as [0, 1], found '{}'", text));
 }
 
 TEST(SetOption, ResumeIsATruthAutoOrAFolder) {
