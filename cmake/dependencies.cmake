@@ -33,4 +33,7 @@ find_package(MPI COMPONENTS CXX)
 
 if(CAPSTAN_CUDA)
   find_package(CUDAToolkit 12 REQUIRED)
+  # NCCL: for processes with a GPU each.
+  find_path(NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
 endif()

@@ -13,9 +13,10 @@
 #include "base/parallel.h"
 #include "base/units.h"
 #include "cli/failure.h"
+#include "comm/nccl_library.h"
 #include "comm/thread_group.h"
 #include "machine/name.h"
-#include "tensor/accelerator.h"
+#include "tensor/device.h"
 
 namespace capstan::cli {
 namespace {
@@ -26,13 +27,32 @@ ProcessGroup::Duration duration(double seconds) {
       std::chrono::duration<double>(std::min(seconds, kMost)));
 }
 
-// What a recipe asks of its ranks, before they start.
-void check_ranks(const Recipe& recipe, int64_t ranks) {
+void tell_strategy(const Recipe& recipe) {
   if (recipe.strategy == Strategy::dp) log::info("strategy: dp runs as ddp");
-  require(ranks == 1 || device_of(recipe.accelerator) == Device::cpu, Fault::usage,
-          "devices: {} ranks requested, but several ranks train on CPUs only today; use "
-          "--accelerator cpu, or --devices 1",
-          ranks);
+}
+
+// The GPU of each of this machine's ranks; none if they train on the CPU.
+std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
+  const std::vector<int64_t>& listed = recipe.devices.gpus;
+  if (device_of(recipe.accelerator) != Device::cuda) {
+    require(listed.empty(), Fault::usage,
+            "devices: a list names GPUs, but this run trains on the CPU; give the number of ranks, "
+            "which share its cores");
+    return {};
+  }
+  require_present(Device::cuda);
+  const int64_t all = gpu_count();
+  std::vector<int> gpus;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t gpu = listed.empty() ? rank : listed[static_cast<size_t>(rank)];
+    require(gpu < all, Fault::device,
+            "devices: {} requested, but this machine has {}, numbered from 0 (CUDA_VISIBLE_DEVICES "
+            "may hide others); request fewer, or let ranks share one by listing it twice: "
+            "--devices [0, 0]",
+            listed.empty() ? count(ranks, "GPU") : fmt::format("GPU {}", gpu), count(all, "GPU"));
+    gpus.push_back(static_cast<int>(gpu));
+  }
+  return gpus;
 }
 
 // This process's machine and the cores that it may use there, as text.
@@ -47,25 +67,39 @@ std::string place() {
 
 }  // namespace
 
-int ranks_of(const Recipe& recipe) {
+int64_t ranks_per_machine(const Recipe& recipe) {
+  if (!recipe.devices.automatic) return recipe.devices.count;
+  return device_of(recipe.accelerator) == Device::cuda ? std::max(1, gpu_count()) : 1;
+}
+
+Placement place_ranks(const Recipe& recipe) {
   require(recipe.num_nodes == 1, Fault::usage,
           "num_nodes: {} requested; start the ranks with mpirun, which knows the machines: mpirun "
           "-n RANKS --host A,B capstan …",
           recipe.num_nodes);
-  const int64_t ranks = recipe.devices.automatic ? 1 : recipe.devices.count;
-  check_ranks(recipe, ranks);
-  if (ranks > num_threads())
+  const int64_t ranks = ranks_per_machine(recipe);
+  tell_strategy(recipe);
+  const Placement placement{static_cast<int>(ranks), gpus_of(recipe, ranks)};
+  if (placement.gpus.empty() && ranks > num_threads())
     log::warn("devices: {} share {}: each takes longer than alone", count(ranks, "rank"),
               count(num_threads(), "core"));
-  return static_cast<int>(ranks);
+  return placement;
 }
 
-int run_in_threads(int ranks, const Recipe& recipe, const std::function<int(Communicator)>& body) {
-  if (ranks == 1) return body({});
+int run_in_threads(const Placement& placement, const Recipe& recipe,
+                   const std::function<int(Communicator)>& body) {
+  const std::vector<int>& gpus = placement.gpus;
+  if (placement.ranks == 1) {
+    // The first is chosen already; asking for it would start CUDA before it is measured.
+    if (!gpus.empty() && gpus[0] != 0) use_gpu(gpus[0]);
+    return body({});
+  }
+  if (!gpus.empty()) let_gpus_share_memory(gpus);
   std::atomic<int> code = 0;
   run_as_threads(
-      ranks,
+      placement.ranks,
       [&](Communicator group) {
+        if (!gpus.empty()) use_gpu(gpus[static_cast<size_t>(group.rank())]);
         const int own = body(group);
         if (group.rank() == 0) code = own;
       },
@@ -80,13 +114,20 @@ LaunchedRank::LaunchedRank(ProcessGroup& processes)
 
 void LaunchedRank::start(const Recipe& recipe) {
   processes_.set_timeout(duration(recipe.timeout));
-  const int64_t devices = recipe.devices.automatic ? 1 : recipe.devices.count;
+  const int64_t devices = ranks_per_machine(recipe);
   const int64_t ranks = devices * recipe.num_nodes;  // each is small
   require(ranks == 1 || ranks == group_.size(), Fault::usage,
           "devices: {} on each of {} make {} ranks, but mpirun started {}; use mpirun -n {}, or "
           "leave both keys out",
           devices, count(recipe.num_nodes, "machine"), ranks, group_.size(), ranks);
-  check_ranks(recipe, group_.size());
+  tell_strategy(recipe);
+  const auto hosts = talk_->exchange(host_name());
+  const auto own = hosts.begin() + group_.rank();
+  if (const auto gpus = gpus_of(recipe, std::count(hosts.begin(), hosts.end(), *own));
+      !gpus.empty()) {
+    use_gpu(gpus[static_cast<size_t>(std::count(hosts.begin(), own, *own))]);
+    group_ = over_nccl(group_, duration(recipe.timeout));
+  }
   const auto places = talk_->exchange(place());
   const auto sharing =
       std::count(places.begin(), places.end(), places[static_cast<size_t>(group_.rank())]);

@@ -2,6 +2,8 @@
 
 #include <exception>
 #include <functional>
+#include <memory>
+#include <vector>
 
 #include "comm/process_group.h"
 #include "recipe/recipe.h"
@@ -9,13 +11,22 @@
 // How the ranks of a run are started: as threads of this process, or by mpirun as processes.
 namespace capstan::cli {
 
-// The ranks that a recipe asks for, when this process is to start them. Throws Fault::usage for
-// more than there are devices, or for several machines.
-int ranks_of(const Recipe& recipe);
+// How many ranks a recipe asks for on each machine.
+int64_t ranks_per_machine(const Recipe& recipe);
+
+// The ranks of this machine.
+struct Placement {
+  int ranks = 1;
+  std::vector<int> gpus = {};  // of each; none: they share the CPU
+};
+// Where a recipe's ranks run, when this process is to start them. Throws Fault::usage for several
+// machines, Fault::device for GPUs that are not there.
+Placement place_ranks(const Recipe& recipe);
 
 // Calls body(group) on a thread for each rank, and returns what rank 0 returned; on this thread, if
 // there is one rank. Throws the first error that is not the consequence of another.
-int run_in_threads(int ranks, const Recipe& recipe, const std::function<int(Communicator)>& body);
+int run_in_threads(const Placement& placement, const Recipe& recipe,
+                   const std::function<int(Communicator)>& body);
 
 // This process, as one of those that mpirun started.
 class LaunchedRank {
@@ -23,8 +34,9 @@ class LaunchedRank {
   explicit LaunchedRank(ProcessGroup& processes);
 
   Communicator group() const { return group_; }
-  // Takes the timeout and this rank's share of the cores. Throws Fault::usage unless the recipe
-  // asks for as many ranks as there are.
+  // Takes the timeout, this rank's share of the cores and its GPU, if it trains on one: then
+  // group() becomes one of NCCL. Throws Fault::usage unless the recipe asks for as many ranks as
+  // there are.
   void start(const Recipe& recipe);
   // Calls `body` on rank 0, and then on all others.
   void in_turn(const std::function<void()>& body);

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "base/visible.h"
 #include "cli/command_line.h"
+#include "cli/launch.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
 #include "plan/fit.h"
@@ -109,7 +110,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
 
 // Plans every rank, and makes the options those of the rank that needs most.
 RankBytes choose_rank(TrainOptions& options, const Recipe& recipe) {
-  const int64_t devices = recipe.devices.automatic ? 1 : recipe.devices.count;
+  const int64_t devices = ranks_per_machine(recipe);
   const int64_t ranks = devices * recipe.num_nodes;
   require(ranks <= kMostRanks, Fault::usage, "devices: {} on {} are {} ranks; expected at most {}",
           devices, count(recipe.num_nodes, "machine"), ranks, kMostRanks);

@@ -134,11 +134,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     });
   const auto recipe = read_recipe();
   if (!recipe) return 0;
-  const int ranks = ranks_of(*recipe);
+  const Placement placement = place_ranks(*recipe);
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
   const Job job{*recipe, task, std::make_shared<const RunInputs>(find_inputs(*recipe, task)),
                 invocation};
-  return run_in_threads(ranks, *recipe, [&](Communicator group) {
+  return run_in_threads(placement, *recipe, [&](Communicator group) {
     return run_rank(job, group, [&](std::exception_ptr why) {
       Communicator(group).abort(failure_of(why).what);
     });

@@ -1,18 +1,14 @@
 #include "comm/process_group.h"
 
-#include <dlfcn.h>
-
 #include <charconv>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 
 #include "base/error.h"
+#include "comm/own_library.h"
 
 namespace capstan {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::optional<int> number_in(const char* variable) {
   const char* text = std::getenv(variable);
@@ -22,16 +18,6 @@ std::optional<int> number_in(const char* variable) {
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (error != std::errc() || end != digits.data() + digits.size()) return std::nullopt;
   return number;
-}
-
-// Beside the program, or where it is installed.
-fs::path find_library() {
-  const char* const name = "libcapstan_mpi.so";
-  std::error_code error;
-  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& place : {folder / name, folder / ".." / "lib" / "capstan" / name})
-    if (fs::exists(place, error)) return place;
-  return {};
 }
 
 }  // namespace
@@ -47,16 +33,11 @@ std::optional<Ranks> launched_ranks() {
 }
 
 std::unique_ptr<ProcessGroup> join_launched_ranks(ProcessGroup::Duration timeout) {
-  const fs::path path = find_library();
-  require(!path.empty(), Fault::device,
+  using Join = ProcessGroup* (*)(double);
+  const auto join = reinterpret_cast<Join>(function_of_library("mpi", "capstan_join_mpi"));
+  require(join != nullptr, Fault::device,
           "this program was started by mpirun, but was built without MPI; install Open MPI's "
           "development files and build again, or start one process with --devices");
-  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  require(library != nullptr, Fault::device, "MPI: cannot load {}: {}", path.string(), dlerror());
-  using Join = ProcessGroup* (*)(double);
-  const auto join = reinterpret_cast<Join>(dlsym(library, "capstan_join_mpi"));
-  require(join != nullptr, Fault::device, "MPI: {} belongs to another version of the program",
-          path.string());
   std::unique_ptr<ProcessGroup> group(join(std::chrono::duration<double>(timeout).count()));
   const Ranks told = launched_ranks().value_or(Ranks()), found = group->communicator().ranks();
   require(told.rank == found.rank && told.size == found.size, Fault::device,

@@ -1,0 +1,288 @@
+#include "comm/nccl/nccl_group.h"
+
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "ops/elementwise.h"
+#include "ops/sum_slices.h"
+#include "tensor/cuda/context.h"
+
+namespace capstan {
+namespace {
+
+using Kind = Collective::Kind;
+
+double seconds(NcclGroup::Clock::duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::string version_of_nccl() {
+  int version = 0;
+  ncclGetVersion(&version);
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+void require_same_versions(HostChannel& talk) {
+  const auto versions = talk.exchange(version_of_nccl());
+  for (size_t r = 0; r < versions.size(); ++r)
+    require(versions[r] == versions[0], Fault::usage,
+            "ranks differ in NCCL: rank 0 has {}, rank {} has {}; install the same version "
+            "everywhere",
+            versions[0], r, versions[r]);
+}
+
+ncclUniqueId shared_id(HostChannel& talk) {
+  ncclUniqueId id{};
+  if (talk.rank() == 0)
+    require(ncclGetUniqueId(&id) == ncclSuccess, Fault::device, "NCCL: cannot start: {}",
+            ncclGetLastError(nullptr));
+  const std::string bytes = talk.share({id.internal, sizeof id.internal});
+  std::memcpy(id.internal, bytes.data(), sizeof id.internal);
+  return id;
+}
+
+}  // namespace
+
+NcclGroup::NcclGroup(const Communicator& processes, Clock::duration timeout)
+    : Transport(processes.rank(), processes.size(), std::string(processes.name())),
+      processes_(processes),
+      gpu_(gpu_index()),
+      timeout_(timeout),
+      terms_(static_cast<size_t>(size())) {
+  const auto talk = processes_.open_channel("nccl");
+  require_same_versions(*talk);
+  const ncclUniqueId id = shared_id(*talk);
+  const int64_t before = free_device_memory();
+  start(id);
+  log::info("NCCL {}: {}, {} of GPU memory besides the plan", version_of_nccl(),
+            count(size(), "rank"),
+            format_bytes(static_cast<double>(std::max<int64_t>(0, before - free_device_memory()))));
+  watch_ = std::thread([this] { watch(); });
+}
+
+void NcclGroup::start(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // so that a rank that is lost does not hold the others
+  const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
+  require_success(result, "start");
+  settle("start");
+}
+
+NcclGroup::~NcclGroup() {
+  {
+    const std::lock_guard lock(mutex_);
+    leaving_ = true;
+  }
+  changed_.notify_all();
+  if (watch_.joinable()) watch_.join();
+  if (comm_ == nullptr) return;
+  try {
+    require_success(ncclCommFinalize(comm_), "end");
+    settle("end");
+    ncclCommDestroy(comm_);
+  } catch (...) {  // the processes end, and their memory with them
+    ncclCommAbort(comm_);
+  }
+}
+
+void NcclGroup::require_success(ncclResult_t result, const char* doing) {
+  if (result == ncclSuccess || result == ncclInProgress) return;
+  // What ended the group, or another rank told, explains more than what NCCL noticed of it.
+  check();
+  processes_.check();
+  fail(result == ncclRemoteError || result == ncclSystemError ? Fault::peer : Fault::device,
+       "NCCL: group {}, rank {}: cannot {}: {}. {}", name(), rank(), doing,
+       ncclGetErrorString(result), ncclGetLastError(comm_));
+}
+
+void NcclGroup::settle(const char* doing) {
+  const auto deadline = Clock::now() + timeout_;
+  auto pause = std::chrono::microseconds(0);
+  for (;;) {
+    ncclResult_t result = ncclSuccess;
+    {
+      const std::lock_guard lock(calls_);
+      check();
+      require_success(ncclCommGetAsyncError(comm_, &result), doing);
+    }
+    require_success(result, doing);
+    if (result == ncclSuccess) return;
+    processes_.check();
+    require(Clock::now() < deadline, Fault::peer,
+            "group {}: rank {} waited {:g} s for NCCL to {} with the other ranks", name(), rank(),
+            seconds(timeout_), doing);
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + std::chrono::microseconds(2), std::chrono::microseconds(200));
+  }
+}
+
+// At most kMost collectives are watched at a time.
+void NcclGroup::wait_for_slot() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return error_ || begun_ - complete_ < kMost; });
+  if (error_) std::rethrow_exception(error_);
+}
+
+uint64_t NcclGroup::begin(Queue& q, const Collective& c) {
+  require(q.device() == Device::cuda, Fault::bug, "NCCL with a queue on {}", name_of(q.device()));
+  wait_for_slot();
+  Running& slot = at(begun_);
+  slot.call = c;
+  slot.since.reset();
+  q.record(slot.ready);
+  {
+    const Queue::OnLane lane(q, Lane::comm);
+    q.wait(slot.ready);
+    q.record(slot.started);
+    if (c.kind != Kind::all_gather) sum(q, c);
+    if (c.kind != Kind::reduce_scatter) gather(q, c);
+    q.record(slot.done);
+  }
+  const std::lock_guard lock(mutex_);
+  published_ = begun_ + 1;
+  return begun_++;
+}
+
+void NcclGroup::finish(Queue& q, uint64_t sequence) {
+  check();
+  q.wait(at(sequence).done);
+}
+
+void NcclGroup::begin_messages() {
+  calls_.lock();
+  ncclGroupStart();
+}
+
+void NcclGroup::end_messages() {
+  const ncclResult_t result = ncclGroupEnd();
+  calls_.unlock();
+  require_success(result, "send and receive");
+  if (result == ncclInProgress) settle("send and receive");
+}
+
+void NcclGroup::send(Queue& q, const Tensor& from, int to) {
+  ncclSend(from.raw(), static_cast<size_t>(from.nbytes()), ncclUint8, to, comm_,
+           cuda::stream_of(q));
+}
+
+void NcclGroup::receive(Queue& q, const Tensor& to, int from) {
+  ncclRecv(to.raw(), static_cast<size_t>(to.nbytes()), ncclUint8, from, comm_, cuda::stream_of(q));
+}
+
+void NcclGroup::gather(Queue& q, const Collective& c) {
+  begin_messages();
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    receive(q, slice_of_rank(c.whole, r, size()), r);
+    send(q, c.mine, r);
+  }
+  end_messages();
+  const Tensor own = slice_of_rank(c.whole, rank(), size());
+  if (own.raw() != c.mine.raw()) copy(q, own, c.mine);
+}
+
+// The slices of the other ranks come into the room, then all are added in rank order.
+void NcclGroup::sum(Queue& q, const Collective& c) {
+  const int64_t each = c.mine.nbytes();
+  require(room_ && each * size() <= room_.nbytes(), Fault::bug,
+          "group {}: {} needs more room than the {} bytes there are", name(), c.describe(),
+          room_ ? room_.nbytes() : 0);
+  begin_messages();
+  for (int r = 0; r < size(); ++r) {
+    Tensor& term = terms_[static_cast<size_t>(r)];
+    term = slice_of_rank(c.whole, rank(), size());
+    if (r == rank()) continue;
+    term = room_.rows(r * each, each).viewed_as(c.whole.dtype());
+    receive(q, term, r);
+    send(q, slice_of_rank(c.whole, r, size()), r);
+  }
+  end_messages();
+  sum_slices(q, c.mine, terms_, c.mode);
+}
+
+void NcclGroup::check() {
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+void NcclGroup::abort(std::string_view why) noexcept {
+  end(std::make_exception_ptr(Error(Fault::peer, std::string(why))));
+  processes_.abort(why);
+}
+
+std::unique_ptr<HostChannel> NcclGroup::open_channel(std::string name) {
+  return processes_.open_channel(name);
+}
+
+void NcclGroup::end(std::exception_ptr why) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+    error_ = why;
+  }
+  changed_.notify_all();
+  const std::lock_guard lock(calls_);
+  ncclCommAbort(comm_);
+  comm_ = nullptr;
+}
+
+void NcclGroup::watch() {
+  try {
+    use_gpu(gpu_);
+    for (std::unique_lock lock(mutex_); !leaving_ && !error_;) {
+      changed_.wait_for(lock, std::chrono::milliseconds(10));
+      lock.unlock();
+      look();
+      lock.lock();
+    }
+  } catch (...) {
+    end(std::current_exception());
+  }
+}
+
+void NcclGroup::look() {
+  processes_.check();
+  {
+    const std::lock_guard lock(calls_);
+    ncclResult_t result = ncclSuccess;
+    if (comm_ == nullptr) return;
+    require_success(ncclCommGetAsyncError(comm_, &result), "go on");
+    require_success(result, "go on");
+  }
+  std::unique_lock lock(mutex_);
+  while (complete_ < published_) {
+    Running& oldest = at(complete_);
+    lock.unlock();
+    if (!oldest.done.reached()) return require_progress(oldest);
+    lock.lock();
+    ++complete_;
+    changed_.notify_all();
+  }
+}
+
+void NcclGroup::require_progress(Running& oldest) {
+  if (!oldest.started.reached()) return;
+  if (!oldest.since) oldest.since = Clock::now();
+  const auto waited = Clock::now() - *oldest.since;
+  if (waited < timeout_ / 8) return;
+  const std::vector<int> silent = processes_.silent_since(*oldest.since);
+  if (waited < timeout_) return;
+  fail(Fault::peer, "group {}, collective {}: rank {} waited {:g} s for {} in {}", name(),
+       complete_, rank(), seconds(timeout_),
+       silent.empty() ? "others, whose processes answer,"
+                      : fmt::format("rank {}", fmt::join(silent, ", ")),
+       oldest.call.describe());
+}
+
+}  // namespace capstan
+
+// What the program looks up when it loads this library.
+extern "C" capstan::Transport* capstan_start_nccl(const capstan::Communicator& processes,
+                                                  double timeout) {
+  using Duration = capstan::NcclGroup::Clock::duration;
+  return new capstan::NcclGroup(
+      processes, std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout)));
+}
