@@ -115,7 +115,7 @@ RankBytes choose_rank(TrainOptions& options, const Recipe& recipe) {
   require(ranks <= kMostRanks, Fault::usage, "devices: {} on {} are {} ranks; expected at most {}",
           devices, count(recipe.num_nodes, "machine"), ranks, kMostRanks);
   // Threads read each other's memory where it lies; others need room to sum in.
-  const bool room = ranks > 1 && (recipe.num_nodes > 1 || options.device == Device::cuda);
+  const bool room = recipe.num_nodes > 1;
   RankBytes bytes;
   int chosen = 0;
   for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {

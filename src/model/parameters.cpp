@@ -36,13 +36,13 @@ void sort(std::vector<Range>& ranges) {
 }  // namespace
 
 Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
-                       Communicator group, const Sharding& sharding)
+                       Communicator group, const Sharding& sharding, Arena* host)
     : spec_(std::move(spec)),
       precision_(precision),
       gradients_(gradients),
       arena_(arena),
       group_(std::move(group)),
-      sharding_(group_.size() == 1 ? kDdp : sharding),
+      sharding_(group_.size() == 1 ? Sharding{.offload = sharding.offload} : sharding),
       weights_(spec_, types().compute,
                rows_where(spec_, [](const Param& p) { return p.trainable; }), Layout::flat,
                Category::weights, "weight", group_.ranks()),
@@ -67,17 +67,19 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   require(sharding.state == Hold::shard ||
               (sharding.weights == Hold::whole && sharding.gradients == Hold::whole),
           Fault::bug, "sharded weights or gradients need a sharded state");
-  const auto keep = [&](auto& kind, int unit, Hold hold) {
+  const auto keep_in = [](Arena& memory, auto& kind, int unit, Hold hold) {
     if (hold == Hold::whole)
-      kind.hold(arena, unit);
+      kind.hold(memory, unit);
     else
-      kind.hold_slice(arena, unit);
+      kind.hold_slice(memory, unit);
   };
+  const auto keep = [&](auto& kind, int unit, Hold hold) { keep_in(arena, kind, unit, hold); };
+  Arena& for_state = sharding_.offload && host != nullptr ? *host : arena;
   for (int unit = 0; unit < spec_.units(); ++unit) {
     keep(weights_, unit, sharding_.weights);
     keep(frozen_, unit, sharding_.weights);
     keep(quantized_, unit, sharding_.weights);
-    keep(masters_, unit, sharding_.state);
+    keep_in(for_state, masters_, unit, sharding_.state);
     if (gradients == Gradients::kept || sharding_.gradients == Hold::shard)
       if (gradients != Gradients::none) keep(grads_, unit, sharding_.gradients);
     weights_.add_ranges(all_trainable_, unit);

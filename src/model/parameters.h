@@ -55,10 +55,10 @@ enum class Pass : uint8_t { forward, backward };
 // over the same units in the same order.
 class Parameters {
  public:
-  //
-  // Destroying it while a sum or gather is pending, as an exception does, ends the group.
+  // Offloaded masters are in `host`, by default the same arena. Destroying it while a sum or gather
+  // is pending, as an exception does, ends the group.
   Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
-             Communicator group = {}, const Sharding& sharding = {});
+             Communicator group = {}, const Sharding& sharding = {}, Arena* host = nullptr);
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;

@@ -24,6 +24,9 @@ enum class Hold : uint8_t {
 struct Sharding {
   Hold weights = Hold::whole, gradients = Hold::whole, state = Hold::whole;
   int ahead = 1;  // units whose weights are gathered before they are used
+  // Masters and moments are in host memory beside the device (Queue::host), which updates them over
+  // the bus.
+  bool offload = false;
 };
 inline constexpr Sharding kDdp{};
 inline constexpr Sharding kZero1{.state = Hold::shard};
@@ -31,9 +34,10 @@ inline constexpr Sharding kZero2{.gradients = Hold::shard, .state = Hold::shard}
 inline constexpr Sharding kZero3{Hold::shard, Hold::shard, Hold::shard};
 
 constexpr const char* strategy_name(const Sharding& s) {
-  if (s.weights == Hold::shard) return "zero3";
-  if (s.gradients == Hold::shard) return "zero2";
-  return s.state == Hold::shard ? "zero1" : "ddp";
+  if (s.weights == Hold::shard) return s.offload ? "zero3_offload" : "zero3";
+  if (s.gradients == Hold::shard) return s.offload ? "zero2_offload" : "zero2";
+  if (s.state == Hold::shard) return s.offload ? "zero1_offload" : "zero1";
+  return s.offload ? "offload" : "ddp";
 }
 
 }  // namespace capstan

@@ -154,10 +154,12 @@ TypeRates type_rates(const Fields& from) {
 double share_on_bus(const TrainOptions& o) {
   const PrecisionTypes t = types_of(o.precision);
   const bool few_bits = o.optimizer.kind == OptimizerOptions::Kind::adamw8bit;
-  const auto state = static_cast<double>(4 * (few_bits ? 1 : size_of(t.state)));
-  const auto rest = static_cast<double>(2 * size_of(t.master) + size_of(t.grad) +
-                                        (t.has_master() ? size_of(t.compute) : 0));
-  return state / (state + rest);
+  const auto moments = static_cast<double>(4 * (few_bits ? 1 : size_of(t.state)));
+  const auto weights = static_cast<double>(2 * size_of(t.master));
+  const auto rest =
+      static_cast<double>(size_of(t.grad) + (t.has_master() ? size_of(t.compute) : 0));
+  const double state = moments + (o.sharding.offload && t.has_master() ? weights : 0);
+  return state / (moments + weights + rest);
 }
 
 }  // namespace
@@ -305,7 +307,7 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
     for (size_t i = 0; i < kOpKinds; ++i)
       m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
   }
-  if (o.optimizer.paged && c.device == Device::cuda) {
+  if ((o.optimizer.paged || o.sharding.offload) && c.device == Device::cuda) {
     // Half of the state's bytes go in each direction, both at once.
     const double bus = 2 * std::min(c.to_device_per_second, c.to_host_per_second);
     double& rate = m.rates(OpKind::optimizer)->bytes_per_second;

@@ -188,6 +188,13 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
                 [&](auto& o) { take(o.optimizer, others); });
   };
   attempt_moments(true);  // does not change results
+  if (options.device == Device::cuda && !options.sharding.offload &&
+      types_of(options.precision).has_master()) {
+    Sharding offloaded = options.sharding;
+    offloaded.offload = true;
+    attempt(fmt::format("strategy: {}", strategy_name(offloaded)),
+            [&](auto& o) { o.sharding = offloaded; });
+  }
   if (options.precision != Precision::bf16_true)
     attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
   if (options.lora && options.quantize == Quantize::none)

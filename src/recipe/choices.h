@@ -46,21 +46,38 @@ struct NameTable<Recompute> {
 // What of a model each of several ranks keeps (model/sharding.h).
 //   auto    zero3 among several ranks, as LitGPT's FSDP; on one device, all of it
 //   dp      Lightning's name for one process with several GPUs; the same as ddp here
-enum class Strategy : uint8_t { automatic, ddp, zero1, zero2, zero3, dp };
+// With `offload`, masters and moments are in host memory beside a GPU.
+struct Strategy {
+  enum Kind : uint8_t { automatic, ddp, zero1, zero2, zero3, dp };
+  Kind kind = automatic;
+  bool offload = false;
+
+  constexpr Strategy(Kind a_kind = automatic, bool offloads = false)
+      : kind(a_kind), offload(offloads) {}
+  bool operator==(const Strategy&) const = default;
+};
 template <>
 struct NameTable<Strategy> {
-  static constexpr Named<Strategy> rows[] = {{Strategy::automatic, "auto"},
-                                             {Strategy::ddp, "ddp"},
-                                             {Strategy::zero1, "zero1"},
-                                             {Strategy::zero2, "zero2"},
-                                             {Strategy::zero3, "zero3"},
-                                             {Strategy::zero3, "fsdp"},
-                                             {Strategy::zero3, "fsdp:full_shard"},
-                                             {Strategy::zero2, "fsdp:shard_grad_op"},
-                                             {Strategy::zero1, "deepspeed_stage_1"},
-                                             {Strategy::zero2, "deepspeed_stage_2"},
-                                             {Strategy::zero3, "deepspeed_stage_3"},
-                                             {Strategy::dp, "dp"}};
+  static constexpr Named<Strategy> rows[] = {
+      {Strategy::automatic, "auto"},
+      {Strategy::ddp, "ddp"},
+      {Strategy::zero1, "zero1"},
+      {Strategy::zero2, "zero2"},
+      {Strategy::zero3, "zero3"},
+      {Strategy::zero3, "fsdp"},
+      {Strategy::zero3, "fsdp:full_shard"},
+      {Strategy::zero2, "fsdp:shard_grad_op"},
+      {Strategy::zero1, "deepspeed_stage_1"},
+      {Strategy::zero2, "deepspeed_stage_2"},
+      {Strategy::zero3, "deepspeed_stage_3"},
+      {Strategy::dp, "dp"},
+      {{Strategy::automatic, true}, "offload"},
+      {{Strategy::zero1, true}, "zero1_offload"},
+      {{Strategy::zero2, true}, "zero2_offload"},
+      {{Strategy::zero3, true}, "zero3_offload"},
+      {{Strategy::zero1, true}, "deepspeed_stage_1_offload"},
+      {{Strategy::zero2, true}, "deepspeed_stage_2_offload"},
+      {{Strategy::zero3, true}, "deepspeed_stage_3_offload"}};
 };
 
 // How the learning rate moves after the warm-up (optim/schedule.h).

@@ -24,9 +24,6 @@ constexpr std::string_view kService =
 constexpr std::string_view kNoHybrid =
     "shards within groups of ranks, which Capstan does not do "
     "yet; use zero3";
-constexpr std::string_view kNoOffload =
-    "keeps state in host memory, which Capstan does with one GPU only (optimizer PagedAdamW); use "
-    "deepspeed_stage_3";
 
 using R = Recipe;
 using enum Check;
@@ -110,11 +107,10 @@ const std::vector<Option> kRun = {
      .check = any,
      .tasks = kTrain,
      .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
-             "gradients (zero2), and the weights (zero3, FSDP's full shard); auto: zero3",
+             "gradients (zero2), and the weights (zero3, FSDP's full shard); auto: zero3. offload: on GPUs, "
+             "masters and moments are in host memory",
      .refused = {{"hybrid", kNoHybrid},
                  {"fsdp:hybrid_shard", kNoHybrid},
-                 {"deepspeed_stage_2_offload", kNoOffload},
-                 {"deepspeed_stage_3_offload", kNoOffload},
                  {"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
     {.key = "timeout",

@@ -244,7 +244,7 @@ std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows
   if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
   if (r.gpu)
     s += section("The GPU, as measured by the card",
-                 gpu_html(*r.gpu, r.memory.planned_bytes, r.memory.measured_bytes));
+                 gpu_html(*r.gpu, r.gpu_memory.planned, r.gpu_memory.allocated));
   if (r.ranks.size() > 1) s += section("The ranks", ranks(r));
   if (!r.ops.empty()) s += section("Where the time went", ops(r));
   if (!r.samples.empty()) s += section("Samples", samples(r));

@@ -42,6 +42,13 @@ struct RankUse {
   int64_t planned_bytes = 0, measured_bytes = 0;
   int64_t tokens = 0;  // with padding
   double flops = 0;
+  int64_t process = 0;  // its number on the rank's machine, and there…
+  int gpu = -1;         // …the GPU; -1: the rank computed on the CPU
+};
+
+// Bytes on a GPU, as planned and as allocated.
+struct BytesOnGpu {
+  int64_t planned = 0, allocated = 0;
 };
 
 // A finished or stopped run. Fields that are 0 or empty are unknown and not shown.
@@ -79,6 +86,7 @@ struct RunSummary {
   MemoryUse host_memory = {};      // used by a GPU
   int64_t process_bytes = 0;       // peak_resident_bytes
   std::optional<GpuUse> gpu = {};  // GpuMonitor::use
+  BytesOnGpu gpu_memory = {};       // of the ranks in this process that share that GPU
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
   std::string checkpoint = {};  // folder

@@ -174,6 +174,8 @@ class TrainingRun {
   int agreed_signal(const StopSignals& signals);
   StepResult of_all_ranks(const StepResult& mine, const MicroBatches& data);
   void gather_ranks();
+  size_t devices_used() const;
+  BytesOnGpu memory_on_gpu() const;
   double waited() const { return team_.group().waited() + team_.waited(); }
   void wait_for_save();
   MicroBatches micro_batches(const Dataset& dataset) const;

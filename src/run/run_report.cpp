@@ -1,4 +1,8 @@
 // What a run measured, and what it reports at its end.
+#include <unistd.h>
+
+#include <set>
+
 #include "base/parallel.h"
 #include "machine/name.h"
 #include "machine/peak.h"
@@ -22,8 +26,35 @@ void TrainingRun::gather_ranks() {
                .planned_bytes = plan_.device.total_bytes,
                .measured_bytes = memory_use(plan_.device, arena_).measured_bytes,
                .tokens = measured_.tokens,
-               .flops = measured_.flops};
+               .flops = measured_.flops,
+               .process = ::getpid(),
+               .gpu = options_.device == Device::cuda ? gpu_index() : -1};
   measured_.ranks = team_.gather(mine);
+}
+
+// Ranks on CPUs have cores of their own; those on GPUs may share one.
+size_t TrainingRun::devices_used() const {
+  if (options_.device != Device::cuda) return static_cast<size_t>(team_.size());
+  std::set<std::pair<std::string, int>> gpus = {{team_.hosts()[0], gpu_index()}};
+  for (size_t r = 0; r < measured_.ranks.size(); ++r)
+    gpus.emplace(team_.hosts()[r], measured_.ranks[r].gpu);
+  return gpus.size();
+}
+
+// What the ranks of this process have on this one's GPU.
+BytesOnGpu TrainingRun::memory_on_gpu() const {
+  const MemoryUse own = memory_use(plan_.device, arena_);
+  BytesOnGpu sum{own.planned_bytes, own.measured_bytes};
+  const auto me = static_cast<size_t>(team_.group().rank());
+  for (size_t r = 0; r < measured_.ranks.size(); ++r) {
+    const RankUse &rank = measured_.ranks[r], &mine = measured_.ranks[me];
+    if (r == me || rank.gpu != mine.gpu || rank.process != mine.process ||
+        team_.hosts()[r] != team_.hosts()[me])
+      continue;
+    sum.planned += rank.planned_bytes;
+    sum.allocated += rank.measured_bytes;
+  }
+  return sum;
 }
 
 RunSummary TrainingRun::summary() const {
@@ -62,13 +93,14 @@ RunSummary TrainingRun::summary() const {
   s.predicted_seconds = prediction_.step_seconds;
   s.calibration = prediction_.calibration;
   if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);
-  s.peak_flops_per_second = *peak_ * team_.size();
+  s.peak_flops_per_second = *peak_ * static_cast<double>(devices_used());
   s.ops_seconds = measured_.ops_seconds;
   s.ops = measured_.ops;
   s.memory = memory_use(plan_.device, arena_);
   s.host_memory = memory_use(plan_.host, host_);
   s.process_bytes = peak_resident_bytes();
   s.gpu = gpu_.use(context_bytes_);
+  s.gpu_memory = memory_on_gpu();
   s.first_loss = record_.first_loss;
   s.last_loss = record_.last_loss;
   s.val_loss = record_.val_loss;
@@ -84,7 +116,7 @@ RunSummary TrainingRun::summary() const {
 std::string TrainingRun::report() const {
   const RunSummary s = summary();
   const std::string gpu =
-      s.gpu ? "\n" + gpu_table(*s.gpu, s.memory.planned_bytes, s.memory.measured_bytes) : "";
+      s.gpu ? "\n" + gpu_table(*s.gpu, s.gpu_memory.planned, s.gpu_memory.allocated) : "";
   return closing_block(s) + "\n" + memory_table(s.memory, s.host_memory) + gpu + "\n" +
          rank_table(s) + measured_.op_table;
 }

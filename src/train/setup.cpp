@@ -394,7 +394,7 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
   o.ranks = ranks;
   o.network = network;
   o.single_micro_batch = (r.global_batch_size - 1) / r.micro_batch_size < ranks.size;
-  switch (r.strategy) {
+  switch (r.strategy.kind) {
     case Strategy::automatic: o.sharding = ranks.size > 1 ? kZero3 : kDdp; break;
     case Strategy::ddp:
     case Strategy::dp: o.sharding = kDdp; break;
@@ -402,6 +402,7 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
     case Strategy::zero2: o.sharding = kZero2; break;
     case Strategy::zero3: o.sharding = kZero3; break;
   }
+  o.sharding.offload = r.strategy.offload;
 }
 
 BatchOptions batch_options(const Recipe& r, const RunInputs& in) {

@@ -30,16 +30,28 @@ bool drops(const TrainOptions& o) {
   return o.lora && o.lora->dropout > 0;
 }
 
+// The state that is offloaded has the moments in it, too.
+OptimizerOptions optimizer_of(const TrainOptions& o) {
+  OptimizerOptions optimizer = o.optimizer;
+  optimizer.paged = optimizer.paged || o.sharding.offload;
+  return optimizer;
+}
+
 DeviceBatch::Arrays arrays_of(const TrainOptions& o) {
   return drops(o) ? DeviceBatch::Arrays::with_ordinals : DeviceBatch::Arrays::without_ordinals;
 }
 
 void say_where_the_state_is(const Queue& q) {
   if (q.device() == Device::cpu)
-    log::info("optimizer: paged has no effect on the CPU, where all state is in host memory");
-  if (q.device() == Device::cuda && q.host().pinned())
-    log::info("optimizer: its state ({}) is in host memory; the GPU updates it over the bus",
-              format_bytes(static_cast<double>(at(q.host().highest(), Category::optimizer))));
+    log::info(
+        "optimizer: paged and offload have no effect on the CPU, where all state is in host "
+        "memory");
+  if (q.device() != Device::cuda || !q.host().pinned()) return;
+  const ByCategory& host = q.host().highest();
+  const int64_t masters = at(host, Category::weights);
+  log::info("optimizer: its state ({}{}) is in host memory; the GPU updates it over the bus",
+            format_bytes(static_cast<double>(masters + at(host, Category::optimizer))),
+            masters > 0 ? ", with the masters" : "");
 }
 
 std::string not_finite(const char* what, double value, int64_t step, const MicroBatches& data) {
@@ -66,11 +78,11 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
     : q_(q),
       options_(options),
       params_(q.arena(), make_spec(options.model, options.decay, options.lora, options.quantize),
-              options.precision, gradient_life(options), group, options.sharding),
+              options.precision, gradient_life(options), group, options.sharding, &q.host()),
       model_(q, params_, options.recompute,
              std::max(options.limits.longest, options.sample_positions)),
       kept_(model_.make_kept()),
-      optimizer_(q, params_, options.optimizer),
+      optimizer_(q, params_, optimizer_of(options)),
       clip_(q, clip_limit(options), group),
       batch_(q, options.limits, options.model, arrays_of(options)),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
@@ -83,7 +95,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
     decoder_ =
         std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
-  if (options.optimizer.paged) say_where_the_state_is(q);
+  if (optimizer_.options().paged) say_where_the_state_is(q);
 }
 
 RunPlan Trainer::plan(const TrainOptions& options) {

@@ -55,7 +55,7 @@ TEST_F(Optimizers, TheClassOfBitsandbytesIsTaken) {
   expect_resumed_bit_for_bit({"--config", "recipe.yaml"});
   const Outcome o = run(small("again", {"--config", "recipe.yaml"}));
   const std::string said = cuda_present() ? "is in host memory; the GPU updates it"
-                                          : "optimizer: paged has no effect on the CPU";
+                                          : "optimizer: paged and offload have no effect on the CPU";
   expect_holds(o.err, {said});
   EXPECT_EQ(o.err.find(said), o.err.rfind(said)) << "said once";
   EXPECT_TRUE(weights("again") == weights("whole"));

@@ -86,8 +86,6 @@ TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
   expect_refused(2, tiny({"--devices=65"}), {"devices: 65 requested; expected 1 to 64"});
   expect_refused(2, tiny({"--num_nodes=2"}), {"num_nodes: 2 requested", "mpirun"});
   expect_refused(2, tiny({"--devices=2", "--strategy=hybrid"}), {"strategy: hybrid", "zero3"});
-  expect_refused(2, tiny({"--devices=2", "--strategy=deepspeed_stage_3_offload"}),
-                 {"strategy: deepspeed_stage_3_offload", "host memory"});
   expect_refused(2, tiny({"--strategy=zero4"}), {"strategy: expected one of auto, ddp"});
 }
 

@@ -23,9 +23,14 @@ struct Memory {
   Arena arena;
   Queue q;
 
+  // The same values on every device.
   Buffer random(DType type, int64_t n, int rank, uint64_t seed) {
+    Arena heap(Arena::Heap{}, Device::cpu);
+    Queue on_cpu(Device::cpu, heap);
+    const Buffer values = heap.make(Category::data, type, {n}, "values");
+    fill_normal(on_cpu, values, 1, {.seed = seed, .sample = static_cast<uint64_t>(rank)});
     Buffer x = arena.make(Category::data, type, {n}, "x");
-    fill_normal(q, x, 1, {.seed = seed, .sample = static_cast<uint64_t>(rank)});
+    q.upload(x, values->raw());
     return x;
   }
 };

@@ -275,6 +275,7 @@ TEST(GpuTable, IsOnTheRunsPage) {
   run.memory.planned_bytes = run.memory.measured_bytes = 10 * kGiB;
   EXPECT_EQ(report_html(run, {}).find("CUDA context"), std::string::npos);
   run.gpu = some_use();
+  run.gpu_memory = {run.memory.planned_bytes, run.memory.measured_bytes};
   const std::string page = report_html(run, {});
   EXPECT_NE(page.find("<td>CUDA context</td><td>512 MiB</td>"), std::string::npos);
   EXPECT_NE(page.find("<td>clock</td><td>1,450 MHz</td><td>of 1,980 at most; limited by power "

@@ -279,6 +279,34 @@ TEST_F(RunsOnGpu, APagedRunHasTheBitsOfAnUnpagedOneStoppedOrNot) {
     }
 }
 
+// Masters and moments in host memory change where values are, and nothing else.
+TEST_F(RunsOnGpu, AnOffloadedRunHasTheBitsOfAnotherStoppedOrNot) {
+  for (const std::string optimizer : {"AdamW", "AdamW8bit"}) {
+    SCOPED_TRACE(optimizer);
+    Recipe usual = recipe(optimizer, optimizer), offloaded = recipe(optimizer, optimizer + "-host"),
+           resumed = recipe(optimizer, optimizer + "-resumed");
+    for (Recipe* r : {&usual, &offloaded, &resumed}) r->precision = Precision::bf16_mixed;
+    offloaded.strategy = resumed.strategy = {Strategy::automatic, true};
+    const RunSummary on_gpu = train(usual), on_host = train(offloaded);
+    train(resumed, 3);
+    for (const char* name : {"-host/final", "-host/step-00000002", "-resumed/final"})
+      EXPECT_TRUE(tensors(optimizer + name) ==
+                  tensors(optimizer + std::string(name).substr(std::string(name).find('/'))))
+          << name;
+    expect_as_planned(on_host.memory);
+    expect_as_planned(on_host.host_memory);
+    // A bf16 weight remains on the GPU, of 2 + 4 bytes.
+    const int64_t weights = at(on_gpu.memory.measured, Category::weights);
+    EXPECT_NEAR(static_cast<double>(at(on_host.host_memory.measured, Category::weights)),
+                static_cast<double>(weights) * 2 / 3, static_cast<double>(weights) * 0.01);
+    EXPECT_EQ(at(on_host.host_memory.measured, Category::weights) +
+                  at(on_host.memory.measured, Category::weights),
+              weights);
+    EXPECT_EQ(at(on_host.host_memory.measured, Category::optimizer),
+              at(on_gpu.memory.measured, Category::optimizer) - kClip);
+  }
+}
+
 TEST_F(RunsOnGpu, ACheckpointWrittenBesideTheTrainingHasTheBitsOfOneThatWasWaitedFor) {
   for (const std::string optimizer : {"AdamW", "PagedAdamW", "PagedAdamW8bit"}) {
     SCOPED_TRACE(optimizer);
