@@ -25,10 +25,14 @@ Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
   return whole.reshape({whole.numel()}).rows(rank * each, each);
 }
 
+Tensor Collective::slice(int i) const {
+  return slice_of_rank(whole, i, size());
+}
+
 uint64_t fingerprint(const Collective& c) {
-  return static_cast<uint64_t>(c.whole.numel()) << 24 | static_cast<uint64_t>(c.unit + 1) << 12 |
-         static_cast<uint64_t>(c.mode) << 8 | static_cast<uint64_t>(c.whole.dtype()) << 4 |
-         static_cast<uint64_t>(c.kind);
+  return static_cast<uint64_t>(c.size()) << 56 | static_cast<uint64_t>(c.whole.numel()) << 24 |
+         static_cast<uint64_t>(c.unit + 1) << 12 | static_cast<uint64_t>(c.mode) << 8 |
+         static_cast<uint64_t>(c.whole.dtype()) << 4 | static_cast<uint64_t>(c.kind);
 }
 
 }  // namespace capstan

@@ -3,13 +3,14 @@
 #include <cstdint>
 #include <string>
 
+#include "comm/ranks.h"
 #include "ops/linear.h"
 #include "tensor/queue.h"
 
 namespace capstan {
 
-// One collective operation, as one rank of a group calls it. `whole` has the slices of all ranks
-// one after the other, all of the same length.
+// One collective operation, as one rank of a group calls it. `whole` has the slices of all its
+// members one after the other, all of the same length.
 struct Collective {
   enum class Kind : uint8_t {
     all_gather,      // whole = every rank's `mine`, in rank order
@@ -19,7 +20,12 @@ struct Collective {
   Kind kind{};
   Tensor whole, mine;  // contiguous; all_reduce has no `mine`
   Write mode = Write::replace;
-  int unit = -1;  // of the model that the values belong to; -1: none
+  int unit = -1;         // of the model that the values belong to; -1: none
+  Members members = {};  // the ranks that take part, and…
+  int index = 0;         // …which of them this one is
+  int size() const { return members.count; }
+  // The slice of one of the members.
+  Tensor slice(int i) const;
 
   // "all_gather of 512 bf16 values, unit 3"
   std::string describe() const;

@@ -17,10 +17,20 @@ void check_slices(const char* op, const Tensor& whole, const Tensor& mine, int s
 }  // namespace
 
 int Communicator::rank() const {
-  return transport_ ? transport_->rank() : 0;
+  if (!transport_) return 0;
+  return part_ ? (transport_->rank() - part_->first) / part_->stride : transport_->rank();
 }
 int Communicator::size() const {
-  return transport_ ? transport_->size() : 1;
+  if (!transport_) return 1;
+  return part_ ? part_->count : transport_->size();
+}
+Communicator Communicator::part(const Members& members) const {
+  if (members.count == 1) return {};
+  require(transport_ && !part_ && members.at(members.count - 1) < transport_->size(), Fault::bug,
+          "a part of {} ranks from a group of {}", members.count, size());
+  Communicator some = *this;
+  some.part_ = members;
+  return some;
 }
 std::string_view Communicator::name() const {
   return transport_ ? std::string_view(transport_->name()) : "alone";
@@ -32,6 +42,8 @@ Tensor Communicator::slice_of(const Tensor& whole) const {
 
 Work Communicator::begin(Queue& q, Collective c) const {
   c.unit = unit_;
+  c.members = part_.value_or(Members{.count = size()});
+  c.index = rank();
   transport_->note(c);
   Work work;
   q.eager([&] { work = {transport_, transport_->begin(q, c)}; });

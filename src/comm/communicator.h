@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -35,6 +36,9 @@ class Communicator {
   int size() const;
   Ranks ranks() const { return {rank(), size()}; }
   std::string_view name() const;
+  // Some ranks of this group, of which this one is one. All ranks of the group call the collectives
+  // of such parts in the same order, each those of its own part; parts are of one size.
+  Communicator part(const Members& members) const;
   // The same group, for collectives on values of this unit of a model: messages name it.
   Communicator for_unit(int unit) const;
   // A number for all collectives so far: kinds, types, sizes and units, in their order.
@@ -100,6 +104,7 @@ class Communicator {
   Work begin(Queue& q, Collective c) const;
 
   std::shared_ptr<Transport> transport_;  // null: one rank
+  std::optional<Members> part_;           // none: all ranks
   int unit_ = -1;
 };
 

@@ -55,14 +55,14 @@ class Simulated : public Transport {
   };
 
   void sum(Queue& q, const Collective& c) {
-    terms_.assign(static_cast<size_t>(size()), c.mine);
+    terms_.assign(static_cast<size_t>(c.size()), c.mine);
     sum_slices(q, c.mine, terms_, c.mode);
   }
 
   // Each rank sends its slice, or a slice to each other rank; all_reduce does both.
   double seconds(const Collective& c) const {
-    const double rounds = c.kind == Kind::all_reduce ? 2 : 1, others = size() - 1;
-    const double slice = static_cast<double>(c.whole.nbytes()) / size();
+    const double rounds = c.kind == Kind::all_reduce ? 2 : 1, others = c.size() - 1;
+    const double slice = static_cast<double>(c.whole.nbytes()) / c.size();
     return rounds * others * (network_.seconds_per_message + slice / network_.bytes_per_second);
   }
 

@@ -145,6 +145,13 @@ class ThreadGroup::Member : public Transport {
 
  private:
   size_t index() const { return static_cast<size_t>(rank()); }
+  // Whether the test holds for every rank that takes part in a collective.
+  template <class Test>
+  static bool all_of(const Collective& c, const Test& test) {
+    bool all = true;
+    for (int i = 0; i < c.size(); ++i) all = test(static_cast<size_t>(c.members.at(i))) && all;
+    return all;
+  }
 
   // Runs the next stage of the oldest collective, or completes it. Returns false if that would mean
   // waiting for another rank and `wait` is false.
@@ -155,8 +162,7 @@ class ThreadGroup::Member : public Transport {
       std::unique_lock lock(shared_->mutex);
       const auto all_here = [&] {
         return !shared_->ended.empty() ||
-               std::all_of(slot.reached.begin(), slot.reached.end(),
-                           [&](int reached) { return reached >= stage_; });
+               all_of(mine, [&](size_t r) { return slot.reached[r] >= stage_; });
       };
       if (!all_here() && !wait) return false;
       if (!shared_->changed.wait_for(lock, shared_->timeout, all_here)) give_up(slot);
@@ -187,8 +193,10 @@ class ThreadGroup::Member : public Transport {
 
   // The queue waits until every rank is through this stage, or ready for the first.
   void wait_for_stage(Queue& q, const Shared::Slot& slot, int stage) const {
-    for (size_t r = 0; r < slot.calls.size(); ++r)
+    all_of(slot.calls[index()], [&](size_t r) {
       q.wait(stage < 0 ? slot.ready[r] : slot.done[r][static_cast<size_t>(stage)]);
+      return true;
+    });
   }
 
   // The last rank to leave a slot frees it for another collective.
@@ -210,14 +218,16 @@ class ThreadGroup::Member : public Transport {
 
   void move(Queue& q, const Shared::Slot& slot) {
     const Collective& c = slot.calls[index()];
+    const auto call_of = [&](int i) -> const Collective& {
+      return slot.calls[static_cast<size_t>(c.members.at(i))];
+    };
     if (c.kind != Kind::all_gather && stage_ == 0) {
-      for (size_t r = 0; r < terms_.size(); ++r)
-        terms_[r] = slice_of_rank(slot.calls[r].whole, rank(), size());
+      terms_.clear();
+      for (int i = 0; i < c.size(); ++i) terms_.push_back(call_of(i).slice(c.index));
       return sum_slices(q, c.mine, terms_, c.mode);
     }
-    for (int r = 0; r < size(); ++r) {
-      const Tensor to = slice_of_rank(c.whole, r, size()),
-                   &from = slot.calls[static_cast<size_t>(r)].mine;
+    for (int i = 0; i < c.size(); ++i) {
+      const Tensor to = c.slice(i), &from = call_of(i).mine;
       if (to.raw() != from.raw()) copy(q, to, from);
     }
   }
@@ -225,7 +235,8 @@ class ThreadGroup::Member : public Transport {
   // All ranks must have called the same.
   void compare(const Shared::Slot& slot) {
     const Collective& mine = slot.calls[index()];
-    for (size_t r = 0; r < slot.calls.size(); ++r) {
+    for (int i = 0; i < mine.size(); ++i) {
+      const auto r = static_cast<size_t>(mine.members.at(i));
       if (fingerprint(slot.calls[r]) == fingerprint(mine)) continue;
       shared_->end(fmt::format("group {}, collective {}: rank {} called {}, rank {} {}", name(),
                                complete_, rank(), mine.describe(), r, slot.calls[r].describe()));
@@ -235,8 +246,10 @@ class ThreadGroup::Member : public Transport {
 
   [[noreturn]] void give_up(const Shared::Slot& slot) {
     std::vector<std::string> missing;
-    for (size_t r = 0; r < slot.reached.size(); ++r)
+    all_of(slot.calls[index()], [&](size_t r) {
       if (slot.reached[r] < stage_) missing.push_back(std::to_string(r));
+      return true;
+    });
     shared_->end(fmt::format("group {}, collective {}: rank {} waited {:g} s for rank {} in {}",
                              name(), complete_, rank(),
                              std::chrono::duration<double>(shared_->timeout).count(),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "ops/elementwise.h"
 
@@ -28,6 +29,26 @@ std::vector<bool> rows_where(const ModelSpec& spec, const Test& test) {
   return rows;
 }
 
+// On one rank, or one for each replica, a slice is the whole.
+Sharding least_of(const Sharding& sharding, int ranks) {
+  return ranks == 1 || ranks == sharding.replicas ? Sharding{.offload = sharding.offload}
+                                                  : sharding;
+}
+
+int ranks_per_replica(const Communicator& group, const Sharding& sharding) {
+  require(group.size() % sharding.replicas == 0, Fault::bug, "{} ranks cannot be {} replicas",
+          group.size(), sharding.replicas);
+  return group.size() / sharding.replicas;
+}
+Members shard_members(const Communicator& group, const Sharding& sharding) {
+  const int each = ranks_per_replica(group, sharding);
+  return {.first = group.rank() / each * each, .stride = 1, .count = each};
+}
+Members replica_members(const Communicator& group, const Sharding& sharding) {
+  const int each = ranks_per_replica(group, sharding);
+  return {.first = group.rank() % each, .stride = each, .count = sharding.replicas};
+}
+
 void sort(std::vector<Range>& ranges) {
   std::stable_sort(ranges.begin(), ranges.end(),
                    [](const Range& a, const Range& b) { return a.param < b.param; });
@@ -42,24 +63,26 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       gradients_(gradients),
       arena_(arena),
       group_(std::move(group)),
-      sharding_(group_.size() == 1 ? Sharding{.offload = sharding.offload} : sharding),
+      sharding_(least_of(sharding, group_.size())),
+      shards_(group_.part(shard_members(group_, sharding_))),
+      replicas_(group_.part(replica_members(group_, sharding_))),
       weights_(spec_, types().compute,
                rows_where(spec_, [](const Param& p) { return p.trainable; }), Layout::flat,
-               Category::weights, "weight", group_.ranks()),
+               Category::weights, "weight", shards_.ranks(), sharding_.replicas),
       frozen_(
           spec_, types().compute,
           rows_where(spec_,
                      [](const Param& p) { return !p.trainable && p.quantize == Quantize::none; }),
-          Layout::flat, Category::weights, "weight", group_.ranks()),
+          Layout::flat, Category::weights, "weight", shards_.ranks(), sharding_.replicas),
       masters_(
           spec_, types().master,
           rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
-          Layout::flat, Category::weights, "master", group_.ranks()),
+          Layout::flat, Category::weights, "master", shards_.ranks(), sharding_.replicas),
       grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
              gradients == Gradients::in_step && sharding_.gradients == Hold::whole ? Layout::apart
                                                                                    : Layout::flat,
-             Category::gradients, "gradient", group_.ranks()),
-      quantized_(spec_, group_.ranks()),
+             Category::gradients, "gradient", shards_.ranks(), sharding_.replicas),
+      quantized_(spec_, shards_.ranks()),
       gathered_(static_cast<size_t>(spec_.units())),
       reductions_(static_cast<size_t>(spec_.units())),
       written_whole_(spec_.params.size()),
@@ -84,7 +107,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       if (gradients != Gradients::none) keep(grads_, unit, sharding_.gradients);
     weights_.add_ranges(all_trainable_, unit);
     if (sharding_.weights == Hold::whole) frozen_.add_ranges(frozen_ranges_, unit);
-    if (sharding_.weights == Hold::shard) frozen_.add_ranges(frozen_ranges_, unit, group_.rank());
+    if (sharding_.weights == Hold::shard) frozen_.add_ranges(frozen_ranges_, unit, shards_.rank());
   }
   if (gradients != Gradients::none) {
     int64_t largest = 0;
@@ -94,15 +117,17 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   }
   for (auto* ranges : {&all_trainable_, &frozen_ranges_}) sort(*ranges);
   owned_ = owned_by(group_.rank());
-  updated_ = sharding_.state == Hold::shard ? owned_ : all_trainable_;
+  updated_ = sharding_.state == Hold::shard ? owned_by(shards_.rank()) : all_trainable_;
   stored_ranges_ =
       types().has_master() || sharding_.weights == Hold::shard ? updated_ : all_trainable_;
   stored_ranges_.insert(stored_ranges_.end(), frozen_ranges_.begin(), frozen_ranges_.end());
   sort(stored_ranges_);
 }
 
+// Of the replicas, the first owns.
 std::vector<Range> Parameters::owned_by(int rank) const {
   std::vector<Range> owned;
+  if (rank >= shards_.size()) return owned;
   for (int unit = 0; unit < spec_.units(); ++unit) weights_.add_ranges(owned, unit, rank);
   sort(owned);
   return owned;
@@ -205,7 +230,9 @@ void Parameters::begin_micro_batch(bool first, bool last) {
 }
 
 int64_t Parameters::schedule_key() const {
-  const bool reduces = group_.size() > 1 && (last_micro_ || sharding_.gradients == Hold::shard);
+  const bool reduces =
+      group_.size() > 1 &&
+      (last_micro_ || (sharding_.gradients == Hold::shard && replicas_.size() == 1));
   const bool joins = std::any_of(gathered_.begin(), gathered_.end(),
                                  [](const Gathered& g) { return g.weights.pending(); });
   return int64_t{first_micro_} | int64_t{reduces} << 1 | int64_t{joins} << 2;
@@ -215,12 +242,12 @@ void Parameters::gather(Queue& q, int unit) {
   if (sharding_.weights == Hold::whole) return;
   Gathered& g = gathered_[static_cast<size_t>(unit)];
   if (weights_.hold(arena_, unit))
-    g.weights = group_.for_unit(unit).all_gather(q, weights_.flat(unit), weights_.slice(unit));
+    g.weights = shards_.for_unit(unit).all_gather(q, weights_.flat(unit), weights_.slice(unit));
   if (frozen_.hold(arena_, unit))
-    g.frozen = group_.for_unit(unit).all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
+    g.frozen = shards_.for_unit(unit).all_gather(q, frozen_.flat(unit), frozen_.slice(unit));
   if (quantized_.hold(arena_, unit))
     g.quantized =
-        group_.for_unit(unit).all_gather(q, quantized_.flat(unit), quantized_.slice(unit));
+        shards_.for_unit(unit).all_gather(q, quantized_.flat(unit), quantized_.slice(unit));
 }
 
 void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
@@ -273,8 +300,8 @@ void Parameters::complete(Queue& q, int unit) {
 void Parameters::reduce(Queue& q, int unit) {
   Work& work = reductions_[static_cast<size_t>(unit)];
   if (sharding_.gradients == Hold::shard) {
-    work = group_.for_unit(unit).reduce_scatter(q, grads_.slice(unit), grads_.flat(unit),
-                                                first_micro_ ? Write::replace : Write::add);
+    work = shards_.for_unit(unit).reduce_scatter(q, grads_.slice(unit), grads_.flat(unit),
+                                                 first_micro_ ? Write::replace : Write::add);
     finish_reduction(q);  // of the unit before: two units of whole gradients at a time
     reducing_ = unit;
   } else if (group_.size() > 1) {
@@ -286,13 +313,23 @@ void Parameters::reduce(Queue& q, int unit) {
 
 void Parameters::finish_reduction(Queue& q) {
   if (reducing_ < 0) return;
-  reductions_[static_cast<size_t>(reducing_)].join(q);
-  grads_.release(reducing_);
-  reducing_ = -1;
+  finish_exchange(q);
+  const int unit = std::exchange(reducing_, -1);
+  Work& work = reductions_[static_cast<size_t>(unit)];
+  work.join(q);
+  grads_.release(unit);
+  if (!last_micro_ || replicas_.size() == 1) return;
+  work = replicas_.for_unit(unit).all_reduce(q, grads_.slice(unit));
+  exchanging_ = unit;
+}
+
+void Parameters::finish_exchange(Queue& q) {
+  if (exchanging_ >= 0) reductions_[static_cast<size_t>(std::exchange(exchanging_, -1))].join(q);
 }
 
 void Parameters::end_micro_batch(Queue& q) {
   finish_reduction(q);
+  finish_exchange(q);
   if (last_micro_)
     for (Work& work : reductions_) work.join(q);
 }

@@ -94,7 +94,7 @@ class Parameters {
   Tensor weight(const Range& range) const { return weights_.values(range); }
   Tensor master(const Range& range) const { return masters_.values(range); }
   Tensor grad(const Range& range) const { return grads_.values(range); }
-  const Communicator& group() const { return group_; }
+  const Communicator& group() const { return group_; }  // all ranks
 
   // Writes the values of one part of a frozen row: x is f32, bf16 or f16, has the part's rows, and
   // is in memory of the queue's device. Quantizes or converts to the row's storage type.
@@ -153,6 +153,7 @@ class Parameters {
   void gather_ahead(Queue& q, int unit, Pass pass);
   void reduce(Queue& q, int unit);  // begins
   void finish_reduction(Queue& q);
+  void finish_exchange(Queue& q);
   void begin_grads(int unit);
   bool tied_head(int unit) const {
     return unit == spec_.units() - 1 && spec_.head == spec_.embedding;
@@ -164,6 +165,8 @@ class Parameters {
   Arena& arena_;
   Communicator group_;
   Sharding sharding_;
+  Communicator shards_;    // the ranks that together keep one model: of this rank's replica
+  Communicator replicas_;  // those that keep the same slices as this one
   UnitTensors weights_, frozen_, masters_, grads_;  // weights_: of trainable rows
   QuantizedUnits quantized_;
   std::vector<Range> owned_, updated_, all_trainable_;
@@ -176,6 +179,7 @@ class Parameters {
   Buffer room_;                     // the group's
   std::vector<Work> reductions_;    // by unit, of gradients
   int reducing_ = -1;               // the unit whose sharded gradients are being summed
+  int exchanging_ = -1;             // … and whose sums are being added over the replicas
   bool first_micro_ = true, last_micro_ = true;
   std::vector<Tensor> zeroed_;        // a member, so that a step does not allocate
   std::vector<bool> written_whole_;   // by parameter

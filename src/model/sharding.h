@@ -18,12 +18,15 @@ enum class Hold : uint8_t {
 //   zero1     whole     whole       shard
 //   zero2     whole     shard       shard
 //   zero3     shard     shard       shard      (FSDP: full shard)
+//   hybrid    as zero3 within each of `replicas` groups of neighbouring ranks, which all keep the
+//             same: the sums of gradients go from group to group once per step
 //
 // Masters belong to the state. Sharded weights or gradients need a sharded state. On one rank a
 // slice is the whole, and all of these are ddp.
 struct Sharding {
   Hold weights = Hold::whole, gradients = Hold::whole, state = Hold::whole;
   int ahead = 1;  // units whose weights are gathered before they are used
+  int replicas = 1;
   // Masters and moments are in host memory beside the device (Queue::host), which updates them over
   // the bus.
   bool offload = false;
@@ -32,8 +35,14 @@ inline constexpr Sharding kDdp{};
 inline constexpr Sharding kZero1{.state = Hold::shard};
 inline constexpr Sharding kZero2{.gradients = Hold::shard, .state = Hold::shard};
 inline constexpr Sharding kZero3{Hold::shard, Hold::shard, Hold::shard};
+constexpr Sharding hybrid(int replicas) {
+  Sharding s = kZero3;
+  s.replicas = replicas;
+  return s;
+}
 
 constexpr const char* strategy_name(const Sharding& s) {
+  if (s.replicas > 1) return s.offload ? "hybrid_offload" : "hybrid";
   if (s.weights == Hold::shard) return s.offload ? "zero3_offload" : "zero3";
   if (s.gradients == Hold::shard) return s.offload ? "zero2_offload" : "zero2";
   if (s.state == Hold::shard) return s.offload ? "zero1_offload" : "zero1";

@@ -21,7 +21,8 @@ Tensor slice(const Tensor& whole, const Range& range) {
 }
 
 UnitTensors::UnitTensors(const ModelSpec& spec, DType type, const std::vector<bool>& has,
-                         Layout layout, Category category, const char* name, const Ranks& ranks)
+                         Layout layout, Category category, const char* name, const Ranks& ranks,
+                         int pieces)
     : type_(type),
       layout_(ranks.size > 1 ? Layout::flat : layout),
       category_(category),
@@ -42,7 +43,7 @@ UnitTensors::UnitTensors(const ModelSpec& spec, DType type, const std::vector<bo
   }
   for (Unit& unit : units_) {
     unit.buffers.resize(layout_ == Layout::flat ? 1 : unit.places.size());
-    if (ranks.size > 1) unit.size = rounded_up(unit.size, ranks.size * kSliceGrain);
+    if (ranks.size > 1) unit.size = rounded_up(unit.size, ranks.size * pieces * kSliceGrain);
   }
 }
 

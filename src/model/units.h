@@ -29,9 +29,10 @@ class UnitTensors {
  public:
   enum class Layout : uint8_t { flat, apart };
 
-  // Lays out the parameters marked in `has`; does not allocate yet.
+  // Lays out the parameters marked in `has`; does not allocate yet. Slices can be cut into equal
+  // `pieces`.
   UnitTensors(const ModelSpec& spec, DType type, const std::vector<bool>& has, Layout layout,
-              Category category, const char* name, const Ranks& ranks = {});
+              Category category, const char* name, const Ranks& ranks = {}, int pieces = 1);
 
   // Allocates a unit's memory, if it has any parameters and is not already held. Returns whether it
   // allocated.

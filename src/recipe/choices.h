@@ -45,10 +45,11 @@ struct NameTable<Recompute> {
 
 // What of a model each of several ranks keeps (model/sharding.h).
 //   auto    zero3 among several ranks, as LitGPT's FSDP; on one device, all of it
+//   hybrid  zero3 within each machine, whose ranks together keep what those of every other do
 //   dp      Lightning's name for one process with several GPUs; the same as ddp here
 // With `offload`, masters and moments are in host memory beside a GPU.
 struct Strategy {
-  enum Kind : uint8_t { automatic, ddp, zero1, zero2, zero3, dp };
+  enum Kind : uint8_t { automatic, ddp, zero1, zero2, zero3, hybrid, dp };
   Kind kind = automatic;
   bool offload = false;
 
@@ -70,11 +71,14 @@ struct NameTable<Strategy> {
       {Strategy::zero1, "deepspeed_stage_1"},
       {Strategy::zero2, "deepspeed_stage_2"},
       {Strategy::zero3, "deepspeed_stage_3"},
+      {Strategy::hybrid, "hybrid"},
+      {Strategy::hybrid, "fsdp:hybrid_shard"},
       {Strategy::dp, "dp"},
       {{Strategy::automatic, true}, "offload"},
       {{Strategy::zero1, true}, "zero1_offload"},
       {{Strategy::zero2, true}, "zero2_offload"},
       {{Strategy::zero3, true}, "zero3_offload"},
+      {{Strategy::hybrid, true}, "hybrid_offload"},
       {{Strategy::zero1, true}, "deepspeed_stage_1_offload"},
       {{Strategy::zero2, true}, "deepspeed_stage_2_offload"},
       {{Strategy::zero3, true}, "deepspeed_stage_3_offload"}};

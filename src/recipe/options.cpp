@@ -21,10 +21,6 @@ constexpr uint8_t kAll = kTrain | kDemo;
 constexpr std::string_view kService =
     "is a service that Capstan does not log to; use csv, tensorboard or jsonl, which it can import";
 
-constexpr std::string_view kNoHybrid =
-    "shards within groups of ranks, which Capstan does not do "
-    "yet; use zero3";
-
 using R = Recipe;
 using enum Check;
 using namespace condition;
@@ -107,11 +103,9 @@ const std::vector<Option> kRun = {
      .check = any,
      .tasks = kTrain,
      .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
-             "gradients (zero2), and the weights (zero3, FSDP's full shard); auto: zero3. offload: on GPUs, "
-             "masters and moments are in host memory",
-     .refused = {{"hybrid", kNoHybrid},
-                 {"fsdp:hybrid_shard", kNoHybrid},
-                 {"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
+             "gradients (zero2), and the weights (zero3, FSDP's full shard; hybrid: within each "
+             "machine); auto: zero3. offload: on GPUs, masters and moments are in host memory",
+     .refused = {{"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
     {.key = "timeout",
      .field = &R::timeout,

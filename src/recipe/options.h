@@ -20,8 +20,8 @@ using RecipeField = std::variant<
     std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
     std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
     std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
-    Devices Recipe::*, Strategy Recipe::*, Resume Recipe::*, Logger Recipe::*,
-    DataClass Recipe::*, std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
+    Devices Recipe::*, Strategy Recipe::*, Resume Recipe::*, Logger Recipe::*, DataClass Recipe::*,
+    std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
     ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 
 // What numbers are good; those with a fraction must be so as float too, which the kernels take.

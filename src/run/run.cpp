@@ -59,15 +59,15 @@ std::optional<ExamplePrompt> example_of(const Recipe& r, const RunInputs& in) {
 }
 
 TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
-                        const std::optional<ExamplePrompt>& example,
-                        const Communicator& group = {}) {
+                        const std::optional<ExamplePrompt>& example, const Communicator& group = {},
+                        int machines = 1) {
   check_recipe(r, task);
   TrainOptions o = train_options(r, task, in);
   o.sample_positions = in.sample_positions;
   if (example)
     o.sample_positions = std::min(in.model.config.max_positions,
                                   std::ssize(example->tokens) + *r.eval_max_new_tokens);
-  set_ranks(o, r, group.ranks(), {.room = group.needs_room()});
+  set_ranks(o, r, group.ranks(), {.room = group.needs_room()}, machines);
   return o;
 }
 
@@ -123,7 +123,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       team_(group),
       length_(recipe, inputs_.data.train, inputs_.max_seq_length),
       example_(example_of(recipe, inputs_)),
-      options_(options_of(recipe, task, inputs_, example_, group)),
+      options_(options_of(recipe, task, inputs_, example_, group, team_.machines())),
       gpu_(options_.device),
       plan_(make_plan()),
       arena_(plan_.device, options_.device),

@@ -33,6 +33,17 @@ Team::Team(Communicator group)
       talk_(group_.open_channel("run")),
       hosts_(talk_->exchange(host_name())) {}
 
+int Team::machines() const {
+  const auto each = std::find_if(hosts_.begin(), hosts_.end(),
+                                 [&](const std::string& host) { return host != hosts_[0]; }) -
+                    hosts_.begin();
+  for (ptrdiff_t r = 0; r < std::ssize(hosts_); ++r)
+    if (std::ssize(hosts_) % each != 0 ||
+        hosts_[static_cast<size_t>(r)] != hosts_[static_cast<size_t>(r / each * each)])
+      return 1;
+  return static_cast<int>(std::ssize(hosts_) / each);
+}
+
 void Team::gather(std::span<std::byte> all, std::span<const std::byte> mine) {
   const auto start = std::chrono::steady_clock::now();
   talk_->gather(all, mine);

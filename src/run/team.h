@@ -22,6 +22,8 @@ class Team {
   int size() const { return group_.size(); }
   bool leads() const { return group_.rank() == 0; }                 // prints, and writes files
   const std::vector<std::string>& hosts() const { return hosts_; }  // by rank
+  // How many machines they are on, if the ranks of each are neighbours and as many; else 1.
+  int machines() const;
 
   // Waits until all ranks are here, for example after work that one of them did alone.
   void sync() { gather(0); }

@@ -390,7 +390,8 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   return o;
 }
 
-void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network) {
+void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,
+               int machines) {
   o.ranks = ranks;
   o.network = network;
   o.single_micro_batch = (r.global_batch_size - 1) / r.micro_batch_size < ranks.size;
@@ -401,6 +402,14 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
     case Strategy::zero1: o.sharding = kZero1; break;
     case Strategy::zero2: o.sharding = kZero2; break;
     case Strategy::zero3: o.sharding = kZero3; break;
+    case Strategy::hybrid: {
+      const int replicas = std::max(machines, static_cast<int>(r.num_nodes));
+      require(ranks.size % replicas == 0, Fault::usage,
+              "strategy: hybrid needs as many ranks on each machine, but there are {} on {}",
+              ranks.size, count(replicas, "machine"));
+      o.sharding = hybrid(replicas);
+      break;
+    }
   }
   o.sharding.offload = r.strategy.offload;
 }

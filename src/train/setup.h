@@ -74,9 +74,10 @@ TrainOptions train_options(const Recipe& recipe, Task task, const RunInputs& inp
 // With the largest batch that max_seq_length allows: for a plan without data.
 TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConfig& model);
 
-// Makes them the options of one of several ranks, with the recipe's strategy.
+// Makes them the options of one of several ranks on so many machines, with the recipe's strategy.
+// Throws Fault::usage if the strategy needs as many ranks on each machine, and they are not.
 void set_ranks(TrainOptions& options, const Recipe& recipe, const Ranks& ranks,
-               const Network& network);
+               const Network& network, int machines = 1);
 
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 

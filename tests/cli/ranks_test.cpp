@@ -85,7 +85,6 @@ TEST_F(RanksOfThreads, TrainAdaptersBesideAnyBase) {
 TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
   expect_refused(2, tiny({"--devices=65"}), {"devices: 65 requested; expected 1 to 64"});
   expect_refused(2, tiny({"--num_nodes=2"}), {"num_nodes: 2 requested", "mpirun"});
-  expect_refused(2, tiny({"--devices=2", "--strategy=hybrid"}), {"strategy: hybrid", "zero3"});
   expect_refused(2, tiny({"--strategy=zero4"}), {"strategy: expected one of auto, ddp"});
 }
 
@@ -186,6 +185,20 @@ TEST_F(RanksOfMpi, GiveTheBitsOfThreads) {
     fs::remove_all(at("threads"));
     fs::remove_all(at("mpi"));
   }
+}
+
+// Two "machines" of two ranks; of threads, one machine of four: its hybrid is zero3.
+TEST_F(RanksOfMpi, AreHybridOverMachines) {
+  const Words words = tiny({"--strategy=hybrid", "--num_nodes=2", "--devices=2"});
+  Words processes = words;
+  processes.insert(processes.end(), {"--out_dir=hybrid"});
+  const Outcome o = run_mpi(4, processes);
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out, {"strategy hybrid"});
+  ASSERT_EQ(run(tiny({"--strategy=zero3", "--devices=4", "--out_dir=zero3"})).code, 0);
+  EXPECT_NEAR(loss_of("hybrid/final"), loss_of("zero3/final"), 1e-4);
+  const Outcome each = run_mpi(3, tiny({"--strategy=hybrid", "--num_nodes=3"}));
+  EXPECT_EQ(each.code, 0) << each.err;
 }
 
 TEST_F(RanksOfMpi, TellOfAnErrorOnce) {

@@ -37,6 +37,8 @@ std::vector<Mesh> meshes() {
   std::vector<Mesh> all = {{}};
   for (const int ranks : {2, 3, 4, 8})
     for (const auto& [name, sharding] : kStrategies) all.push_back({ranks, name, sharding});
+  for (const auto& [ranks, replicas] : {std::pair{4, 2}, {6, 3}})
+    all.push_back({ranks, "hybrid", hybrid(replicas)});
   return all;
 }
 

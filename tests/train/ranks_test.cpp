@@ -148,7 +148,8 @@ TEST(Ranks, FollowTheirPlansWhateverTheRecipe) {
       c.optimizer.kind = OptimizerKind::adamw;  // slices of adapters may not begin at blocks
     const int ranks = 1 + below(8);
     c.single = c.global_batch <= c.micro_batch * ranks;
-    const auto& [name, sharding] = kStrategies[below(4)];
+    auto [name, sharding] = kStrategies[below(4)];
+    if (ranks % 2 == 0 && below(3) == 0) std::tie(name, sharding) = std::tuple("hybrid", hybrid(2));
     SCOPED_TRACE(fmt::format("recipe {}: {} on {} ranks", i, name, ranks));
     train(c, ranks, sharding);
   }
@@ -178,6 +179,35 @@ TEST(Ranks, EightBitMomentsAreThoseOfDdp) {
   c.config.intermediate = 100;
   c.config.hidden = 60;
   EXPECT_NE(message_of(Fault::usage, [&] { train(c, 3, kZero1); }).find("8-bit moments"),
+            std::string::npos);
+}
+
+// Groups of ranks keep slices of the model, and all groups the same.
+TEST(Ranks, HybridGroupsTrainAsOneRankDoes) {
+  for (const bool lora : {false, true})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+      for (const int64_t micro : {2, 5}) {
+        Case c{.precision = precision, .micro_batch = micro, .steps = 10};
+        c.optimizer = plain_sgd();
+        if (lora) c.lora = every_map(0.1);
+        const Trained expected = train(c, 1);
+        const double tolerance = precision == Precision::f32_true ? 1e-5 : 2e-2;
+        for (const auto& [ranks, replicas] :
+             {std::pair{4, 2}, {6, 2}, {6, 3}, {8, 4}, {3, 3}, {5, 1}}) {
+          SCOPED_TRACE(fmt::format("{} replicas of {} ranks in all{}", replicas, ranks,
+                                   lora ? ", LoRA" : ""));
+          const Trained found = train(c, ranks, hybrid(replicas));
+          expect_near(found, expected, tolerance);
+          EXPECT_EQ(train(c, ranks, hybrid(replicas)), found) << "two runs";
+          if (replicas == ranks) {
+            EXPECT_EQ(found, train(c, ranks, kDdp));
+          }
+          if (replicas == 1) {
+            EXPECT_EQ(found, train(c, ranks, kZero3));
+          }
+        }
+      }
+  EXPECT_NE(message_of(Fault::bug, [] { train(Case{}, 4, hybrid(3)); }).find("3 replicas"),
             std::string::npos);
 }
 

@@ -56,7 +56,6 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
         timeout_(timeout),
         heard_from_(static_cast<size_t>(size())),
         hellos_(static_cast<size_t>(size())),
-        terms_(static_cast<size_t>(size())),
         thread_([this] { run(); }) {}
 
   ~Member() override {
@@ -272,13 +271,14 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   // Every rank tells every other what it is about to do.
   void greet(const Collective& c) {
     hello_ = fingerprint(c);
-    for (int r = 0; r < size(); ++r) {
+    for (int i = 0; i < c.size(); ++i) {
+      const int r = c.members.at(i);
       if (r == rank()) continue;
       receive(&hellos_[static_cast<size_t>(r)], sizeof hello_, r, kHello);
       send(&hello_, sizeof hello_, r, kHello);
     }
     wait(c);
-    for (int r = 0; r < size(); ++r)
+    for (int i = 0, r = c.members.first; i < c.size(); r = c.members.at(++i))
       require(r == rank() || hellos_[static_cast<size_t>(r)] == hello_, Fault::peer,
               "group {}, collective {}: rank {} called {}, rank {} something else", name(),
               complete_, rank(), c.describe(), r);
@@ -290,15 +290,15 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   }
 
   void gather(const Collective& c) {
-    for (int r = 0; r < size(); ++r) {
-      const Tensor to = slice_of_rank(c.whole, r, size());
-      if (r == rank()) {
+    for (int i = 0; i < c.size(); ++i) {
+      const Tensor to = c.slice(i);
+      if (i == c.index) {
         if (to.raw() != c.mine.raw())
           std::memcpy(to.raw(), c.mine.raw(), static_cast<size_t>(to.nbytes()));
         continue;
       }
-      receive(to.raw(), to.nbytes(), r, kData);
-      send(c.mine.raw(), c.mine.nbytes(), r, kData);
+      receive(to.raw(), to.nbytes(), c.members.at(i), kData);
+      send(c.mine.raw(), c.mine.nbytes(), c.members.at(i), kData);
     }
     wait(c);
   }
@@ -306,16 +306,16 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   // The slices of the other ranks come into the room, then all are added in rank order.
   void sum(const Collective& c) {
     const int64_t each = c.mine.nbytes();
-    require(room_ && each * size() <= room_.nbytes(), Fault::bug,
+    require(room_ && each * c.size() <= room_.nbytes(), Fault::bug,
             "group {}: {} needs more room than the {} bytes there are", name(), c.describe(),
             room_ ? room_.nbytes() : 0);
-    for (int r = 0; r < size(); ++r) {
-      Tensor& term = terms_[static_cast<size_t>(r)];
-      term = slice_of_rank(c.whole, rank(), size());
-      if (r == rank()) continue;
-      term = room_.rows(r * each, each).viewed_as(c.whole.dtype());
-      receive(term.raw(), each, r, kData);
-      send(slice_of_rank(c.whole, r, size()).raw(), each, r, kData);
+    terms_.assign(static_cast<size_t>(c.size()), c.slice(c.index));
+    for (int i = 0; i < c.size(); ++i) {
+      if (i == c.index) continue;
+      Tensor& term = terms_[static_cast<size_t>(i)];
+      term = room_.rows(i * each, each).viewed_as(c.whole.dtype());
+      receive(term.raw(), each, c.members.at(i), kData);
+      send(c.slice(i).raw(), each, c.members.at(i), kData);
     }
     wait(c);
     cpu::sum_slices(c.mine, terms_, c.mode);

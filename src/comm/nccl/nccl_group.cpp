@@ -50,8 +50,7 @@ NcclGroup::NcclGroup(const Communicator& processes, Clock::duration timeout)
     : Transport(processes.rank(), processes.size(), std::string(processes.name())),
       processes_(processes),
       gpu_(gpu_index()),
-      timeout_(timeout),
-      terms_(static_cast<size_t>(size())) {
+      timeout_(timeout) {
   const auto talk = processes_.open_channel("nccl");
   require_same_versions(*talk);
   const ncclUniqueId id = shared_id(*talk);
@@ -174,30 +173,30 @@ void NcclGroup::receive(Queue& q, const Tensor& to, int from) {
 
 void NcclGroup::gather(Queue& q, const Collective& c) {
   begin_messages();
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    receive(q, slice_of_rank(c.whole, r, size()), r);
-    send(q, c.mine, r);
+  for (int i = 0; i < c.size(); ++i) {
+    if (i == c.index) continue;
+    receive(q, c.slice(i), c.members.at(i));
+    send(q, c.mine, c.members.at(i));
   }
   end_messages();
-  const Tensor own = slice_of_rank(c.whole, rank(), size());
+  const Tensor own = c.slice(c.index);
   if (own.raw() != c.mine.raw()) copy(q, own, c.mine);
 }
 
 // The slices of the other ranks come into the room, then all are added in rank order.
 void NcclGroup::sum(Queue& q, const Collective& c) {
   const int64_t each = c.mine.nbytes();
-  require(room_ && each * size() <= room_.nbytes(), Fault::bug,
+  require(room_ && each * c.size() <= room_.nbytes(), Fault::bug,
           "group {}: {} needs more room than the {} bytes there are", name(), c.describe(),
           room_ ? room_.nbytes() : 0);
+  terms_.assign(static_cast<size_t>(c.size()), c.slice(c.index));
   begin_messages();
-  for (int r = 0; r < size(); ++r) {
-    Tensor& term = terms_[static_cast<size_t>(r)];
-    term = slice_of_rank(c.whole, rank(), size());
-    if (r == rank()) continue;
-    term = room_.rows(r * each, each).viewed_as(c.whole.dtype());
-    receive(q, term, r);
-    send(q, slice_of_rank(c.whole, r, size()), r);
+  for (int i = 0; i < c.size(); ++i) {
+    if (i == c.index) continue;
+    Tensor& term = terms_[static_cast<size_t>(i)];
+    term = room_.rows(i * each, each).viewed_as(c.whole.dtype());
+    receive(q, term, c.members.at(i));
+    send(q, c.slice(i), c.members.at(i));
   }
   end_messages();
   sum_slices(q, c.mine, terms_, c.mode);
