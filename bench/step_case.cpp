@@ -1,5 +1,6 @@
 #include "step_case.h"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <sstream>
@@ -15,6 +16,7 @@ const std::map<std::string, Sizes> kModels = {
     {"110m", {768, 2048, 12, 12, 12, 32000}},
     {"tinyllama", {2048, 5632, 22, 32, 4, 32000}},
     {"openllama-7b", {4096, 11008, 32, 32, 32, 32000}},
+    {"openllama-13b", {5120, 13824, 40, 40, 40, 32000}},
 };
 
 std::vector<std::string> words_of(const std::string& text, char between) {
@@ -56,8 +58,8 @@ Case parse(const std::string& text) {
   require(
       words.size() >= 5 && words.size() <= 9 && kModels.contains(words[0]), Fault::usage,
       "'{}' is not a case: expected "
-      "model:precision:micro_batch:seq:accumulation[:activations[:N]][:ways][:tf32|:stochastic], "
-      "with one of the models 1m, 15m, 110m, tinyllama, openllama-7b",
+      "model:precision:micro_batch:seq:accumulation[:activations[:N]][:ways][:tf32|:stochastic]"
+      "[:offload[:8bit]], with one of the models 1m, 15m, 110m, tinyllama, openllama-7b and -13b",
       text);
   Case c{text,
          kModels.at(words[0]),
@@ -66,8 +68,14 @@ Case parse(const std::string& text) {
          std::stoll(words[3]),
          std::stoll(words[4])};
   for (size_t i = 5; i < words.size(); ++i) {
-    if (words[i] == "tf32" || words[i] == "stochastic") {
-      (words[i] == "tf32" ? c.tf32 : c.stochastic) = true;
+    const std::pair<const char*, bool*> flags[] = {{"tf32", &c.tf32},
+                                                   {"stochastic", &c.stochastic},
+                                                   {"offload", &c.offload},
+                                                   {"8bit", &c.few_bits}};
+    const auto* const flag = std::find_if(std::begin(flags), std::end(flags),
+                                          [&](const auto& f) { return words[i] == f.first; });
+    if (flag != std::end(flags)) {
+      *flag->second = true;
       continue;
     }
     if (words[i].find("lora") == std::string::npos && words[i].find("Adam") == std::string::npos) {
@@ -104,7 +112,8 @@ TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limi
   o.limits = limits;
   o.single_micro_batch = c.accumulation == 1;
   o.tf32 = c.tf32;
-  o.optimizer = {.kind = v.optimizer.kind,
+  o.sharding.offload = c.offload;
+  o.optimizer = {.kind = c.few_bits ? OptimizerKind::adamw8bit : v.optimizer.kind,
                  .paged = v.optimizer.paged,
                  .beta1 = 0.9,
                  .beta2 = 0.95,

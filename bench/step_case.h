@@ -30,6 +30,8 @@ struct Case {
   std::vector<Variant> variants = {{"full"}};
   bool tf32 = false;        // of f32 products
   bool stochastic = false;  // rounding of bf16 weights
+  bool offload = false;     // masters and moments in host memory…
+  bool few_bits = false;    // …of AdamW8bit
 };
 
 // Throws Fault::usage for what is none.
