@@ -160,6 +160,22 @@ void op_adamw(benchmark::State& state) {
   b.run([&](Queue& q) { adamw(q, p, {.lr = 1e-6f}); });
 }
 
+// As for state that a GPU's run keeps in host memory: f32 masters beside weights in `type`, far
+// beyond the caches.
+void op_adamw_masters(benchmark::State& state) {
+  Bench b(state);
+  const Shape shape{1 << 27};
+  const Tensor weight = b.make(shape), master = b.make(DType::f32, shape);
+  const OptimizerOperands p{weight,
+                            master,
+                            b.make(DType::f32, shape),
+                            b.make(DType::f32, shape),
+                            b.make(DType::f32, shape),
+                            b.make(DType::f32, {1})};
+  std::fill_n(static_cast<std::byte*>(p.v.raw()), p.v.nbytes(), std::byte{0});
+  b.run([&](Queue& q) { adamw(q, p, {.lr = 1e-6f}); });
+}
+
 void op_adamw8bit(benchmark::State& state) {
   Bench b(state);
   const Shape shape{kInner, kHidden};
@@ -222,6 +238,7 @@ CAPSTAN_BENCH(op_attention);
 CAPSTAN_BENCH(op_attention_backward);
 CAPSTAN_BENCH(op_head_loss_backward);
 CAPSTAN_BENCH(op_adamw);
+CAPSTAN_BENCH(op_adamw_masters);
 CAPSTAN_BENCH(op_adamw8bit);
 CAPSTAN_BENCH(op_copy);
 #define CAPSTAN_BENCH_KIND(kind)                         \

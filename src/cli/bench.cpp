@@ -6,7 +6,9 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "bench/machine_bench.h"
+#include "cli/bench_comm.h"
 #include "cli/command_line.h"
+#include "comm/process_group.h"
 #include "machine/name.h"
 
 namespace capstan::cli {
@@ -67,10 +69,13 @@ void print_steps(const Calibration& c) {
 }  // namespace
 
 int bench(const Arguments& arguments) {
+  if (!arguments.empty() && arguments[0] == "comm")
+    return bench_comm(Arguments(arguments.begin() + 1, arguments.end()));
+  if (launched_ranks().value_or(Ranks()).rank != 0) return 0;
   CommandLine line(
       "Measures this machine: matrix products, memory, attention, the other ops, and a training "
       "step. Saves the result as a calibration, from which 'capstan plan' predicts the time of a "
-      "run. Takes up to a minute.",
+      "run. Takes up to a minute. 'capstan bench comm' measures what connects several ranks.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;

@@ -26,6 +26,7 @@ struct Command {
   const char* name;
   const char* summary;
   int (*run)(const Arguments&);
+  bool by_ranks = false;  // several ranks run it together; of others, under mpirun, the first does
 };
 std::span<const Command> commands();
 

@@ -13,6 +13,7 @@
 #include "cli/failure.h"
 #include "cli/prepare.h"
 #include "cli/version.h"
+#include "comm/process_group.h"
 #include "recipe/nearest.h"
 #include "tensor/device.h"
 
@@ -22,17 +23,19 @@ namespace {
 constexpr std::array kCommands = {
     Command{"demo", "train a small model from scratch, in a few minutes", demo},
     Command{"plan", "check what a run needs before it starts", plan},
-    Command{"finetune_full", "train all weights of a model on your data", finetune_full},
-    Command{"finetune", "train small adapters for a frozen model (LoRA, QLoRA)", finetune_lora},
-    Command{"finetune_lora", "same as finetune", finetune_lora},
-    Command{"pretrain", "train a model on text", pretrain},
+    Command{"finetune_full", "train all weights of a model on your data", finetune_full, true},
+    Command{"finetune", "train small adapters for a frozen model (LoRA, QLoRA)", finetune_lora,
+            true},
+    Command{"finetune_lora", "same as finetune", finetune_lora, true},
+    Command{"pretrain", "train a model on text", pretrain, true},
     Command{"generate", "answer or continue a prompt", generate},
     Command{"chat", "chat with a model", chat},
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
     Command{"merge_lora", "merge an adapter into its model", merge_lora},
     Command{"doctor", "check this machine: what it offers for a run, and what is wrong with it",
             doctor},
-    Command{"bench", "measure this machine, so that plan can predict the time of a run", bench},
+    Command{"bench", "measure this machine, so that plan can predict the time of a run", bench,
+            true},
     Command{"convert", "write a model in another type or in other files", convert},
 };
 
@@ -86,8 +89,10 @@ int run(int argc, char** argv) {
     return 0;
   }
   require_room_to_compute();
+  const bool is_first = launched_ranks().value_or(Ranks()).rank == 0;
   for (const Command& c : commands())
-    if (words[0] == c.name) return c.run({words.begin() + 1, words.end()});
+    if (words[0] == c.name)
+      return is_first || c.by_ranks ? c.run({words.begin() + 1, words.end()}) : 0;
   refuse(words[0]);
 }
 

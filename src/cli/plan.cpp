@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/parallel.h"
 #include "base/units.h"
 #include "base/visible.h"
 #include "cli/command_line.h"
@@ -141,13 +142,19 @@ std::string rank_line(const TrainOptions& options, const RankBytes& bytes) {
 
 std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
                             const std::optional<Calibration>& calibration) {
-  if (!calibration || options.ranks.size > 1) return std::nullopt;
-  const CostModel machine = cost_model(*calibration, options);
+  if (!calibration) return std::nullopt;
+  TrainOptions o = options;
+  if (o.ranks.size > 1) {
+    const auto network = network_of(*calibration, o.ranks.size);
+    if (!network) return std::nullopt;
+    o.network.seconds_per_message = network->seconds_per_message;
+    o.network.bytes_per_second = network->bytes_per_second;
+  }
+  const CostModel machine = cost_model(*calibration, o);
   Time t{*calibration, {}, {}};
-  const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size);
-  t.step = p.inputs
-               ? estimate_run(options, machine, recipe, *p.inputs)
-               : estimate_largest(options, machine, (recipe.global_batch_size - 1) / micro + 1);
+  const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size) * o.ranks.size;
+  t.step = p.inputs ? estimate_run(o, machine, recipe, *p.inputs)
+                    : estimate_largest(o, machine, (recipe.global_batch_size - 1) / micro + 1);
   if (p.steps) t.run_seconds = t.step.seconds * static_cast<double>(*p.steps);
   return t;
 }
@@ -241,11 +248,21 @@ std::string three_digits(double n) {
 
 std::string unknown_time_line(const TrainOptions& o) {
   const Device device = o.device;
-  const char* way = "run 'capstan bench' to measure this machine";
+  std::string way = "run 'capstan bench' to measure this machine";
   if (device == Device::cpu && cuda_present())
     way = "run 'capstan bench --accelerator cpu' to measure this machine";
   if (device == Device::cuda && !cuda_present())
     way = "run 'capstan bench --out FILE' there and pass --calibration FILE here";
+  if (o.ranks.size > 1 && device == Device::cpu)
+    way = fmt::format(
+        "run 'OMP_NUM_THREADS={} capstan bench' to measure what a rank has of this machine, and "
+        "'capstan bench comm --devices {}' to measure what connects them",
+        num_threads(), o.ranks.size);
+  if (o.ranks.size > 1 && device == Device::cuda)
+    way = fmt::format(
+        "run 'capstan bench' and 'capstan bench comm --devices {}' there, both with --out FILE, "
+        "and pass --calibration FILE here",
+        o.ranks.size);
   if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
       !multiplies_fp8(device))
     way = "FP8 products can only be measured on a device that supports them";
@@ -253,7 +270,6 @@ std::string unknown_time_line(const TrainOptions& o) {
 }
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (p.options.ranks.size > 1) return "  the time of a step on several ranks is not predicted\n";
   if (!time) return unknown_time_line(p.options);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
@@ -412,6 +428,10 @@ int plan(const Arguments& arguments) {
   const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
   if (!recipe) return 0;
   Planned planned = plan_for(*recipe, task);
+  // Ranks on a CPU share its cores: each needs memory for its own threads alone.
+  if (const auto ranks = static_cast<int>(ranks_per_machine(*recipe));
+      ranks > 1 && planned.options.device == Device::cpu)
+    omp_set_num_threads(std::max(1, (num_threads() + ranks - 1) / ranks));
   planned.ranks = choose_rank(planned.options, *recipe);
   const auto calibration = calibration_for(o, planned.options);
   const auto [available, cuda_share] =

@@ -13,6 +13,7 @@ struct Network {
   double seconds_per_message = 0;
   double bytes_per_second = std::numeric_limits<double>::infinity();  // of one rank, each way
   bool room = false;  // sums need memory for every rank's slice, as between processes
+  bool operator==(const Network&) const = default;
 };
 
 // A rank of a group that exists on `sim` alone, where all ranks do the same at the same time. Its

@@ -52,9 +52,9 @@ class Transport {
   void note(const Collective& c) { digest_ = (digest_ ^ fingerprint(c)) * 0x100000001b3u + 1; }
   uint64_t digest() const { return digest_; }
 
-  // Finishes, and counts the time.
+  // Finishes, and counts the time: on a GPU, that of its compute lane.
   void join(Queue& q, uint64_t sequence);
-  double waited() const { return waited_; }
+  double waited() { return waited_ + on_gpu_.seconds(); }
 
  protected:
   Tensor room_;  // u8
@@ -63,6 +63,7 @@ class Transport {
   int rank_, size_;
   std::string name_;
   double waited_ = 0;
+  LaneTimer on_gpu_;
   uint64_t digest_ = 0;
 };
 

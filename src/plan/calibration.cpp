@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <climits>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
@@ -10,6 +11,7 @@
 #include "base/parallel.h"
 #include "base/units.h"
 #include "machine/name.h"
+#include "ops/sum_slices.h"
 
 namespace capstan {
 namespace {
@@ -21,6 +23,7 @@ using nlohmann::ordered_json;
 constexpr int kVersion = 1;
 constexpr const char* kFormat = "capstan calibration";
 constexpr const char* kToDevice = "to_device_bytes_per_second";
+constexpr const char* kPerMessage = "seconds_per_message";
 constexpr const char* kToHost = "to_host_bytes_per_second";
 constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attention,
                                    OpKind::attention_backward};
@@ -150,6 +153,22 @@ TypeRates type_rates(const Fields& from) {
   return t;
 }
 
+std::map<int, Network> networks(const Fields& from) {
+  std::map<int, Network> all;
+  std::vector<std::string> counts;
+  for (int ranks = 2; ranks <= static_cast<int>(kMostSlices); ++ranks)
+    counts.push_back(std::to_string(ranks));
+  from.expect_only(std::vector<std::string_view>(counts.begin(), counts.end()));
+  for (const std::string& count : counts) {
+    if (!from.has(count)) continue;
+    const Fields network = from.object(count);
+    network.expect_only({kPerMessage, "bytes_per_second"});
+    all[std::stoi(count)] = {.seconds_per_message = network.seconds(kPerMessage),
+                             .bytes_per_second = network.rate("bytes_per_second")};
+  }
+  return all;
+}
+
 // Fraction of the bytes of an update that cross the bus if the state is in host memory.
 double share_on_bus(const TrainOptions& o) {
   const PrecisionTypes t = types_of(o.precision);
@@ -189,6 +208,9 @@ std::string calibration_json(const Calibration& c) {
                    {"predicted_seconds", it->second.step_predicted}};
   }
   for (const auto& [precision, costs] : c.precisions) out["precisions"][precision] = json_of(costs);
+  for (const auto& [ranks, network] : c.networks)
+    out["networks"][std::to_string(ranks)] = {{kPerMessage, network.seconds_per_message},
+                                              {"bytes_per_second", network.bytes_per_second}};
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -196,7 +218,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   const json root = parse_json(text, where, 8);
   const Fields file(root, text, where);
   file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
-                    "bytes_per_second", kToDevice, kToHost, "types", "precisions"});
+                    "bytes_per_second", kToDevice, kToHost, "types", "precisions", "networks"});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
@@ -222,13 +244,26 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   for (const std::string_view type : kTypes)
     if (types.has(type)) c.types.emplace(type, type_rates(types.object(type)));
   if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16 or fp8, found none");
-  if (!file.has("precisions")) return c;
-  const Fields precisions = file.object("precisions");
-  precisions.expect_only(kOfCpu);
-  for (const std::string_view precision : kOfCpu)
-    if (precisions.has(precision))
-      c.precisions.emplace(precision, step_costs(precisions.object(precision)));
+  if (file.has("precisions")) {
+    const Fields precisions = file.object("precisions");
+    precisions.expect_only(kOfCpu);
+    for (const std::string_view precision : kOfCpu)
+      if (precisions.has(precision))
+        c.precisions.emplace(precision, step_costs(precisions.object(precision)));
+  }
+  if (file.has("networks")) c.networks = networks(file.object("networks"));
   return c;
+}
+
+std::optional<Network> network_of(const Calibration& c, int ranks) {
+  std::optional<Network> nearest;
+  int distance = INT_MAX;
+  for (const auto& [measured, network] : c.networks)
+    if (std::abs(measured - ranks) < distance) {
+      nearest = network;
+      distance = std::abs(measured - ranks);
+    }
+  return nearest;
 }
 
 fs::path calibration_path(std::string_view name) {

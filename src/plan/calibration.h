@@ -44,6 +44,7 @@ struct Calibration {
   double to_device_per_second = 0, to_host_per_second = 0;   // bytes/s; GPU with pinned memory
   std::map<std::string, TypeRates, std::less<>> types;       // "f32", "bf16"; a GPU's "tf32", "fp8"
   std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
+  std::map<int, Network> networks;  // by number of ranks: `capstan bench comm`
 
   bool operator==(const Calibration&) const = default;
 };
@@ -66,6 +67,10 @@ std::optional<Calibration> find_calibration(Device device);
 
 // "f32", "tf32", "bf16" or "fp8": the type of the run's matrix products in its blocks.
 std::string_view type_of_products(const TrainOptions& options);
+
+// What connects so many ranks, as measured among as many, or the nearest number; none if nothing
+// was measured.
+std::optional<Network> network_of(const Calibration& calibration, int ranks);
 
 // The cost model with which `sim` imitates the machine for a run with these options. The state of a
 // paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of

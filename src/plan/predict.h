@@ -21,7 +21,8 @@ StepEstimate estimate_step(const TrainOptions& options, const CostModel& machine
 StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
                           const Recipe& recipe, const RunInputs& inputs);
 
-// A step of `micro_batches` micro-batches, each of the largest size that the options allow.
+// A step of `micro_batches` micro-batches for each rank, each of the largest size that the options
+// allow.
 StepEstimate estimate_largest(const TrainOptions& options, const CostModel& machine,
                               int64_t micro_batches);
 

@@ -349,12 +349,17 @@ void TrainingRun::self_check() {
 }
 
 void TrainingRun::predict() {
-  if (team_.size() > 1) return;  // a calibration knows one device
   const auto calibration = find_calibration(options_.device);
   if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
+  TrainOptions o = options_;
+  if (team_.size() > 1) {
+    const auto network = network_of(*calibration, team_.size());
+    if (!network) return;
+    o.network.seconds_per_message = network->seconds_per_message;
+    o.network.bytes_per_second = network->bytes_per_second;
+  }
   prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
-  prediction_.step_seconds =
-      estimate_run(options_, cost_model(*calibration, options_), recipe_, inputs_).seconds;
+  prediction_.step_seconds = estimate_run(o, cost_model(*calibration, o), recipe_, inputs_).seconds;
 }
 
 void TrainingRun::train() {

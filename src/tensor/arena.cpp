@@ -80,7 +80,11 @@ Arena::Arena(const MemoryPlan& plan, Device device, bool pinned)
 Arena::~Arena() {
   if (memory_ == nullptr) return;
   if (device_ == Device::cpu) munmap(memory_, static_cast<size_t>(allocated_));
-  if (device_ == Device::cuda) (pinned_ ? cuda::release_pinned : cuda::release)(memory_);
+  if (device_ != Device::cuda) return;
+  if (pinned_)
+    cuda::release_pinned(memory_, allocated_);
+  else
+    cuda::release(memory_);
 }
 
 bool Arena::holds(const Tensor& tensor) const {

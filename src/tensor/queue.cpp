@@ -73,7 +73,7 @@ void Queue::use(Lane lane) {
 void Queue::record(Event& event) {
   event.time_ = now();
   if (device_ != Device::cuda) return;
-  if (!event.cuda_) event.cuda_ = cuda::make_event();
+  if (!event.cuda_) event.cuda_ = cuda::make_event(event.timed_);
   cuda::record(*cuda_, *event.cuda_);
 }
 
@@ -87,6 +87,32 @@ void Event::wait() const {
 }
 bool Event::reached() const {
   return !cuda_ || cuda::reached(*cuda_);
+}
+
+double seconds_between(const Event& first, const Event& second) {
+  return first.cuda_ && second.cuda_ ? cuda::seconds_between(*first.cuda_, *second.cuda_) : 0;
+}
+
+void LaneTimer::begin(Queue& q) {
+  while (pairs_.size() < kMost) pairs_.push_back({Event::timed(), Event::timed()});
+  if (count_ == kMost) add(first_);
+  q.record(pairs_[(first_ + count_) % kMost][0]);
+}
+
+void LaneTimer::end(Queue& q) {
+  q.record(pairs_[(first_ + count_++) % kMost][1]);
+}
+
+void LaneTimer::add(size_t pair) {
+  pairs_[pair][1].wait();
+  seconds_ += seconds_between(pairs_[pair][0], pairs_[pair][1]);
+  first_ = (first_ + 1) % kMost;
+  --count_;
+}
+
+double LaneTimer::seconds() {
+  while (count_ > 0) add(first_);
+  return seconds_;
 }
 
 void Queue::synchronize() {

@@ -201,6 +201,21 @@ TEST_F(RanksOfMpi, AreHybridOverMachines) {
   EXPECT_EQ(each.code, 0) << each.err;
 }
 
+TEST_F(RanksOfMpi, OtherCommandsRunOnce) {
+  const Outcome o = run_mpi(
+      3, {"plan", "finetune_full", "Llama-3.2-1B", "--memory=80GiB", "--train.max_seq_length=64"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(times(o.out, "Llama-3.2-1B: "), 1u) << o.out;
+}
+
+TEST_F(RanksOfMpi, MeasureWhatConnectsThem) {
+  const Outcome o = run_mpi(2, {"bench", "comm", "--quick", "--accelerator=cpu"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(times(o.out, "all_reduce "), 5u) << o.out;
+  expect_holds(o.out, {"among 2 ranks: "});
+  expect_holds(o.err, {"there is no calibration yet"});
+}
+
 TEST_F(RanksOfMpi, TellOfAnErrorOnce) {
   const Outcome usage = run_mpi(3, tiny({"--train.max_steps=-4"}));
   EXPECT_EQ(usage.code, 2);

@@ -51,6 +51,20 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
                 [&] { parse_calibration(replaced(calibration_json(cpu), "2e-11", "-2e-11"), "c"); })
                 .find("seconds_per_byte: expected a number from 0 to 1, found -2e-11"),
             std::string::npos);
+  Calibration several = gpu;
+  several.networks[2] = {.seconds_per_message = 2e-5, .bytes_per_second = 3e10};
+  several.networks[8] = {.seconds_per_message = 4e-5, .bytes_per_second = 2e10};
+  EXPECT_EQ(parse_calibration(calibration_json(several), "c"), several);
+  EXPECT_NE(message_of(Fault::file,
+                       [&] {
+                         parse_calibration(
+                             replaced(calibration_json(several), "\"8\": {", "\"65\": {"), "c");
+                       })
+                .find("65: no such key"),
+            std::string::npos);
+  EXPECT_EQ(network_of(several, 4), several.networks[2]) << "the nearest";
+  EXPECT_EQ(network_of(several, 64), several.networks[8]);
+  EXPECT_FALSE(network_of(gpu, 2));
   const TempFolder folder;
   const auto path = folder.path() / "new" / "c.json";
   write_calibration(path, gpu);

@@ -55,6 +55,30 @@ TEST(Estimates, AreWhatTheArithmeticSays) {
   EXPECT_NEAR(seconds(OpKind::optimizer, 1), 32 * parameters / 1e9, 0.01 * 32 * parameters / 1e9);
 }
 
+// Ranks that compute alike: a step is as long as one rank's, and what of the communication nothing
+// hides. It has the tokens of all.
+TEST(Estimates, OfSeveralRanksHaveTheirCommunication) {
+  TrainOptions o = options();
+  const StepEstimate one = estimate_largest(o, only(OpKind::product), 3);
+  o.ranks = {0, 4};
+  const auto bytes = 4.0 * static_cast<double>(make_spec(o.model).parameter_count());
+  for (const Sharding& sharding : {kDdp, kZero1, kZero3}) {
+    o.sharding = sharding;
+    o.network = {};
+    const StepEstimate free = estimate_largest(o, only(OpKind::product), 3);
+    EXPECT_NEAR(free.seconds, one.seconds, 1e-9) << strategy_name(sharding);
+    EXPECT_EQ(free.tokens, 4 * one.tokens);
+    // A network so slow that it is all that counts: gradients are sent, and weights, of which all
+    // but a quarter goes to others. zero3 gathers weights in both passes, and sums gradients after
+    // each micro-batch.
+    const double times = sharding.weights == Hold::shard ? 3 * 3 : 2;
+    const double rate = bytes * 0.75 / one.seconds * 1e-3;
+    o.network.bytes_per_second = rate;
+    const double slow = estimate_largest(o, only(OpKind::product), 3).seconds;
+    EXPECT_NEAR(slow, times * 0.75 * bytes / rate, 0.2 * slow) << strategy_name(sharding);
+  }
+}
+
 TEST(Estimates, RecomputationTakesTime) {
   TrainOptions o = options();
   const double kept = estimate_largest(o, only(OpKind::product), 1).seconds;

@@ -330,6 +330,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     });
   }
   void receive(void* to, int64_t bytes, int from, int tag) {
+    moving_ += bytes;
     each_message(bytes, [&](int64_t first, int count) {
       const std::lock_guard lock(calls_);
       MPI_Irecv(static_cast<std::byte*>(to) + first, count, MPI_BYTE, from, tag, MPI_COMM_WORLD,
@@ -343,9 +344,14 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
       body(first, static_cast<int>(std::min(kMostBytes, bytes - first)));
   }
 
-  // Waits for all messages that were begun; sleeps longer the longer that takes.
+  // Waits for all messages that were begun. MPI moves data only while it is called: so without
+  // sleeping as long as data would take through memory, then with pauses that grow.
   void wait(const Collective& c) {
-    const auto deadline = Clock::now() + timeout_.load();
+    constexpr int64_t kBytesPerMicrosecond = 1000, kLatency = 50;  // microseconds
+    const auto start = Clock::now(), deadline = start + timeout_.load(),
+               through_memory =
+                   start + std::chrono::microseconds(kLatency + std::exchange(moving_, 0) /
+                                                                    kBytesPerMicrosecond);
     auto pause = std::chrono::microseconds(0);
     for (int done = 0;;) {
       {
@@ -360,7 +366,12 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
       }
       hear_failure();
       answer_pings();
-      if (Clock::now() > deadline) give_up(c);
+      const auto now = Clock::now();
+      if (now > deadline) give_up(c);
+      if (now < through_memory) {
+        std::this_thread::yield();
+        continue;
+      }
       std::this_thread::sleep_for(pause);
       pause = std::min(pause + std::chrono::microseconds(5), std::chrono::microseconds(200));
     }
@@ -411,6 +422,7 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   std::vector<uint64_t> hellos_;
   std::vector<MPI_Request> requests_;
   std::vector<int> peers_;  // of the requests
+  int64_t moving_ = 0;      // bytes that they receive
   std::vector<Tensor> terms_;
   std::thread thread_;  // last: it uses the others
 };

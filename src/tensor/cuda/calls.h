@@ -33,7 +33,7 @@ void release(std::byte* memory);
 // Zeroed, pinned host memory with one address for the host and every GPU. Throws
 // Fault::does_not_fit if the system cannot pin as much.
 std::byte* allocate_pinned(int64_t bytes);
-void release_pinned(std::byte* memory);
+void release_pinned(std::byte* memory, int64_t bytes);
 
 std::shared_ptr<Context> make_context();
 void wait(Context& context);
@@ -43,7 +43,8 @@ void copy(Context& context, void* to, const void* from, size_t bytes);  // does 
 
 // The lane that work goes to from now on.
 void use_lane(Context& context, Lane lane);
-std::shared_ptr<Event> make_event();
+std::shared_ptr<Event> make_event(bool timed);
+double seconds_between(const Event& first, const Event& second);  // timed and reached
 void record(Context& context, Event& event);
 void wait_for(Context& context, const Event& event);  // the context's lane does
 void wait(const Event& event);                        // the host does

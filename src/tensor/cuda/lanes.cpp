@@ -25,8 +25,13 @@ cudaStream_t Lanes::of(Lane lane) {
   return stream;
 }
 
-std::shared_ptr<Event> make_event() {
-  return std::make_shared<Event>();
+std::shared_ptr<Event> make_event(bool timed) {
+  return std::make_shared<Event>(timed);
+}
+double seconds_between(const Event& first, const Event& second) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, first, second), "tell a time");
+  return 1e-3 * double{milliseconds};
 }
 void wait(const Event& event) {
   check(cudaEventSynchronize(event), "finish its work");

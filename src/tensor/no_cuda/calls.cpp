@@ -48,7 +48,7 @@ void release(std::byte*) {}
 std::byte* allocate_pinned(int64_t) {
   not_built();
 }
-void release_pinned(std::byte*) {}
+void release_pinned(std::byte*, int64_t) {}
 std::shared_ptr<Context> make_context() {
   not_built();
 }
@@ -77,7 +77,10 @@ void copy(Context&, void*, const void*, size_t) {
 void use_lane(Context&, Lane) {
   not_built();
 }
-std::shared_ptr<Event> make_event() {
+std::shared_ptr<Event> make_event(bool) {
+  not_built();
+}
+double seconds_between(const Event&, const Event&) {
   not_built();
 }
 void record(Context&, Event&) {

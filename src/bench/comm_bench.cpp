@@ -1,0 +1,178 @@
+#include "bench/comm_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <limits>
+#include <span>
+
+#include "base/units.h"
+#include "report/bar.h"
+
+namespace capstan {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Kind {
+  const char* name;
+  double share;  // of the whole that a rank sends to each other one, in slices
+  bool computes;
+};
+// "send" is each of two ranks to the other.
+constexpr Kind kKinds[] = {{"send", 1, false},
+                           {"all_gather", 1, false},
+                           {"reduce_scatter", 1, true},
+                           {"all_reduce", 2, true}};
+
+class CommBench {
+ public:
+  CommBench(Queue& q, const Communicator& group, const CommSizes& sizes, const CommProgress& begin)
+      : q_(q), group_(group), sizes_(sizes), begin_(begin), talk_(group.open_channel("bench")) {
+    const int64_t largest = *std::max_element(sizes.bytes.begin(), sizes.bytes.end());
+    whole_ = make(largest);
+    mine_ = make(largest);
+    room_ = group.make_room(q.arena(), largest);
+  }
+
+  CommResult run() {
+    std::vector<int> groups;
+    for (int n = 2; n <= group_.size(); ++n)
+      if (group_.size() % n == 0) groups.push_back(n);
+    const int64_t pairs = group_.size() % 2 == 0 ? 1 : 0;
+    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups));
+    int64_t number = 0;
+    for (const Kind& kind : kKinds)
+      for (const int n : groups) {
+        if (&kind == kKinds && n != 2) continue;
+        for (const int64_t bytes : sizes_.bytes) {
+          begin_(fmt::format("{} of {} among {}", kind.name, format_bytes(bytes), count(n, "rank")),
+                 number++, all);
+          measure(kind, n, bytes);
+        }
+      }
+    for (const int n : groups) result_.networks[n] = network_of(n);
+    for (const CommRow& row : result_.rows)
+      result_.link_bytes_per_second = std::max(result_.link_bytes_per_second, row.rate());
+    return std::move(result_);
+  }
+
+ private:
+  Buffer make(int64_t bytes) const {
+    return q_.arena().make(Category::communication, DType::f32, {bytes / 4}, "values");
+  }
+
+  void measure(const Kind& kind, int n, int64_t bytes) {
+    const int first = group_.rank() / n * n;
+    const Communicator part = group_.part({.first = first, .stride = 1, .count = n});
+    const int64_t slice = bytes / 4 / n / 64 * 64, values = slice * n;
+    const Tensor whole = whole_->rows(0, values), mine = mine_->rows(0, slice);
+    const auto call = [&] {
+      Work work = kind.computes ? (kind.share > 1 ? part.all_reduce(q_, whole)
+                                                  : part.reduce_scatter(q_, mine, whole))
+                                : part.all_gather(q_, whole, mine);
+      work.join(q_);
+      q_.synchronize();
+    };
+    call();  // connects
+    const double seconds = agreed_median(call);
+    result_.rows.push_back({.op = kind.name,
+                            .ranks = n,
+                            .bytes = 4 * values,
+                            .seconds = seconds,
+                            .sent_bytes = kind.share * (n - 1) * 4.0 * static_cast<double>(slice)});
+  }
+
+  // Of as many calls on every rank; rank 0 says how many, and how long they took.
+  template <class Call>
+  double agreed_median(const Call& call) {
+    const auto timed = [&] {
+      const auto start = Clock::now();
+      call();
+      return std::chrono::duration<double>(Clock::now() - start).count();
+    };
+    const auto calls =
+        static_cast<int>(of_leader(std::clamp(sizes_.seconds / of_leader(timed()), 5.0, 500.0)));
+    std::vector<double> times;
+    for (int i = 0; i < calls; ++i) times.push_back(timed());
+    std::nth_element(times.begin(), times.begin() + calls / 2, times.end());
+    return of_leader(times[static_cast<size_t>(calls / 2)]);
+  }
+
+  double of_leader(double mine) {
+    std::vector<double> all(static_cast<size_t>(group_.size()));
+    talk_->gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(&mine, 1)));
+    return all[0];
+  }
+
+  // Least squares of the relative errors of messages * a + bytes * b.
+  Network network_of(int n) const {
+    double mm = 0, mb = 0, bb = 0, mt = 0, bt = 0;
+    for (const CommRow& row : result_.rows) {
+      if (row.ranks != n || (row.op != "all_gather" && row.op != "send")) continue;
+      const double m = (n - 1) / row.seconds, b = row.sent_bytes / row.seconds;
+      mm += m * m;
+      mb += m * b;
+      bb += b * b;
+      mt += m;
+      bt += b;
+    }
+    const double determinant = mm * bb - mb * mb;
+    double a = determinant > 0 ? (mt * bb - bt * mb) / determinant : 0;
+    if (a <= 0) return {.seconds_per_message = 0, .bytes_per_second = bb / bt};
+    const double b = (bt * mm - mt * mb) / determinant;
+    return {.seconds_per_message = a,
+            .bytes_per_second = b > 0 ? 1 / b : std::numeric_limits<double>::infinity()};
+  }
+
+  Queue& q_;
+  const Communicator& group_;
+  const CommSizes& sizes_;
+  const CommProgress& begin_;
+  std::unique_ptr<HostChannel> talk_;
+  Buffer whole_, mine_, room_;
+  CommResult result_;
+};
+
+std::string time_text(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.0f} µs", 1e6 * seconds)
+                        : fmt::format("{:.2f} ms", 1e3 * seconds);
+}
+
+}  // namespace
+
+CommSizes comm_sizes(bool quick) {
+  return {.bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}, .seconds = quick ? 0.05 : 0.2};
+}
+
+CommResult bench_comm(Queue& q, const Communicator& group, const CommSizes& sizes,
+                      const CommProgress& begin) {
+  require(group.size() > 1, Fault::usage,
+          "bench comm: one rank has nobody to talk to; use --devices 2, or mpirun");
+  return CommBench(q, group, sizes, begin).run();
+}
+
+double ring_limit(const CommRow& row, const CommResult& result) {
+  return row.sent_bytes / result.link_bytes_per_second;
+}
+
+std::string comm_table(const CommResult& result) {
+  std::string text = fmt::format("  {:<16}{:>7}{:>11}{:>12}{:>12}{:>12}\n", "op", "ranks", "size",
+                                 "time", "sent", "ring limit");
+  for (const CommRow& row : result.rows) {
+    const double share = ring_limit(row, result) / row.seconds;
+    text +=
+        fmt::format("  {:<16}{:>7}{:>11}{:>12}{:>7.2f} GB/s{:>12}  {} {:>3.0f}%\n", row.op,
+                    row.ranks, format_bytes(row.bytes), time_text(row.seconds), row.rate() / 1e9,
+                    time_text(ring_limit(row, result)), block_bar(share, 20), 100 * share);
+  }
+  for (const auto& [ranks, n] : result.networks)
+    text += fmt::format("\n  among {}: {} for each message, {:.2f} GB/s from each rank",
+                        count(ranks, "rank"), time_text(n.seconds_per_message),
+                        n.bytes_per_second / 1e9);
+  return text + "\n";
+}
+
+}  // namespace capstan

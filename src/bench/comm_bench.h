@@ -1,0 +1,50 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/simulated.h"
+
+// `capstan bench comm`: measures the collectives of a group, and derives what connects its ranks.
+namespace capstan {
+
+struct CommRow {
+  std::string op;
+  int ranks = 0;
+  int64_t bytes = 0;      // of the whole tensor
+  double seconds = 0;     // median
+  double sent_bytes = 0;  // by each rank
+  double rate() const { return sent_bytes / seconds; }
+};
+
+struct CommResult {
+  std::vector<CommRow> rows;
+  // By number of ranks, from the ops that do not compute.
+  std::map<int, Network> networks;
+  // The highest rate at which a rank sent: a ring cannot be faster.
+  double link_bytes_per_second = 0;
+};
+
+struct CommSizes {
+  std::vector<int64_t> bytes;
+  double seconds = 0.2;  // for each measurement
+};
+CommSizes comm_sizes(bool quick);
+
+// All ranks call it, with a queue and an arena each; all get the same result. Group sizes are those
+// that divide the number of ranks; groups of one size measure at the same time. `begin` is called
+// before each measurement.
+using CommProgress = std::function<void(const std::string& what, int64_t number, int64_t of)>;
+CommResult bench_comm(Queue& q, const Communicator& group, const CommSizes& sizes,
+                      const CommProgress& begin);
+
+// The seconds that a ring would need at the rate of the link.
+double ring_limit(const CommRow& row, const CommResult& result);
+
+// A printable table.
+std::string comm_table(const CommResult& result);
+
+}  // namespace capstan

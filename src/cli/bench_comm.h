@@ -1,0 +1,10 @@
+#pragma once
+
+#include "cli/commands.h"
+
+namespace capstan::cli {
+
+// `capstan bench comm`: what connects the ranks of this machine, or of those that mpirun started.
+int bench_comm(const Arguments& arguments);
+
+}  // namespace capstan::cli
