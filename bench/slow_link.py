@@ -2,7 +2,7 @@
 """Two hosts on one machine, whose link is as slow as wanted: how much of the communication of a step
 do the ranks hide, and does the plan know?
 
-    sudo bench/slow_link.py build/cpu/capstan [--rates 2000,1000] [--strategies ddp,zero3]
+    sudo bench/slow_link.py build/cpu/capstan [--rates 620,930] [--strategies ddp,zero3]
 
 Each host is a network namespace with one rank of one thread; a token bucket limits what it sends, in
 megabits per second. A step of one rank alone, with the same batch, is the computation. The model has 29
@@ -39,7 +39,7 @@ def make_hosts(rate):
         sh("ip", "netns", "exec", name, "ip", "link", "set", inside, "up")
         sh("ip", "netns", "exec", name, "ip", "link", "set", "lo", "up")
         sh("ip", "netns", "exec", name, "tc", "qdisc", "add", "dev", inside, "root", "tbf", "rate",
-           f"{rate}mbit", "burst", "256k", "latency", "100ms")
+           f"{rate}mbit", "burst", "32k", "latency", "3ms")
 
 
 def remove_hosts():
@@ -95,7 +95,7 @@ class Bench:
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("program")
-    parser.add_argument("--rates", default="1600,800", help="megabits per second")
+    parser.add_argument("--rates", default="620,930", help="megabits per second")
     parser.add_argument("--strategies", default="ddp,zero3")
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="a shorter calibration")

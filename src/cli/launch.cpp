@@ -43,8 +43,11 @@ std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
   require_present(Device::cuda);
   const int64_t all = gpu_count();
   std::vector<int> gpus;
+  // With num_nodes, one machine may have the ranks of several.
+  const int64_t each = ranks_per_machine(recipe) > 1 ? ranks_per_machine(recipe) : ranks;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const int64_t gpu = listed.empty() ? rank : listed[static_cast<size_t>(rank)];
+    const int64_t gpu =
+        listed.empty() ? rank % each : listed[static_cast<size_t>(rank % std::ssize(listed))];
     require(gpu < all, Fault::device,
             "devices: {} requested, but this machine has {}, numbered from 0 (CUDA_VISIBLE_DEVICES "
             "may hide others); request fewer, or let ranks share one by listing it twice: "

@@ -109,6 +109,12 @@ RunPlan TrainingRun::make_plan() {
   return std::move(fit.plan);
 }
 
+int64_t TrainingRun::measure_context() {
+  const int64_t bytes = gpu_.process_bytes();
+  team_.sync();
+  return bytes;
+}
+
 TrainingRun::TrainingRun(const Recipe& recipe, Task task, RunInputs inputs, Invocation invocation)
     : TrainingRun(recipe, task, std::make_shared<const RunInputs>(std::move(inputs)),
                   std::move(invocation)) {}
@@ -126,6 +132,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       options_(options_of(recipe, task, inputs_, example_, group, team_.machines())),
       gpu_(options_.device),
       plan_(make_plan()),
+      context_bytes_(measure_context()),
       arena_(plan_.device, options_.device),
       host_(plan_.host, Arena::Pinned{}),
       queue_(options_.device, arena_, host_),

@@ -167,6 +167,7 @@ class TrainingRun {
 
   // The loop: run.cpp.
   RunPlan make_plan();
+  int64_t measure_context();
   void require_same_run();
   bool has_all_steps() const;
   void note_start();
@@ -202,7 +203,7 @@ class TrainingRun {
   TrainOptions options_;
   GpuMonitor gpu_;  // constructed before the first use of the GPU
   RunPlan plan_;
-  int64_t context_bytes_ = gpu_.process_bytes();  // before the plan is allocated
+  int64_t context_bytes_;  // of this process on its GPU, before any rank allocates its plan
   Arena arena_, host_;
   Queue queue_;
   std::unique_ptr<Trainer> trainer_;
