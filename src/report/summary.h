@@ -86,7 +86,7 @@ struct RunSummary {
   MemoryUse host_memory = {};      // used by a GPU
   int64_t process_bytes = 0;       // peak_resident_bytes
   std::optional<GpuUse> gpu = {};  // GpuMonitor::use
-  BytesOnGpu gpu_memory = {};       // of the ranks in this process that share that GPU
+  BytesOnGpu gpu_memory = {};      // of the ranks in this process that share that GPU
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
   std::string checkpoint = {};  // folder

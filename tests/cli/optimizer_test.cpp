@@ -54,8 +54,9 @@ TEST_F(Optimizers, TheClassOfBitsandbytesIsTaken) {
         "    lr: 0.002\n    betas: [0.9, 0.95]\n    eps: 1e-7\n    weight_decay: 0.1\n");
   expect_resumed_bit_for_bit({"--config", "recipe.yaml"});
   const Outcome o = run(small("again", {"--config", "recipe.yaml"}));
-  const std::string said = cuda_present() ? "is in host memory; the GPU updates it"
-                                          : "optimizer: paged and offload have no effect on the CPU";
+  const std::string said = cuda_present()
+                               ? "is in host memory; the GPU updates it"
+                               : "optimizer: paged and offload have no effect on the CPU";
   expect_holds(o.err, {said});
   EXPECT_EQ(o.err.find(said), o.err.rfind(said)) << "said once";
   EXPECT_TRUE(weights("again") == weights("whole"));
