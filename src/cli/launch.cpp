@@ -43,11 +43,13 @@ std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
   require_present(Device::cuda);
   const int64_t all = gpu_count();
   std::vector<int> gpus;
-  // With num_nodes, one machine may have the ranks of several.
-  const int64_t each = ranks_per_machine(recipe) > 1 ? ranks_per_machine(recipe) : ranks;
+  // With num_nodes, one machine may have the ranks of several, to try that.
+  const int64_t each = recipe.num_nodes > 1 ? ranks_per_machine(recipe) : ranks;
+  require(listed.empty() || std::ssize(listed) == each, Fault::usage,
+          "devices: {} lists {}, but this machine has {}; list one for each", recipe.devices.text(),
+          count(std::ssize(listed), "GPU"), count(each, "rank"));
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const int64_t gpu =
-        listed.empty() ? rank % each : listed[static_cast<size_t>(rank % std::ssize(listed))];
+    const int64_t gpu = listed.empty() ? rank % each : listed[static_cast<size_t>(rank % each)];
     require(gpu < all, Fault::device,
             "devices: {} requested, but this machine has {}, numbered from 0 (CUDA_VISIBLE_DEVICES "
             "may hide others); request fewer, or let ranks share one by listing it twice: "
@@ -117,7 +119,7 @@ LaunchedRank::LaunchedRank(ProcessGroup& processes)
 
 void LaunchedRank::start(const Recipe& recipe) {
   processes_.set_timeout(duration(recipe.timeout));
-  const int64_t devices = ranks_per_machine(recipe);
+  const int64_t devices = recipe.devices.automatic ? 1 : recipe.devices.count;
   const int64_t ranks = devices * recipe.num_nodes;  // each is small
   require(ranks == 1 || ranks == group_.size(), Fault::usage,
           "devices: {} on each of {} make {} ranks, but mpirun started {}; use mpirun -n {}, or "
