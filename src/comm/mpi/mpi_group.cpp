@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -88,6 +89,8 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
     }
     changed_.notify_all();
     thread_.join();
+    // The others were told why; they end with it, if they hear it before this ends them.
+    if (error_) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     if (error_ || broken_)
       MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Fault::peer));
     else
@@ -375,12 +378,12 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
   void wait(const Collective& c) {
     constexpr int64_t kBytesPerMicrosecond = 1000, kLatency = 50;  // microseconds
     constexpr int kCalls = 8;
-    constexpr auto kLongest = std::chrono::microseconds(1000);  // the system buffers as much
-    auto next_look = Clock::time_point();
+    constexpr auto kLongest = std::chrono::microseconds(500);  // the system buffers as much
     const auto start = Clock::now(), deadline = start + timeout_.load(),
                through_memory =
                    start + std::chrono::microseconds(kLatency + std::exchange(moving_, 0) /
                                                                     kBytesPerMicrosecond);
+    auto next_look = Clock::time_point(), next_ping = start + timeout_.load() / 8;
     auto pause = std::chrono::microseconds(0);
     for (int done = 0;;) {
       for (int i = 0; done == 0 && i < kCalls; ++i) {
@@ -391,8 +394,12 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
       if (done != 0) break;
       const auto now = Clock::now();
       if (now > next_look) {
-        next_look = now + std::chrono::milliseconds(5);
+        next_look = now + std::chrono::microseconds(200);
         look_around();
+      }
+      if (now > next_ping) {
+        next_ping = now + timeout_.load() / 8;
+        silent_since(now);  // asks
       }
       if (now > deadline) give_up(c);
       if (now < through_memory) {
@@ -429,6 +436,13 @@ class MpiGroup::Member : public Transport, public std::enable_shared_from_this<M
           missing.push_back(peers_[i]);
       }
     }
+    std::sort(missing.begin(), missing.end());
+    // A rank that answers may itself be waiting for one that does not.
+    const std::vector<int> silent = silent_since(Clock::now() - timeout_.load() / 2);
+    std::vector<int> lost;
+    std::set_intersection(missing.begin(), missing.end(), silent.begin(), silent.end(),
+                          std::back_inserter(lost));
+    if (!lost.empty()) missing = lost;
     require(missing.empty(), Fault::peer,
             "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(), complete_,
             rank(), std::chrono::duration<double>(timeout_.load()).count(),
