@@ -253,16 +253,20 @@ std::string unknown_time_line(const TrainOptions& o) {
     way = "run 'capstan bench --accelerator cpu' to measure this machine";
   if (device == Device::cuda && !cuda_present())
     way = "run 'capstan bench --out FILE' there and pass --calibration FILE here";
+  // Between processes sums need room: the ranks are on several machines.
+  const std::string comm = o.network.room
+                               ? fmt::format("mpirun -n {} … capstan bench comm", o.ranks.size)
+                               : fmt::format("capstan bench comm --devices {}", o.ranks.size);
   if (o.ranks.size > 1 && device == Device::cpu)
     way = fmt::format(
         "run 'OMP_NUM_THREADS={} capstan bench' to measure what a rank has of this machine, and "
-        "'capstan bench comm --devices {}' to measure what connects them",
-        num_threads(), o.ranks.size);
+        "'{}' to measure what connects them",
+        num_threads(), comm);
   if (o.ranks.size > 1 && device == Device::cuda)
     way = fmt::format(
-        "run 'capstan bench' and 'capstan bench comm --devices {}' there, both with --out FILE, "
-        "and pass --calibration FILE here",
-        o.ranks.size);
+        "run 'capstan bench' and '{}' there, both with --out FILE, and pass --calibration FILE "
+        "here",
+        comm);
   if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
       !multiplies_fp8(device))
     way = "FP8 products can only be measured on a device that supports them";

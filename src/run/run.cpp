@@ -152,6 +152,9 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       display_(length_, recipe.log_interval),
       stop_(recipe.max_time) {
   require_same_run();
+  if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
+      team_.size() > 1)
+    log::info("strategy: hybrid on one machine is zero3");
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(

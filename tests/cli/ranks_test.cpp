@@ -203,6 +203,8 @@ TEST_F(RanksOfMpi, AreHybridOverMachines) {
   expect_holds(o.out, {"strategy hybrid"});
   ASSERT_EQ(run(tiny({"--strategy=zero3", "--devices=4", "--out_dir=zero3"})).code, 0);
   EXPECT_NEAR(loss_of("hybrid/final"), loss_of("zero3/final"), 1e-4);
+  const Outcome one = run(tiny({"--strategy=hybrid", "--devices=4", "--out_dir=one"}));
+  expect_holds(one.out + one.err, {"hybrid on one machine is zero3"});
   const Outcome each = run_mpi(3, tiny({"--strategy=hybrid", "--num_nodes=3"}));
   EXPECT_EQ(each.code, 0) << each.err;
 }
