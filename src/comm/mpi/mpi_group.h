@@ -6,6 +6,8 @@
 
 namespace capstan {
 
+class MpiMember;
+
 // The ranks that mpirun (or Slurm) started, one process each. A thread of the group's own moves the
 // data while the rank computes, and sleeps when there is nothing to move. Tensors are in host
 // memory.
@@ -21,9 +23,7 @@ class MpiGroup : public ProcessGroup {
   [[noreturn]] void end(int exit_code) noexcept override;
 
  private:
-  class Member;
-  class Channel;
-  std::shared_ptr<Member> member_;
+  std::shared_ptr<MpiMember> member_;
 };
 
 }  // namespace capstan

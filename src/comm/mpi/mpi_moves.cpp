@@ -1,0 +1,156 @@
+// How a rank's thread moves the data of a collective.
+#include <fmt/ranges.h>
+
+#include <cstring>
+#include <iterator>
+
+#include "comm/mpi/mpi_member.h"
+#include "ops/cpu/sum_slices.h"
+
+namespace capstan {
+
+using namespace mpi;
+using Kind = Collective::Kind;
+
+void MpiMember::greet(const Collective& c) {
+  hello_ = fingerprint(c);
+  for (int i = 0; i < c.size(); ++i) {
+    const int r = c.members.at(i);
+    if (r == rank()) continue;
+    receive(&hellos_[static_cast<size_t>(r)], sizeof hello_, r, kHello);
+    send(&hello_, sizeof hello_, r, kHello);
+  }
+  wait(c);
+  for (int i = 0, r = c.members.first; i < c.size(); r = c.members.at(++i))
+    require(r == rank() || hellos_[static_cast<size_t>(r)] == hello_, Fault::peer,
+            "group {}, collective {}: rank {} called {}, rank {} something else", name(), complete_,
+            rank(), c.describe(), r);
+}
+
+void MpiMember::move(const Collective& c) {
+  if (c.kind != Kind::all_gather) sum(c);
+  if (c.kind != Kind::reduce_scatter) gather(c);
+}
+
+void MpiMember::gather(const Collective& c) {
+  for (int i = 0; i < c.size(); ++i) {
+    const Tensor to = c.slice(i);
+    if (i == c.index) {
+      if (to.raw() != c.mine.raw())
+        std::memcpy(to.raw(), c.mine.raw(), static_cast<size_t>(to.nbytes()));
+      continue;
+    }
+    send(c.mine.raw(), c.mine.nbytes(), c.members.at(i), kData);
+    receive(to.raw(), to.nbytes(), c.members.at(i), kData);
+  }
+  wait(c);
+}
+
+void MpiMember::sum(const Collective& c) {
+  const int64_t each = c.mine.nbytes();
+  require(room_ && each * c.size() <= room_.nbytes(), Fault::bug,
+          "group {}: {} needs more room than the {} bytes there are", name(), c.describe(),
+          room_ ? room_.nbytes() : 0);
+  terms_.assign(static_cast<size_t>(c.size()), c.slice(c.index));
+  for (int i = 0; i < c.size(); ++i) {
+    if (i == c.index) continue;
+    Tensor& term = terms_[static_cast<size_t>(i)];
+    term = room_.rows(i * each, each).viewed_as(c.whole.dtype());
+    send(c.slice(i).raw(), each, c.members.at(i), kData);
+    receive(term.raw(), each, c.members.at(i), kData);
+  }
+  wait(c);
+  cpu::sum_slices(c.mine, terms_, c.mode);
+}
+
+void MpiMember::send(const void* from, int64_t bytes, int to, int tag) {
+  each_message(bytes, [&](int64_t first, int count) {
+    const std::lock_guard lock(calls_);
+    MPI_Isend(static_cast<const std::byte*>(from) + first, count, MPI_BYTE, to, tag, MPI_COMM_WORLD,
+              &requests_.emplace_back());
+    peers_.push_back(to);
+  });
+}
+
+void MpiMember::receive(void* to, int64_t bytes, int from, int tag) {
+  moving_ += bytes;
+  each_message(bytes, [&](int64_t first, int count) {
+    const std::lock_guard lock(calls_);
+    MPI_Irecv(static_cast<std::byte*>(to) + first, count, MPI_BYTE, from, tag, MPI_COMM_WORLD,
+              &requests_.emplace_back());
+    peers_.push_back(from);
+  });
+}
+
+void MpiMember::wait(const Collective& c) {
+  constexpr int64_t kBytesPerMicrosecond = 1000, kLatency = 50;  // microseconds
+  constexpr int kCalls = 8;
+  constexpr auto kLongest = std::chrono::microseconds(500);  // the system buffers as much
+  const auto start = Clock::now(), deadline = start + timeout_.load(),
+             through_memory =
+                 start + std::chrono::microseconds(kLatency + std::exchange(moving_, 0) /
+                                                                  kBytesPerMicrosecond);
+  auto next_look = Clock::time_point(), next_ping = start + timeout_.load() / 8;
+  auto pause = std::chrono::microseconds(0);
+  for (int done = 0;;) {
+    for (int i = 0; done == 0 && i < kCalls; ++i) {
+      const std::lock_guard lock(calls_);
+      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+    }
+    if (done != 0) break;
+    const auto now = Clock::now();
+    if (now > next_look) {
+      next_look = now + std::chrono::microseconds(200);
+      look_around();
+    }
+    if (now > next_ping) {
+      next_ping = now + timeout_.load() / 8;
+      silent_since(now);  // asks
+    }
+    if (now > deadline) give_up(c);
+    if (now < through_memory) {
+      std::this_thread::yield();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause + std::chrono::microseconds(5), kLongest);
+  }
+  requests_.clear();
+  peers_.clear();
+}
+
+void MpiMember::look_around() {
+  {
+    const std::lock_guard lock(mutex_);
+    throw_error();
+  }
+  hear_failure();
+  answer_pings();
+}
+
+void MpiMember::give_up(const Collective& c) {
+  std::vector<int> missing;
+  {
+    const std::lock_guard lock(calls_);
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      int done = 0;
+      if (requests_[i] != MPI_REQUEST_NULL) MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+      if (requests_[i] != MPI_REQUEST_NULL && done == 0 &&
+          std::find(missing.begin(), missing.end(), peers_[i]) == missing.end())
+        missing.push_back(peers_[i]);
+    }
+  }
+  std::sort(missing.begin(), missing.end());
+  // A rank that answers may itself be waiting for one that does not.
+  const std::vector<int> silent = silent_since(Clock::now() - timeout_.load() / 2);
+  std::vector<int> lost;
+  std::set_intersection(missing.begin(), missing.end(), silent.begin(), silent.end(),
+                        std::back_inserter(lost));
+  if (!lost.empty()) missing = lost;
+  require(missing.empty(), Fault::peer,
+          "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(), complete_,
+          rank(), std::chrono::duration<double>(timeout_.load()).count(), fmt::join(missing, ", "),
+          c.describe());
+}
+
+}  // namespace capstan
