@@ -23,6 +23,7 @@ struct Collective {
   int unit = -1;         // of the model that the values belong to; -1: none
   Members members = {};  // the ranks that take part, and…
   int index = 0;         // …which of them this one is
+  int machines = 1;      // among which the members are divided: each one's are added first
   int size() const { return members.count; }
   // The slice of one of the members.
   Tensor slice(int i) const;

@@ -26,10 +26,12 @@ int Communicator::size() const {
 }
 Communicator Communicator::part(const Members& members) const {
   if (members.count == 1) return {};
+  if (members.count == size()) return *this;
   require(transport_ && !part_ && members.at(members.count - 1) < transport_->size(), Fault::bug,
           "a part of {} ranks from a group of {}", members.count, size());
   Communicator some = *this;
   some.part_ = members;
+  some.machines_ = 1;
   return some;
 }
 std::string_view Communicator::name() const {
@@ -44,6 +46,7 @@ Work Communicator::begin(Queue& q, Collective c) const {
   c.unit = unit_;
   c.members = part_.value_or(Members{.count = size()});
   c.index = rank();
+  c.machines = machines_;
   transport_->note(c);
   Work work;
   q.eager([&] { work = {transport_, transport_->begin(q, c)}; });
@@ -53,6 +56,14 @@ Work Communicator::begin(Queue& q, Collective c) const {
 Communicator Communicator::for_unit(int unit) const {
   Communicator same = *this;
   same.unit_ = unit;
+  return same;
+}
+
+Communicator Communicator::by_machine(int machines) const {
+  require(machines > 0 && size() % machines == 0, Fault::bug,
+          "{} ranks cannot be divided among {} machines", size(), machines);
+  Communicator same = *this;
+  same.machines_ = machines;
   return same;
 }
 

@@ -18,8 +18,8 @@ class Transport;
 // A group of ranks that compute together, as seen by one of them. Every rank calls the same
 // collectives in the same order. A handle: copies are the same group. Belongs to the rank's thread.
 //
-// Sums have one order: rank 0 first, in f32, rounded once to the result's type. So all transports
-// give the same bits.
+// Sums have one order: rank 0 first, in f32, rounded once to the result's type; of ranks on several
+// machines, those of each machine first (by_machine). So all transports give the same bits.
 //
 //   Work sum = group.reduce_scatter(q, mine, whole);
 //   …                       other work; `whole` and `mine` stay as they are
@@ -39,6 +39,9 @@ class Communicator {
   // Some ranks of this group, of which this one is one. All ranks of the group call the collectives
   // of such parts in the same order, each those of its own part; parts are of one size.
   Communicator part(const Members& members) const;
+  // The same group, of which so many neighbours each are on one machine: its collectives add theirs
+  // first, then the sums of the machines in their order.
+  Communicator by_machine(int machines) const;
   // The same group, for collectives on values of this unit of a model: messages name it.
   Communicator for_unit(int unit) const;
   // A number for all collectives so far: kinds, types, sizes and units, in their order.
@@ -106,6 +109,7 @@ class Communicator {
   std::shared_ptr<Transport> transport_;  // null: one rank
   std::optional<Members> part_;           // none: all ranks
   int unit_ = -1;
+  int machines_ = 1;
 };
 
 using Work = Communicator::Work;

@@ -56,7 +56,7 @@ class Simulated : public Transport {
 
   void sum(Queue& q, const Collective& c) {
     terms_.assign(static_cast<size_t>(c.size()), c.mine);
-    sum_slices(q, c.mine, terms_, c.mode);
+    sum_slices(q, c.mine, terms_, c.mode, c.machines);
   }
 
   // Each rank sends its slice, or a slice to each other rank; all_reduce does both.

@@ -224,7 +224,7 @@ class ThreadGroup::Member : public Transport {
     if (c.kind != Kind::all_gather && stage_ == 0) {
       terms_.clear();
       for (int i = 0; i < c.size(); ++i) terms_.push_back(call_of(i).slice(c.index));
-      return sum_slices(q, c.mine, terms_, c.mode);
+      return sum_slices(q, c.mine, terms_, c.mode, c.machines);
     }
     for (int i = 0; i < c.size(); ++i) {
       const Tensor to = c.slice(i), &from = call_of(i).mine;

@@ -31,8 +31,9 @@ std::vector<bool> rows_where(const ModelSpec& spec, const Test& test) {
 
 // On one rank, or one for each replica, a slice is the whole.
 Sharding least_of(const Sharding& sharding, int ranks) {
-  return ranks == 1 || ranks == sharding.replicas ? Sharding{.offload = sharding.offload}
-                                                  : sharding;
+  return ranks == 1 || ranks == sharding.replicas
+             ? Sharding{.machines = sharding.machines, .offload = sharding.offload}
+             : sharding;
 }
 
 int ranks_per_replica(const Communicator& group, const Sharding& sharding) {
@@ -62,7 +63,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       precision_(precision),
       gradients_(gradients),
       arena_(arena),
-      group_(std::move(group)),
+      group_(group.by_machine(sharding.machines)),
       sharding_(least_of(sharding, group_.size())),
       shards_(group_.part(shard_members(group_, sharding_))),
       replicas_(group_.part(replica_members(group_, sharding_))),

@@ -19,7 +19,8 @@ enum class Hold : uint8_t {
 //   zero2     whole     shard       shard
 //   zero3     shard     shard       shard      (FSDP: full shard)
 //   hybrid    as zero3 within each of `replicas` groups of neighbouring ranks, which all keep the
-//             same: the sums of gradients go from group to group once per step
+//             same: the sums of gradients go from group to group once per step. Each group is
+//             the ranks of one machine
 //
 // Masters belong to the state. Sharded weights or gradients need a sharded state. On one rank a
 // slice is the whole, and all of these are ddp.
@@ -27,6 +28,8 @@ struct Sharding {
   Hold weights = Hold::whole, gradients = Hold::whole, state = Hold::whole;
   int ahead = 1;  // units whose weights are gathered before they are used
   int replicas = 1;
+  // On which neighbouring ranks are, as many on each: gradients of a machine are added first.
+  int machines = 1;
   // Masters and moments are in host memory beside the device (Queue::host), which updates them over
   // the bus.
   bool offload = false;
@@ -37,7 +40,7 @@ inline constexpr Sharding kZero2{.gradients = Hold::shard, .state = Hold::shard}
 inline constexpr Sharding kZero3{Hold::shard, Hold::shard, Hold::shard};
 constexpr Sharding hybrid(int replicas) {
   Sharding s = kZero3;
-  s.replicas = replicas;
+  s.replicas = s.machines = replicas;
   return s;
 }
 

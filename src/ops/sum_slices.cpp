@@ -6,9 +6,11 @@
 
 namespace capstan {
 
-void sum_slices(Queue& q, Tensor y, std::span<const Tensor> x, Write mode) {
+void sum_slices(Queue& q, Tensor y, std::span<const Tensor> x, Write mode, int groups) {
   require(!x.empty() && x.size() <= kMostSlices, Fault::bug,
           "sum_slices: takes 1 to {} operands, but has {}", kMostSlices, x.size());
+  require(groups > 0 && x.size() % static_cast<size_t>(groups) == 0, Fault::bug,
+          "sum_slices: {} operands cannot be {} groups", x.size(), groups);
   if (y.dtype() != DType::f64) check::floating("sum_slices", "y", y);
   check::contiguous("sum_slices", "y", y);
   for (const Tensor& t : x) {
@@ -22,7 +24,8 @@ void sum_slices(Queue& q, Tensor y, std::span<const Tensor> x, Write mode) {
                               {.flops = terms * static_cast<double>(y.numel()),
                                .bytes = (terms + 1) * static_cast<double>(y.nbytes())});
   dispatch(
-      q, [&] { cpu::sum_slices(y, x, mode); }, [&] { cuda::sum_slices(q, y, x, mode); });
+      q, [&] { cpu::sum_slices(y, x, mode, groups); },
+      [&] { cuda::sum_slices(q, y, x, mode, groups); });
 }
 
 }  // namespace capstan

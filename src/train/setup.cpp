@@ -394,6 +394,8 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
                int machines) {
   o.ranks = ranks;
   o.network = network;
+  machines = std::max(machines, static_cast<int>(r.num_nodes));
+  const bool even = ranks.size % machines == 0;
   o.single_micro_batch = (r.global_batch_size - 1) / r.micro_batch_size < ranks.size;
   switch (r.strategy.kind) {
     case Strategy::automatic: o.sharding = ranks.size > 1 ? kZero3 : kDdp; break;
@@ -402,15 +404,14 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
     case Strategy::zero1: o.sharding = kZero1; break;
     case Strategy::zero2: o.sharding = kZero2; break;
     case Strategy::zero3: o.sharding = kZero3; break;
-    case Strategy::hybrid: {
-      const int replicas = std::max(machines, static_cast<int>(r.num_nodes));
-      require(ranks.size % replicas == 0, Fault::usage,
+    case Strategy::hybrid:
+      require(even, Fault::usage,
               "strategy: hybrid needs as many ranks on each machine, but there are {} on {}",
-              ranks.size, count(replicas, "machine"));
-      o.sharding = hybrid(replicas);
+              ranks.size, count(machines, "machine"));
+      o.sharding = hybrid(machines);
       break;
-    }
   }
+  o.sharding.machines = even ? machines : 1;
   o.sharding.offload = r.strategy.offload;
 }
 

@@ -203,6 +203,11 @@ TEST_F(RanksOfMpi, AreHybridOverMachines) {
   expect_holds(o.out, {"strategy hybrid"});
   ASSERT_EQ(run(tiny({"--strategy=zero3", "--devices=4", "--out_dir=zero3"})).code, 0);
   EXPECT_NEAR(loss_of("hybrid/final"), loss_of("zero3/final"), 1e-4);
+  const Outcome ddp =
+      run_mpi(4, tiny({"--strategy=ddp", "--num_nodes=2", "--devices=2", "--out_dir=ddp"}));
+  ASSERT_EQ(ddp.code, 0) << ddp.err;
+  EXPECT_EQ(slurp(at("hybrid/final/model.safetensors")) == slurp(at("ddp/final/model.safetensors")),
+            true);
   const Outcome one = run(tiny({"--strategy=hybrid", "--devices=4", "--out_dir=one"}));
   expect_holds(one.out + one.err, {"hybrid on one machine is zero3"});
   const Outcome each = run_mpi(3, tiny({"--strategy=hybrid", "--num_nodes=3"}));

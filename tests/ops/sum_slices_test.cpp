@@ -48,6 +48,31 @@ TEST_P(SumSlices, AddsInOrderAndRoundsOnce) {
       }
 }
 
+TEST_P(SumSlices, AddsGroupsFirst) {
+  for (const DType dtype : kComputeTypes)
+    for (const int groups : {2, 3, 6}) {
+      std::vector<Buffer> buffers;
+      std::vector<Tensor> x;
+      std::vector<Values> sums;
+      for (int s = 0; s < 6; ++s) {
+        buffers.push_back(random(dtype, {2500}));
+        x.push_back(buffers.back());
+        const Values term = values(buffers.back());
+        if (s % (6 / groups) == 0)
+          sums.push_back(term);
+        else
+          sums.back() = in_order({sums.back(), term}, DType::f32);
+      }
+      const Buffer y = random(dtype, {2500});
+      std::vector<Values> with_y = sums;
+      with_y.insert(with_y.begin(), values(y));
+      sum_slices(q_, y, x, Write::add, groups);
+      EXPECT_EQ(values(y), in_order(with_y, dtype)) << name_of(dtype) << ' ' << groups;
+      sum_slices(q_, y, x, Write::replace, groups);
+      EXPECT_EQ(values(y), in_order(sums, dtype)) << name_of(dtype) << ' ' << groups;
+    }
+}
+
 TEST_P(SumSlices, AddsF64) {
   const Buffer a = empty(DType::f64, {3}), b = empty(DType::f64, {3}), y = empty(DType::f64, {3});
   const double first[] = {1, 2, 1e-12}, second[] = {1e-13, 3, 1};
@@ -77,6 +102,7 @@ TEST_P(SumSlices, RefusesWrongOperands) {
   expect_bug("sum_slices", [&] { sum_slices(q_, y, one); });
   expect_bug("sum_slices", [&] { sum_slices(q_, x, mixed); });
   expect_bug("sum_slices", [&] { sum_slices(q_, x, {}); });
+  expect_bug("sum_slices", [&] { sum_slices(q_, x, one, Write::replace, 2); });
 }
 
 TEST(SumSlicesOnSim, CostsAgree) {

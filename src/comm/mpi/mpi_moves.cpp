@@ -60,7 +60,7 @@ void MpiMember::sum(const Collective& c) {
     receive(term.raw(), each, c.members.at(i), kData);
   }
   wait(c);
-  cpu::sum_slices(c.mine, terms_, c.mode);
+  cpu::sum_slices(c.mine, terms_, c.mode, c.machines);
 }
 
 void MpiMember::send(const void* from, int64_t bytes, int to, int tag) {

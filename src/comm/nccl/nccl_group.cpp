@@ -199,7 +199,7 @@ void NcclGroup::sum(Queue& q, const Collective& c) {
     send(q, c.slice(i), c.members.at(i));
   }
   end_messages();
-  sum_slices(q, c.mine, terms_, c.mode);
+  sum_slices(q, c.mine, terms_, c.mode, c.machines);
 }
 
 void NcclGroup::check() {

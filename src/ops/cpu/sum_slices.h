@@ -4,6 +4,6 @@
 
 namespace capstan::cpu {
 
-void sum_slices(const Tensor& y, std::span<const Tensor> x, Write mode);
+void sum_slices(const Tensor& y, std::span<const Tensor> x, Write mode, int groups);
 
 }  // namespace capstan::cpu

@@ -4,6 +4,6 @@
 
 namespace capstan::cuda {
 
-void sum_slices(Queue& q, const Tensor& y, std::span<const Tensor> x, Write mode);
+void sum_slices(Queue& q, const Tensor& y, std::span<const Tensor> x, Write mode, int groups);
 
 }  // namespace capstan::cuda

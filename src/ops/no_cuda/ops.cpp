@@ -44,7 +44,7 @@ void fill_uniform(Queue&, const Tensor&, float, const RngKey&, int64_t) {
 void add(Queue&, const Tensor&, const Tensor&, const Tensor&) {
   not_built();
 }
-void sum_slices(Queue&, const Tensor&, std::span<const Tensor>, Write) {
+void sum_slices(Queue&, const Tensor&, std::span<const Tensor>, Write, int) {
   not_built();
 }
 void scale(Queue&, const Tensor&, const Tensor&, float) {
