@@ -341,7 +341,8 @@ void TrainingRun::self_check() {
     o.sharding = kDdp;
     o.staging = false;
     o.sample_positions = 0;
-    Arena memory(Arena::Heap{}, o.device), host(Arena::Heap{}, Device::cpu);
+    const RunPlan plan = Trainer::plan(o);
+    Arena memory(plan.device, o.device), host(plan.host, Arena::Pinned{});
     Queue q(o.device, memory, host);
     Trainer alone(q, o);
     load_state(q, alone);

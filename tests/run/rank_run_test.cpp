@@ -138,6 +138,22 @@ TEST(RunOnRanks, CheckThemselvesAgainstOneRank) {
   }
 }
 
+TEST(RunOnRanks, CheckThemselvesOnAGpu) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  const Quiet quiet;
+  const TempFolder folder;
+  const auto inputs = std::make_shared<const RunInputs>(short_inputs(13, 4));
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3})
+    for (const bool offload : {false, true}) {
+      Recipe r = recipe_for(folder, fmt::format("{}{}", name_of(strategy), offload), strategy);
+      r.accelerator = Accelerator::cuda;
+      r.strategy.offload = offload;
+      r.self_check = true;
+      r.max_steps = 1;
+      EXPECT_NO_THROW(run(r, 3, inputs)) << name_of(strategy);
+    }
+}
+
 TEST(SelfCheck, FindsTheGradientThatDiffers) {
   Arena arena(Arena::Heap{}, Device::cpu);
   Queue q(Device::cpu, arena);
