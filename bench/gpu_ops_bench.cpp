@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string_view>
@@ -287,8 +288,37 @@ const std::vector<Case> kCases = {
     {"linear_fp8_backward", map_fp8_backward},
 };
 
+// A graph of as many kernels as a step of 22 blocks has, whole and cut where a rank of several
+// would sum or gather a unit.
+void graph_parts() {
+  constexpr int kKernels = 1056;
+  Arena arena(Arena::Heap{}, Device::cuda);
+  Queue q(Device::cuda, arena);
+  Operands o(q);
+  const Tensor x = o.random(DType::bf16, {kTokens, 2 * kHidden}),
+               y = o.make(DType::bf16, {kTokens, kHidden});
+  for (const int cuts : {0, 22, 44, 88}) {
+    double best = 1e9;
+    for (int call = 0; call < kRepeats; ++call) {
+      q.synchronize();
+      const auto start = std::chrono::steady_clock::now();
+      q.graph({cuts}, [&] {
+        for (int k = 0; k < kKernels; ++k) {
+          if (cuts > 0 && k % (kKernels / cuts) == 0) q.eager([] {});
+          swiglu(q, y, x);
+        }
+      });
+      q.synchronize();
+      best = std::min(
+          best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    fmt::print("graph_parts: {} kernels, cut {} times: {:.3f} ms\n", kKernels, cuts, 1e3 * best);
+  }
+}
+
 int run(std::string_view wanted) {
   require(cuda_present(), Fault::device, "no NVIDIA GPU on this machine");
+  if (std::string_view("graph_parts").find(wanted) != std::string_view::npos) graph_parts();
   for (const Case& c : kCases)
     if (c.name.find(wanted) != std::string_view::npos)
       for (const DType type : {DType::bf16, DType::f32}) measure(c.name, type, c.prepare);
