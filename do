@@ -9,7 +9,8 @@ readonly CLANG_FORMAT=clang-format-14
 
 # Debian's and Ubuntu's names of what each part needs.
 readonly BUILD_PACKAGES=(g++ cmake ninja-build libopenblas-dev libfmt-dev libspdlog-dev
-  nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libssl-dev libicu-dev libsentencepiece-dev)
+  nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libssl-dev libicu-dev libsentencepiece-dev
+  libcurl4-openssl-dev)
 readonly TEST_PACKAGES=(libgtest-dev python3 python3-venv libopenmpi-dev openmpi-bin)
 readonly BENCH_PACKAGES=(libbenchmark-dev)
 # The sanitizers' libraries carry Clang's version, which is the release's.

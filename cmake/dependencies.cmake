@@ -28,6 +28,12 @@ if(NOT ICU_FOUND)
   message(STATUS "Without ICU (libicu-dev): a tokenizer.json that needs it will be refused")
 endif()
 
+# libcurl: for `capstan download`.
+find_package(CURL 7.85)
+if(NOT CURL_FOUND)
+  message(STATUS "Without libcurl (libcurl4-openssl-dev): capstan will not download models")
+endif()
+
 # MPI: for ranks that are processes.
 find_package(MPI COMPONENTS CXX)
 

@@ -8,7 +8,7 @@
 function(capstan_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer ALL_COLD "" COLD)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/*.cu)
-  list(FILTER sources EXCLUDE REGEX "/((no_)?icu|mpi)/")
+  list(FILTER sources EXCLUDE REGEX "/((no_)?icu|(no_)?curl|mpi)/")
   if(CAPSTAN_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
   else()

@@ -12,10 +12,10 @@
 
 namespace capstan {
 
-struct Sha256::State {
-  State() : context(EVP_MD_CTX_new()) {
-    require(context != nullptr && EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1,
-            Fault::bug, "OpenSSL has no SHA-256");
+struct Checksum::State {
+  explicit State(const EVP_MD* kind) : context(EVP_MD_CTX_new()) {
+    require(context != nullptr && EVP_DigestInit_ex(context, kind, nullptr) == 1, Fault::bug,
+            "OpenSSL lacks a checksum");
   }
   ~State() { EVP_MD_CTX_free(context); }
   State(const State&) = delete;
@@ -24,25 +24,26 @@ struct Sha256::State {
   EVP_MD_CTX* context;
 };
 
-Sha256::Sha256() : state_(std::make_unique<State>()) {}
-Sha256::~Sha256() = default;
-Sha256::Sha256(Sha256&&) noexcept = default;
-Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+Checksum::Checksum(Kind kind)
+    : state_(std::make_unique<State>(kind == Kind::sha1 ? EVP_sha1() : EVP_sha256())) {}
+Checksum::~Checksum() = default;
+Checksum::Checksum(Checksum&&) noexcept = default;
+Checksum& Checksum::operator=(Checksum&&) noexcept = default;
 
-void Sha256::update(std::span<const std::byte> bytes) {
+void Checksum::update(std::span<const std::byte> bytes) {
   require(EVP_DigestUpdate(state_->context, bytes.data(), bytes.size()) == 1, Fault::bug,
-          "SHA-256 failed");
+          "OpenSSL: a checksum failed");
 }
 
-void Sha256::update(std::string_view text) {
+void Checksum::update(std::string_view text) {
   update(std::as_bytes(std::span(text)));
 }
 
-std::string Sha256::hex() {
+std::string Checksum::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
   unsigned size = 0;
   require(EVP_DigestFinal_ex(state_->context, digest.data(), &size) == 1, Fault::bug,
-          "SHA-256 failed");
+          "OpenSSL: a checksum failed");
   std::string text;
   for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
   return text;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -9,22 +10,29 @@
 
 namespace capstan {
 
-// SHA-256 of bytes that arrive in pieces: what `sha256sum` prints.
-class Sha256 {
+// The checksum of bytes that arrive in pieces.
+class Checksum {
  public:
-  Sha256();
-  ~Sha256();
-  Sha256(Sha256&&) noexcept;
-  Sha256& operator=(Sha256&&) noexcept;
+  enum class Kind : uint8_t { sha256, sha1 };
+  explicit Checksum(Kind kind);
+  ~Checksum();
+  Checksum(Checksum&&) noexcept;
+  Checksum& operator=(Checksum&&) noexcept;
 
   void update(std::span<const std::byte> bytes);
   void update(std::string_view text);
-  // 64 hexadecimal digits. Ends the computation.
+  // 64 hexadecimal digits, or 40 of SHA-1. Ends the computation.
   std::string hex();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+// What `sha256sum` prints.
+class Sha256 : public Checksum {
+ public:
+  Sha256() : Checksum(Kind::sha256) {}
 };
 
 std::string sha256_of(std::string_view text);

@@ -15,7 +15,7 @@ enum class Fault {
   does_not_fit = 3,  // the user: the run needs more memory than there is
   file = 4,          // the user: a missing, damaged or unwritable file
   device = 5,        // the administrator: driver, device or library
-  peer = 6,          // the administrator: another rank is lost or hangs
+  peer = 6,          // the administrator: another rank, or a server, is lost or hangs
 };
 
 // The exception of the program. The message says what was expected, what was found, where, and what

@@ -46,6 +46,9 @@ CommandLine::~CommandLine() = default;
 void CommandLine::required(const char* name, std::string& value, const char* help) {
   app_->add_option(name, value, help)->required();
 }
+void CommandLine::positional(const char* name, std::string& value, const char* help) {
+  app_->add_option(name, value, help);
+}
 void CommandLine::option(const char* name, std::string& value, const char* help) {
   app_->add_option(name, value, help)->capture_default_str();
 }

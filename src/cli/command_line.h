@@ -40,6 +40,8 @@ class CommandLine {
 
   // A required positional argument.
   void required(const char* name, std::string& value, const char* help);
+  // A positional argument that may be missing.
+  void positional(const char* name, std::string& value, const char* help);
   void option(const char* name, std::string& value, const char* help);
   void option(const char* name, std::optional<std::string>& value, const char* help);
   void option(const char* name, int64_t& value, const char* help, Range range);

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::array kCommands = {
     Command{"demo", "train a small model from scratch, in a few minutes", demo},
+    Command{"download", "get a model from the Hugging Face Hub", download},
     Command{"plan", "check what a run needs before it starts", plan},
     Command{"finetune_full", "train all weights of a model on your data", finetune_full, true},
     Command{"finetune", "train small adapters for a frozen model (LoRA, QLoRA)", finetune_lora,
@@ -58,8 +59,6 @@ std::string help() {
 
 // LitGPT commands that Capstan does not have, and what to use instead.
 constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
-    {"download",
-     "; Capstan downloads nothing: use 'hf download NAME --local-dir checkpoints/NAME'"},
     {"convert_to_litgpt", "; Hugging Face folders need no conversion"},
     {"convert_from_litgpt", "; checkpoints are already Hugging Face folders"},
     {"convert_pretrained_checkpoint", "; checkpoints need no conversion"},

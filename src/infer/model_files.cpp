@@ -7,6 +7,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "data/prompt/prompt_style.h"
+#include "model/known_models.h"
 #include "recipe/recipe_input.h"
 
 namespace capstan {
@@ -31,6 +32,20 @@ std::optional<Quantize> base_quantization(const fs::path& adapter) {
   }
 }
 
+// For a name that a model on the Hub may have.
+std::string how_to_get(std::string name) {
+  if (name.starts_with("checkpoints/")) name = name.substr(12);
+  while (name.ends_with('/')) name.pop_back();
+  for (const KnownRepository& known : known_repositories())
+    if (name == known.repository || name == known.model)
+      return fmt::format(". To get this one: capstan download {}", known.repository);
+  const bool like_one = name.find('/') != std::string::npos && name.find('/') == name.rfind('/') &&
+                        name.front() != '.' && name.front() != '/' && !name.starts_with("out/");
+  return like_one
+             ? fmt::format(". If it is a model on the Hugging Face Hub: capstan download {}", name)
+             : "";
+}
+
 }  // namespace
 
 std::optional<fs::path> try_checkpoint_dir(const std::string& name) {
@@ -48,8 +63,8 @@ fs::path find_checkpoint_dir(const std::string& name) {
   const bool looked_below = below != fs::path(name) && !name.starts_with("checkpoints/");
   require(found.has_value(), Fault::file,
           "{}: no such folder{}; give a checkpoint folder, with config.json, model.safetensors and "
-          "the tokenizer's files",
-          name, looked_below ? fmt::format(", nor {}", below.string()) : "");
+          "the tokenizer's files{}",
+          name, looked_below ? fmt::format(", nor {}", below.string()) : "", how_to_get(name));
   const bool is_run = !fs::exists(*found / "config.json") && fs::is_directory(*found / "final");
   require(!is_run, Fault::file, "{}: is the folder of a run; its model is {}", found->string(),
           (*found / "final").string());

@@ -147,6 +147,50 @@ std::optional<ModelConfig> known_model(std::string_view name) {
   return config_of(*found);
 }
 
+std::span<const KnownRepository> known_repositories() {
+  static constexpr KnownRepository kRepositories[] = {
+      {"keeeeenw/MicroLlama", "MicroLlama"},
+      {"TinyLlama/TinyLlama_v1.1", "TinyLlama-1.1B"},
+      {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "TinyLlama-1.1B", DType::bf16},
+      {"openlm-research/open_llama_3b", "open_llama_3b"},
+      {"openlm-research/open_llama_7b", "open_llama_7b"},
+      {"openlm-research/open_llama_13b", "open_llama_13b"},
+      {"huggyllama/llama-7b", "llama-7b"},
+      {"huggyllama/llama-13b", "llama-13b"},
+      {"huggyllama/llama-30b", "llama-30b"},
+      {"huggyllama/llama-65b", "llama-65b"},
+      {"meta-llama/Llama-2-7b-hf", "Llama-2-7b"},
+      {"meta-llama/Llama-2-13b-hf", "Llama-2-13b"},
+      {"meta-llama/Llama-2-70b-hf", "Llama-2-70b"},
+      {"meta-llama/Meta-Llama-3-8B", "Meta-Llama-3-8B"},
+      {"meta-llama/Meta-Llama-3-70B", "Meta-Llama-3-70B"},
+      {"meta-llama/Llama-3.1-8B", "Llama-3.1-8B"},
+      {"meta-llama/Llama-3.1-70B", "Llama-3.1-70B"},
+      {"meta-llama/Llama-3.1-405B", "Llama-3.1-405B"},
+      {"meta-llama/Llama-3.2-1B", "Llama-3.2-1B"},
+      {"meta-llama/Llama-3.2-3B", "Llama-3.2-3B"},
+      {"meta-llama/Llama-3.3-70B-Instruct", "Llama-3.3-70B"},
+      {"mistralai/Mistral-7B-v0.1", "Mistral-7B-v0.1"},
+      {"mistralai/Mistral-7B-Instruct-v0.2", "Mistral-7B-Instruct-v0.2"},
+      {"mistralai/Mistral-7B-v0.3", "Mistral-7B-v0.3"},
+      {"mistralai/Mistral-7B-Instruct-v0.3", "Mistral-7B-Instruct-v0.3"},
+      {"Qwen/Qwen2.5-0.5B", "Qwen2.5-0.5B"},
+      {"Qwen/Qwen2.5-1.5B", "Qwen2.5-1.5B"},
+      {"Qwen/Qwen2.5-3B", "Qwen2.5-3B"},
+      {"Qwen/Qwen2.5-7B", "Qwen2.5-7B"},
+      {"Qwen/Qwen2.5-14B", "Qwen2.5-14B"},
+      {"Qwen/Qwen2.5-32B", "Qwen2.5-32B"},
+      {"Qwen/Qwen2.5-72B", "Qwen2.5-72B"},
+      {"Qwen/Qwen3-0.6B", "Qwen3-0.6B"},
+      {"Qwen/Qwen3-1.7B", "Qwen3-1.7B"},
+      {"Qwen/Qwen3-4B", "Qwen3-4B"},
+      {"Qwen/Qwen3-8B", "Qwen3-8B"},
+      {"Qwen/Qwen3-14B", "Qwen3-14B"},
+      {"Qwen/Qwen3-32B", "Qwen3-32B"},
+  };
+  return kRepositories;
+}
+
 std::string_view known_families() {
   return "Llama 1 to 3.3, TinyLlama, MicroLlama, OpenLLaMA, Mistral 7B, Qwen2.5 and Qwen3";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,12 @@ namespace capstan {
 std::optional<ModelConfig> known_model(std::string_view name);
 
 std::vector<std::string_view> known_model_names();
+// Where on the Hugging Face Hub a model is published, and a name by which known_model() finds it.
+struct KnownRepository {
+  std::string_view repository, model;
+  std::optional<DType> dtype = {};  // if its files have another type than the model's first ones
+};
+std::span<const KnownRepository> known_repositories();
 // The known families, for a message: "Llama 1 to 3.3, …".
 std::string_view known_families();
 

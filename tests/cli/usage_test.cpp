@@ -40,8 +40,7 @@ TEST_F(Cli, AnUnknownCommandListsThem) {
 }
 
 TEST_F(Cli, LitgptsOtherCommandsAndSpellingsGetAHint) {
-  expect_refused(2, {"download", "meta-llama/Llama-3.2-1B"},
-                 {"'download' is not a command", "hf download NAME --local-dir checkpoints/NAME"});
+  expect_refused(2, {"download"}, {"expected the name of a model", "capstan download --list"});
   expect_refused(2, {"convert_to_litgpt"}, {"Hugging Face folders need no conversion"});
   expect_refused(2, {"finetune_adapter_v2"}, {"capstan finetune"});
   expect_refused(2, {"pretrian"}, {"'pretrian' is not a command (did you mean pretrain?)"});

@@ -1,0 +1,175 @@
+#include "hub/http.h"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <cctype>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+
+namespace capstan {
+namespace {
+
+constexpr size_t kMostBody = 64 << 10;
+constexpr long kReceiveBuffer = 512 << 10;
+
+struct FreeUrl {
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
+using Url = std::unique_ptr<CURLU, FreeUrl>;
+
+Url parse_url(const std::string& text) {
+  Url url(curl_url());
+  const bool ok = url && curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
+  require(ok, Fault::usage, "expected a URL such as https://host/path, found '{}'", text);
+  return url;
+}
+
+std::string part_of(const Url& url, CURLUPart part, unsigned flags = 0) {
+  char* text = nullptr;
+  if (curl_url_get(url.get(), part, &text, flags) != CURLUE_OK) return {};
+  std::string copy = text;
+  curl_free(text);
+  return copy;
+}
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return std::tolower(c); });
+  return text;
+}
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t first = text.find_first_not_of(kSpace);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// One transfer, as curl's callbacks see it.
+struct Transfer {
+  CURL* curl;
+  HttpAnswer answer;
+  const Http::Receive& receive;
+  bool stopped = false;
+
+  size_t header(std::string_view line) {
+    const size_t colon = line.find(':');
+    if (line.starts_with("HTTP/")) {
+      answer.headers.clear();  // of an interim answer
+    } else if (colon != std::string_view::npos) {
+      answer.headers[lower(std::string(trimmed(line.substr(0, colon))))] =
+          trimmed(line.substr(colon + 1));
+    }
+    return line.size();
+  }
+
+  size_t body(std::span<const std::byte> bytes) {
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    answer.status = static_cast<int>(status);
+    if (status == 200 || status == 206) {
+      stopped = !receive(answer, bytes);
+      return stopped ? 0 : bytes.size();
+    }
+    const size_t more = std::min(bytes.size(), kMostBody - answer.body.size());
+    answer.body.append(reinterpret_cast<const char*>(bytes.data()), more);
+    return bytes.size();
+  }
+};
+
+}  // namespace
+
+struct Http::State {
+  explicit State(double timeout_seconds)
+      : timeout(static_cast<long>(std::max(1.0, timeout_seconds))) {
+    static std::once_flag once;
+    std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
+    curl = curl_easy_init();
+    require(curl != nullptr, Fault::device, "libcurl cannot be initialized");
+  }
+  ~State() { curl_easy_cleanup(curl); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  CURL* curl;
+  long timeout;
+};
+
+Http::Http(double timeout_seconds) : state_(std::make_unique<State>(timeout_seconds)) {}
+Http::~Http() = default;
+
+HttpAnswer Http::get(const HttpRequest& request, const Receive& receive) {
+  CURL* const curl = state_->curl;
+  curl_easy_reset(curl);  // keeps its connections
+  Transfer transfer{curl, {}, receive};
+  char error[CURL_ERROR_SIZE] = "";
+  curl_slist* headers = curl_slist_append(nullptr, "Accept-Encoding: identity");
+  if (!request.token.empty())
+    headers = curl_slist_append(headers, ("Authorization: Bearer " + request.token).c_str());
+  const std::string range = std::to_string(request.first_byte) + "-";
+  const auto set = [&](CURLoption option, auto value) { curl_easy_setopt(curl, option, value); };
+  set(CURLOPT_URL, request.url.c_str());
+  set(CURLOPT_PROTOCOLS_STR, "http,https");
+  set(CURLOPT_USERAGENT, "capstan");
+  set(CURLOPT_HTTPHEADER, headers);
+  set(CURLOPT_FOLLOWLOCATION, 0L);
+  set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_ERRORBUFFER, error);
+  set(CURLOPT_BUFFERSIZE, kReceiveBuffer);
+  set(CURLOPT_CONNECTTIMEOUT, state_->timeout);
+  set(CURLOPT_LOW_SPEED_LIMIT, 1L);
+  set(CURLOPT_LOW_SPEED_TIME, state_->timeout);
+  if (request.first_byte > 0) set(CURLOPT_RANGE, range.c_str());
+  set(CURLOPT_HEADERDATA, &transfer);
+  set(
+      CURLOPT_HEADERFUNCTION, +[](char* at, size_t, size_t size, void* to) {
+        return static_cast<Transfer*>(to)->header({at, size});
+      });
+  set(CURLOPT_WRITEDATA, &transfer);
+  set(
+      CURLOPT_WRITEFUNCTION, +[](char* at, size_t, size_t size, void* to) {
+        return static_cast<Transfer*>(to)->body(std::as_bytes(std::span(at, size)));
+      });
+  const CURLcode code = curl_easy_perform(curl);
+  curl_slist_free_all(headers);
+  HttpAnswer answer = std::move(transfer.answer);
+  long status = 0;
+  curl_off_t seconds = 0;
+  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &seconds);
+  answer.status = static_cast<int>(status);
+  answer.retry_after = static_cast<double>(seconds);
+  if (code != CURLE_OK && !transfer.stopped) {
+    answer.status = 0;
+    answer.failure = error[0] != 0 ? error : curl_easy_strerror(code);
+  }
+  return answer;
+}
+
+std::string HttpAnswer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+std::string origin_of(const std::string& url) {
+  const Url parsed = parse_url(url);
+  const std::string scheme = part_of(parsed, CURLUPART_SCHEME);
+  require(scheme == "http" || scheme == "https", Fault::usage,
+          "expected a URL of http or https, found '{}'", url);
+  return scheme + "://" + lower(part_of(parsed, CURLUPART_HOST)) + ":" +
+         part_of(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+}
+
+std::string resolve_url(const std::string& base, const std::string& location) {
+  const Url url = parse_url(base);
+  const bool ok = curl_url_set(url.get(), CURLUPART_URL, location.c_str(), 0) == CURLUE_OK;
+  require(ok, Fault::peer, "{} redirects to '{}', which is no URL", base, location);
+  return part_of(url, CURLUPART_URL);
+}
+
+}  // namespace capstan

@@ -1,0 +1,29 @@
+// Where libcurl was not found.
+
+#include "hub/http.h"
+#include "base/error.h"
+
+namespace capstan {
+
+struct Http::State {};
+
+Http::Http(double) {
+  fail(Fault::device,
+       "this capstan was built without libcurl and cannot download; install libcurl4-openssl-dev "
+       "and build it again, or use 'hf download NAME --local-dir checkpoints/NAME'");
+}
+Http::~Http() = default;
+HttpAnswer Http::get(const HttpRequest&, const Receive&) {
+  return {};
+}
+std::string HttpAnswer::header(const std::string&) const {
+  return {};
+}
+std::string origin_of(const std::string& url) {
+  return url;
+}
+std::string resolve_url(const std::string&, const std::string& location) {
+  return location;
+}
+
+}  // namespace capstan
