@@ -18,6 +18,7 @@ int chat(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
 int merge_lora(const Arguments& arguments);
 int convert(const Arguments& arguments);
+int sync(const Arguments& arguments);
 int download(const Arguments& arguments);
 int demo(const Arguments& arguments);
 int doctor(const Arguments& arguments);

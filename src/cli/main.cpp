@@ -33,6 +33,7 @@ constexpr std::array kCommands = {
     Command{"chat", "chat with a model", chat},
     Command{"evaluate", "loss and perplexity of a model on data", evaluate},
     Command{"merge_lora", "merge an adapter into its model", merge_lora},
+    Command{"sync", "send what a run measured to its tracker", sync},
     Command{"doctor", "check this machine: what it offers for a run, and what is wrong with it",
             doctor},
     Command{"bench", "measure this machine, so that plan can predict the time of a run", bench,

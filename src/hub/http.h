@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,13 +16,18 @@ struct HttpRequest {
   std::string url;
   std::string token = {};  // sent as "Authorization: Bearer TOKEN" unless empty
   int64_t first_byte = 0;  // above 0: asks for the rest from there on
+  std::string user = {};   // "name:password"
+  // POSTs it, as JSON; empty: nothing to send.
+  std::string json = {};
+  // PUTs it; empty: nothing to send.
+  std::filesystem::path file = {};
 };
 
 struct HttpAnswer {
   int status = 0;                              // 200, 404, …; 0: the connection failed or was cut
   std::string failure;                         // then, why
   std::map<std::string, std::string> headers;  // names in lower case
-  std::string body;        // the beginning of it, if the status is neither 200 nor 206
+  std::string body;        // without `receive` whole, else the beginning of one that is an error's
   double retry_after = 0;  // seconds that the server asks to wait; 0: it does not
 
   std::string header(const std::string& name) const;
@@ -41,7 +47,7 @@ class Http {
   // Returns false to end the transfer.
   using Receive = std::function<bool(const HttpAnswer&, std::span<const std::byte>)>;
   // Redirections are answers like others: they are not followed.
-  HttpAnswer get(const HttpRequest& request, const Receive& receive);
+  HttpAnswer send(const HttpRequest& request, const Receive& receive = {});
 
  private:
   struct State;

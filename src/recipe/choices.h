@@ -141,11 +141,14 @@ struct NameTable<Rounding> {
 };
 
 // What a run writes its metrics to, besides metrics.csv (report/metrics.h).
-enum class Logger : uint8_t { csv, tensorboard, jsonl };
+enum class Logger : uint8_t { csv, tensorboard, jsonl, mlflow, wandb };
 template <>
 struct NameTable<Logger> {
-  static constexpr Named<Logger> rows[] = {
-      {Logger::csv, "csv"}, {Logger::tensorboard, "tensorboard"}, {Logger::jsonl, "jsonl"}};
+  static constexpr Named<Logger> rows[] = {{Logger::csv, "csv"},
+                                           {Logger::tensorboard, "tensorboard"},
+                                           {Logger::jsonl, "jsonl"},
+                                           {Logger::mlflow, "mlflow"},
+                                           {Logger::wandb, "wandb"}};
 };
 
 // LitGPT's classes of data.

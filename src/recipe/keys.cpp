@@ -10,12 +10,11 @@
 namespace capstan {
 namespace {
 
-// What LitGPT tells the services that it can log to, none of which is here: beside the loggers that
-// are, it does nothing there either.
+// What LitGPT tells a service that is not here: beside the loggers that are, it does nothing there
+// either.
 bool is_for_a_service(std::string_view key) {
-  static constexpr std::string_view kKeys[] = {
-      "log.project",  "log.run",       "log.group",     "log.teamspace",
-      "log.metadata", "log.log_model", "log.save_logs", "log.checkpoint_name"};
+  static constexpr std::string_view kKeys[] = {"log.teamspace", "log.metadata", "log.log_model",
+                                               "log.save_logs", "log.checkpoint_name"};
   return key.starts_with("log.metadata.") ||
          std::find(std::begin(kKeys), std::end(kKeys), key) != std::end(kKeys);
 }

@@ -18,9 +18,6 @@ constexpr uint8_t kFinetune = bit(Task::finetune_full) | kLora;
 constexpr uint8_t kTrain = kPretrain | kFinetune;
 constexpr uint8_t kAll = kTrain | kDemo;
 
-constexpr std::string_view kService =
-    "is a service that Capstan does not log to; use csv, tensorboard or jsonl, which it can import";
-
 using R = Recipe;
 using enum Check;
 using namespace condition;
@@ -123,14 +120,12 @@ const std::vector<Option> kRun = {
     {"resume", &R::resume, any, kTrain,
      "true: resume the newest checkpoint, fail if there is none; auto: resume if there is one; or "
      "a checkpoint folder"},
-    {"logger_name",
-     &R::logger_name,
-     any,
-     kTrain,
-     "log format of the metrics, in addition to metrics.csv",
-     {},
-     nullptr,
-     {{"wandb", kService}, {"mlflow", kService}}},
+    {"logger_name", &R::logger_name, any, kTrain,
+     "where metrics go, in addition to metrics.csv: files, or a tracker; several as [csv, mlflow]"},
+    {"log.project", &R::log_project, any, kTrain,
+     "project of a tracker's runs (MLflow: experiment); null: capstan"},
+    {"log.run", &R::log_run, any, kTrain, "name of the run in a tracker; null: that of out_dir"},
+    {"log.group", &R::log_group, any, kTrain, "group of the run in a tracker"},
     {"seed", &R::seed, not_negative, kAll,
      "random seed of initial weights, sample order and dropout"},
 };

@@ -20,7 +20,7 @@ using RecipeField = std::variant<
     std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
     std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
     std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
-    Devices Recipe::*, Strategy Recipe::*, Resume Recipe::*, Logger Recipe::*, DataClass Recipe::*,
+    Devices Recipe::*, Strategy Recipe::*, Resume Recipe::*, Loggers Recipe::*, DataClass Recipe::*,
     std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
     ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 

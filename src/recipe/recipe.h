@@ -10,6 +10,7 @@
 #include "recipe/choices.h"
 #include "recipe/devices.h"
 #include "recipe/example_choice.h"
+#include "recipe/loggers.h"
 #include "recipe/resume.h"
 #include "recipe/split_names.h"
 #include "tensor/accelerator.h"
@@ -85,7 +86,8 @@ struct Recipe {
   double timeout = 300;
   bool self_check = false;
   Resume resume;
-  Logger logger_name = Logger::csv;
+  Loggers logger_name = Logger::csv;
+  std::optional<std::string> log_project, log_run, log_group;  // names that trackers show
   int64_t seed = 1337;
   // train
   std::optional<int64_t> save_interval = 1000;

@@ -87,6 +87,24 @@ std::optional<double> MetricsRow::val_ppl() const {
   return val_loss ? std::optional(std::exp(*val_loss)) : std::nullopt;
 }
 
+std::vector<std::pair<std::string_view, double>> named_values(const MetricsRow& row) {
+  std::vector<std::pair<std::string_view, double>> values{
+      {"epoch", static_cast<double>(row.epoch)},
+      {"iter", static_cast<double>(row.iter)},
+      {"total_tokens", static_cast<double>(row.total_tokens)}};
+  if (row.tokens > 0) values.emplace_back("tokens", static_cast<double>(row.tokens));
+  const auto add = [&](std::string_view name, const std::optional<double>& value) {
+    if (value) values.emplace_back(name, *value);
+  };
+  add("iter_time", row.iter_time);
+  add("learning_rate", row.learning_rate);
+  add("loss", row.loss);
+  add("val_loss", row.val_loss);
+  add("val_ppl", row.val_ppl());
+  add("grad_norm", row.grad_norm);
+  return values;
+}
+
 std::string csv_line(const MetricsRow& r) {
   return fmt::format("{},{},{},{},{},{},{},{},{},{}\n", r.epoch, r.iter, cell(r.iter_time),
                      cell(r.learning_rate), cell(r.loss), r.step, r.tokens, r.total_tokens,

@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include "recipe/choices.h"
+#include "recipe/loggers.h"
 
 namespace capstan {
 
@@ -27,6 +29,16 @@ struct MetricsRow {
 
   std::optional<double> val_ppl() const;  // exp(val_loss)
 };
+
+// Its values by name, as trackers show them; those without a value are absent.
+std::vector<std::pair<std::string_view, double>> named_values(const MetricsRow& row);
+
+// What trackers show of a run besides its measurements.
+struct RunLabels {
+  std::string project = "capstan", run = {}, group = {};
+  std::vector<std::pair<std::string, std::string>> params = {};  // the recipe
+};
+enum class RunEnd : uint8_t { finished, stopped, failed };
 
 // metrics.csv has this line, then one line per row: empty cells for missing values, numbers in the
 // shortest form that reads back as the same double (and "nan", "inf"). The columns are LitGPT's, so
@@ -52,20 +64,24 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv,
 //   csv/version_N/metrics.csv                                        always
 //   jsonl/version_N/metrics.jsonl                                    if requested
 //   tensorboard/version_N/events.out.tfevents.<time>.<host>.<pid>    if requested
+//   mlflow/version_N/outbox.jsonl, and to the server                 if requested
+//   wandb/version_N/offline-run-<time>-<id>/run-<id>.wandb           if requested
 //
 // write passes each row to the operating system before it returns, so a killed run keeps its rows;
 // sync flushes them to disk, so they survive a power cut. A full disk leaves whole rows only. Every
 // failure is Fault::file and names the file.
 class MetricsLog {
  public:
-  // Starts a new version: N is one above the highest in any of the three folders.
-  MetricsLog(Logger logger, const std::filesystem::path& out_dir);
+  // Starts a new version: N is one above the highest in any of these folders.
+  MetricsLog(const Loggers& loggers, const std::filesystem::path& out_dir,
+             const RunLabels& labels = {});
   // Continues the newest version after the given step. Removes later rows, which the resumed run
   // will write again. Warns about lines that are not rows and moves them to a file with ".bad"
   // appended to its name. Files are replaced atomically. TensorBoard gets a new event file that
   // starts with SessionLog START at step + 1 and so drops later points; points of that step stay.
-  // Starts a new version if there is none, or none of ours.
-  static MetricsLog resume(Logger logger, const std::filesystem::path& out_dir, int64_t step);
+  // Trackers go on with their run. Starts a new version if there is none, or none of ours.
+  static MetricsLog resume(const Loggers& loggers, const std::filesystem::path& out_dir,
+                           int64_t step, const RunLabels& labels = {});
   MetricsLog(MetricsLog&&) noexcept;
   MetricsLog& operator=(MetricsLog&&) noexcept;
   ~MetricsLog();
@@ -76,10 +92,14 @@ class MetricsLog {
   void sync() const { sync_later()(); }
   std::function<void()> sync_later() const;
 
+  // Tells trackers how the run ended, and gives them these files; waits for what is on its way.
+  // Without it, the run has failed.
+  void finish(RunEnd end, std::span<const std::filesystem::path> files);
+
   // All rows of this version, including those before a resume: for the chart.
   std::vector<MetricsRow> rows() const { return read_metrics(csv_path()); }
   const std::filesystem::path& csv_path() const;
-  // The file of the requested logger.
+  // The file of the first logger that is requested.
   const std::filesystem::path& path() const;
 
  private:

@@ -14,8 +14,11 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
-#include "report/metrics.h"
+#include "report/growing_file.h"
+#include "report/metrics_sink.h"
 #include "report/tensorboard.h"
+#include "report/trackers/mlflow.h"
+#include "report/trackers/wandb.h"
 
 namespace capstan {
 namespace {
@@ -23,50 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kEventFile = "events.out.tfevents.";
-
-// A file that grows by whole lines or records: a partial write is rolled back.
-class GrowingFile {
- public:
-  GrowingFile(fs::path path, int flags) : path_(std::move(path)) {
-    constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    fd_ = ::open(path_.c_str(), kFlags | flags, kUsualMode);
-    require(fd_ >= 0, Fault::file, "{}: cannot write: {}", path_.string(), std::strerror(errno));
-  }
-  GrowingFile(const GrowingFile&) = delete;
-  GrowingFile& operator=(const GrowingFile&) = delete;
-  ~GrowingFile() { ::close(fd_); }
-
-  const fs::path& path() const { return path_; }
-  int64_t size() const { return ::lseek(fd_, 0, SEEK_END); }
-
-  void append(std::string_view text) {
-    const int64_t before = size();
-    while (!text.empty()) {
-      const ssize_t n = ::write(fd_, text.data(), text.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) {
-        const std::string cause = std::strerror(errno);
-        const bool whole = ::ftruncate(fd_, before) == 0;
-        fail(Fault::file, "{}: cannot write: {}{}; free some space and resume the run",
-             path_.string(), cause, whole ? "" : " (its last line is incomplete)");
-      }
-      text.remove_prefix(static_cast<size_t>(n));
-    }
-  }
-
-  void sync() const {
-    int result;
-    do result = ::fsync(fd_);
-    while (result != 0 && errno == EINTR);
-    require(result == 0 || errno == EINVAL || errno == ENOTSUP, Fault::file,
-            "{}: cannot write: {}; check the disk and resume the run", path_.string(),
-            std::strerror(errno));
-  }
-
- private:
-  fs::path path_;
-  int fd_ = -1;
-};
 
 // The number after `prefix` in a name; -1 for other names.
 int64_t number_after(std::string_view name, std::string_view prefix, bool to_the_end) {
@@ -164,39 +123,82 @@ bool is_ours(const fs::path& csv) {
                                                 .starts_with(std::string(kMetricsColumns) + "\n");
 }
 
+class JsonLines : public MetricsSink {
+ public:
+  explicit JsonLines(const fs::path& folder) : file_(folder / "metrics.jsonl") {}
+  void write(const MetricsRow& row) override { file_.append(jsonl_line(row)); }
+  void sync() override { file_.sync(); }
+  const fs::path& path() const override { return file_.path(); }
+
+ private:
+  GrowingFile file_;
+};
+
+class TensorBoard : public MetricsSink {
+ public:
+  TensorBoard(const fs::path& folder, std::optional<int64_t> resumed)
+      : file_(next_event_file(folder), O_EXCL) {
+    file_.append(version_event(wall_time()));
+    if (resumed) file_.append(restart_event(wall_time(), *resumed + 1));
+  }
+  void write(const MetricsRow& row) override {
+    std::vector<Scalar> scalars;
+    for (const auto& [name, value] : named_values(row))
+      scalars.emplace_back(name, static_cast<float>(value));
+    file_.append(scalars_event(wall_time(), row.step, scalars));
+  }
+  void sync() override { file_.sync(); }
+  const fs::path& path() const override { return file_.path(); }
+
+ private:
+  GrowingFile file_;
+};
+
+std::unique_ptr<MetricsSink> make_sink(Logger logger, const fs::path& folder,
+                                       const RunLabels& labels, std::optional<int64_t> resumed) {
+  switch (logger) {
+    case Logger::csv: return nullptr;  // always there
+    case Logger::jsonl: return std::make_unique<JsonLines>(folder);
+    case Logger::tensorboard: return std::make_unique<TensorBoard>(folder, resumed);
+    case Logger::mlflow: return std::make_unique<MlflowSink>(folder, labels);
+    case Logger::wandb: return std::make_unique<WandbSink>(folder, labels, resumed);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 struct MetricsLog::Files {
-  Files(Logger kind, const fs::path& out_dir, int64_t n)
-      : logger(kind), csv(version(out_dir, "csv", n) / "metrics.csv", 0) {
-    const fs::path folder = version(out_dir, name_of(logger), n);
+  Files(const Loggers& loggers, const fs::path& out_dir, int64_t n, const RunLabels& labels,
+        std::optional<int64_t> resumed)
+      : csv(version(out_dir, "csv", n) / "metrics.csv") {
     if (csv.size() == 0) csv.append(std::string(kMetricsColumns) + "\n");
-    if (logger == Logger::csv) return;
-    make_folder(folder);
-    if (logger == Logger::jsonl) {
-      other = std::make_unique<GrowingFile>(folder / "metrics.jsonl", 0);
-    } else {
-      other = std::make_unique<GrowingFile>(next_event_file(folder), O_EXCL);
-      other->append(version_event(wall_time()));
+    for (const Logger logger : loggers.kinds) {
+      const fs::path folder = version(out_dir, name_of(logger), n);
+      make_folder(folder);
+      if (auto sink = make_sink(logger, folder, labels, resumed)) sinks.push_back(std::move(sink));
     }
   }
 
   void sync() {
-    const std::array<const GrowingFile*, 2> files{&csv, other.get()};
-    for (const GrowingFile* file : files) {
-      if (file == nullptr) continue;
-      file->sync();
-      if (named) continue;
-      fs::path folder = file->path().parent_path();  // logs/LOGGER/version_N
-      for (int i = 0; i < 3; ++i, folder = folder.parent_path()) sync_folder(folder);
+    csv.sync();
+    if (!named) sync_folders(csv.path());
+    for (const auto& sink : sinks) {
+      sink->sync();
+      if (!named) sync_folders(sink->path());
     }
     named = true;
   }
 
-  Logger logger;
   GrowingFile csv;
-  std::unique_ptr<GrowingFile> other;  // none for Logger::csv
-  std::atomic<bool> named = false;     // the folders are flushed to disk
+  std::vector<std::unique_ptr<MetricsSink>> sinks;
+  std::atomic<bool> named = false;  // the folders are flushed to disk
+
+ private:
+  static void sync_folders(const fs::path& file) {  // of logs/LOGGER/version_N
+    fs::path folder = file.parent_path();
+    for (int i = 0; i < 3; ++i, folder = folder.parent_path()) sync_folder(folder);
+  }
 };
 
 MetricsLog::MetricsLog(std::shared_ptr<Files> files) : files_(std::move(files)) {}
@@ -204,30 +206,40 @@ MetricsLog::MetricsLog(MetricsLog&&) noexcept = default;
 MetricsLog& MetricsLog::operator=(MetricsLog&&) noexcept = default;
 MetricsLog::~MetricsLog() = default;
 
-MetricsLog::MetricsLog(Logger logger, const fs::path& out_dir)
-    : files_(std::make_shared<Files>(logger, out_dir, new_version(out_dir))) {}
+MetricsLog::MetricsLog(const Loggers& loggers, const fs::path& out_dir, const RunLabels& labels)
+    : files_(
+          std::make_shared<Files>(loggers, out_dir, new_version(out_dir), labels, std::nullopt)) {}
 
-MetricsLog MetricsLog::resume(Logger logger, const fs::path& out_dir, int64_t step) {
+MetricsLog MetricsLog::resume(const Loggers& loggers, const fs::path& out_dir, int64_t step,
+                              const RunLabels& labels) {
   const int64_t n = highest(out_dir / "logs" / "csv", "version_", true);
   const fs::path csv = version(out_dir, "csv", n) / "metrics.csv";
-  if (n < 0 || !is_ours(csv)) return {logger, out_dir};
+  if (n < 0 || !is_ours(csv)) return {loggers, out_dir, labels};
   std::vector<BadLine> bad;
+  std::vector<MetricsRow> rows;
   std::string kept = std::string(kMetricsColumns) + "\n";
-  for (const MetricsRow& row : read_metrics(csv, &bad))
-    if (row.step <= step) kept += csv_line(row);
+  for (const MetricsRow& row : read_metrics(csv, &bad)) {
+    if (row.step > step) continue;
+    kept += csv_line(row);
+    rows.push_back(row);
+  }
   move_bad_lines(csv, bad);
   const fs::path jsonl = version(out_dir, "jsonl", n) / "metrics.jsonl";
   std::error_code error;
-  if (logger == Logger::jsonl && fs::exists(jsonl, error)) {
+  if (loggers.has(Logger::jsonl) && fs::exists(jsonl, error)) {
     bad.clear();
     const std::string lines = lines_until(jsonl, step, bad);
     move_bad_lines(jsonl, bad);
     write_text(jsonl, lines);
   }
   write_text(csv, kept);
-  MetricsLog log(std::make_shared<Files>(logger, out_dir, n));
-  if (logger == Logger::tensorboard)
-    log.files_->other->append(restart_event(wall_time(), step + 1));
+  MetricsLog log(std::make_shared<Files>(loggers, out_dir, n, labels, step));
+  for (const auto& sink : log.files_->sinks)
+    if (auto* wandb = dynamic_cast<WandbSink*>(sink.get()); wandb != nullptr) {
+      const int64_t last = wandb->last_step();
+      for (const MetricsRow& row : rows)
+        if (row.step > last) wandb->write(row);
+    }
   return log;
 }
 
@@ -240,27 +252,16 @@ const fs::path& MetricsLog::csv_path() const {
 }
 
 const fs::path& MetricsLog::path() const {
-  return files_->other ? files_->other->path() : files_->csv.path();
+  return files_->sinks.empty() ? files_->csv.path() : files_->sinks[0]->path();
 }
 
 void MetricsLog::write(const MetricsRow& row) {
   files_->csv.append(csv_line(row));
-  if (files_->logger == Logger::jsonl) files_->other->append(jsonl_line(row));
-  if (files_->logger != Logger::tensorboard) return;
-  std::vector<Scalar> scalars{{"epoch", static_cast<float>(row.epoch)},
-                              {"iter", static_cast<float>(row.iter)},
-                              {"total_tokens", static_cast<float>(row.total_tokens)}};
-  if (row.tokens > 0) scalars.emplace_back("tokens", static_cast<float>(row.tokens));
-  const auto add = [&](std::string_view tag, const std::optional<double>& value) {
-    if (value) scalars.emplace_back(tag, static_cast<float>(*value));
-  };
-  add("iter_time", row.iter_time);
-  add("learning_rate", row.learning_rate);
-  add("loss", row.loss);
-  add("val_loss", row.val_loss);
-  add("val_ppl", row.val_ppl());
-  add("grad_norm", row.grad_norm);
-  files_->other->append(scalars_event(wall_time(), row.step, scalars));
+  for (const auto& sink : files_->sinks) sink->write(row);
+}
+
+void MetricsLog::finish(RunEnd end, std::span<const fs::path> files) {
+  for (const auto& sink : files_->sinks) sink->finish(end, files);
 }
 
 }  // namespace capstan

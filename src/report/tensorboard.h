@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "report/crc32.h"
+
 // TensorBoard's event files: records of serialized protocol buffers.
 //
 //   record   u64 length · u32 masked CRC of the length · bytes · u32 masked CRC of the bytes,
@@ -18,7 +20,6 @@
 // describes the files.
 namespace capstan {
 
-uint32_t crc32c(std::string_view bytes);
 uint32_t masked_crc32c(std::string_view bytes);
 
 std::string event_record(std::string_view event);  // frames a serialized Event

@@ -379,9 +379,11 @@ void TrainingRun::train() {
   if (team_.leads()) {
     remove_leftovers(folder_.path());
     folder_.move_earlier_run(resumed_after_);
-    display_.log_to(resumed_after_ && folder_.resumes_here()
-                        ? MetricsLog::resume(recipe_.logger_name, folder_.path(), first_step())
-                        : MetricsLog(recipe_.logger_name, folder_.path()));
+    const RunLabels labels = labels_of(recipe_, task_, inputs_.model.name);
+    display_.log_to(
+        resumed_after_ && folder_.resumes_here()
+            ? MetricsLog::resume(recipe_.logger_name, folder_.path(), first_step(), labels)
+            : MetricsLog(recipe_.logger_name, folder_.path(), labels));
   }
   const double earlier = record_.seconds;
   queue_.reset_totals();
@@ -413,6 +415,7 @@ void TrainingRun::train() {
   if (record_.step == first_step() || saved_ != here) save(here, false);
   wait_for_save();
   if (stop_.signal() == 0) stop_.note_late(agreed_signal(signals));
+  if (team_.leads() && stop_.signal() != 0) display_.end_log(RunEnd::stopped, {});
 }
 
 int TrainingRun::agreed_signal(const StopSignals& signals) {
@@ -440,7 +443,8 @@ void TrainingRun::finish_rest() {
   if (team_.leads()) {
     folder_.prune();
     if (!display_.logs())
-      display_.log_to(MetricsLog::resume(recipe_.logger_name, folder_.path(), record_.step));
+      display_.log_to(MetricsLog::resume(recipe_.logger_name, folder_.path(), record_.step,
+                                         labels_of(recipe_, task_, inputs_.model.name)));
     made = display_.final_validation_logged(record_.step);
   }
   const auto write_report = [&] {
@@ -460,7 +464,10 @@ void TrainingRun::finish_rest() {
     if (found) display_.show_final_validation(record_);
   }
   write_report();
-  if (team_.leads() && stop_.signal() == 0) folder_.unmark();
+  if (!team_.leads()) return;
+  if (stop_.signal() == 0) folder_.unmark();
+  display_.end_log(stop_.signal() == 0 ? RunEnd::finished : RunEnd::stopped,
+                   folder_.small_results());
 }
 
 // The rank that leads may take longer than the others; nobody counts that as silence.

@@ -3,13 +3,28 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "recipe/options.h"
+#include "recipe/values.h"
 #include "report/curve.h"
 #include "report/page.h"
 
 namespace capstan {
+
+RunLabels labels_of(const Recipe& recipe, Task task, const std::string& model) {
+  RunLabels labels{.run = recipe.log_run.value_or(folder_name(recipe.out_dir)),
+                   .group = recipe.log_group.value_or("")};
+  if (const char* project = std::getenv("MLFLOW_EXPERIMENT_NAME"); project != nullptr)
+    labels.project = project;
+  labels.project = recipe.log_project.value_or(labels.project);
+  labels.params = {{"command", std::string(name_of(task))}, {"model", model}};
+  for (const Option& o : options())
+    if (o.used_by(task)) labels.params.emplace_back(o.key, value_of(recipe, o));
+  return labels;
+}
 
 void RunDisplay::begin_bar(int64_t done) {
   bar_.emplace(length_.limited() ? length_.steps() : 0, done);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "recipe/recipe.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/summary.h"
@@ -12,6 +13,9 @@
 #include "train/length.h"
 
 namespace capstan {
+
+// What trackers show of a run of this recipe.
+RunLabels labels_of(const Recipe& recipe, Task task, const std::string& model);
 
 // A run's output, of the rank that leads: the progress bar, LitGPT's lines, generated samples,
 // metrics files, and at the end the loss curve and the report.
@@ -23,6 +27,10 @@ class RunDisplay {
   // Sets the log that receives metrics from now on. Without one, they are not logged.
   void log_to(MetricsLog log) { metrics_ = std::move(log); }
   bool logs() const { return metrics_.has_value(); }
+  // Trackers get these files of the result.
+  void end_log(RunEnd end, const std::vector<std::filesystem::path>& files) {
+    if (metrics_) metrics_->finish(end, files);
+  }
   MetricsLog& metrics() { return *metrics_; }
   const MetricsLog& metrics() const { return *metrics_; }
 

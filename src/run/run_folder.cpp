@@ -171,6 +171,14 @@ bool RunFolder::is_unfinished() const {
          !fs::exists(curve(), error);
 }
 
+std::vector<fs::path> RunFolder::small_results() const {
+  std::vector<fs::path> files = {report(), curve()};
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors"})
+    if (std::error_code error; fs::exists(final_model() / name, error))
+      files.push_back(final_model() / name);
+  return files;
+}
+
 std::string RunFolder::how_to_train_further(const fs::path& model, bool is_adapter) const {
   const fs::path folder = model.has_filename() ? model : model.parent_path();
   if (const auto found = newest_with_moments(folder.parent_path()))

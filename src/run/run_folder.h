@@ -33,6 +33,8 @@ class RunFolder {
   bool scratch() const { return o_.scratch; }
   std::filesystem::path checkpoint(int64_t step) const;
   std::filesystem::path final_model() const { return o_.out_dir / "final"; }
+  // What trackers keep of a run: the report, the curve and an adapter.
+  std::vector<std::filesystem::path> small_results() const;
   std::filesystem::path report() const { return o_.out_dir / "report.html"; }
   std::filesystem::path curve() const { return o_.out_dir / "loss.svg"; }
 

@@ -434,12 +434,10 @@ TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
       0);
 }
 
-TEST_F(Finetune, LoggersThatAreServicesAreRefusedWithThoseThatAreThere) {
-  for (const char* name : {"wandb", "mlflow"})
-    expect_refused(2, finetune({std::string("--logger_name=") + name}),
-                   {name, "csv, tensorboard or jsonl"});
-  ASSERT_EQ(run(finetune({"--logger_name=jsonl"})).code, 0);
+TEST_F(Finetune, LogsToSeveralPlaces) {
+  ASSERT_EQ(run(finetune({"--logger_name=[jsonl, tensorboard]"})).code, 0);
   EXPECT_TRUE(fs::exists(at("out/logs/jsonl/version_0/metrics.jsonl")));
+  EXPECT_TRUE(fs::exists(at("out/logs/tensorboard/version_0")));
 }
 
 TEST_F(Finetune, AnEvaluationCountsEveryTokenOnce) {

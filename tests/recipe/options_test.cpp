@@ -251,12 +251,23 @@ TEST(SetOption, SplitNamesAreTwo) {
 TEST(SetOption, AWordOfLitgptsThatIsNotHereSaysWhatToUse) {
   EXPECT_NE(refusal("precision", "16-mixed").find("use bf16-mixed"), std::string::npos);
   EXPECT_NE(refusal("precision", "16-true").find("use bf16-true"), std::string::npos);
-  for (const char* service : {"wandb", "mlflow"})
-    EXPECT_NE(refusal("logger_name", service).find("use csv, tensorboard or jsonl"),
-              std::string::npos);
-  EXPECT_EQ(
-      refusal("logger_name", "CSV"),
-      "logger_name: expected one of csv, tensorboard, jsonl, found 'CSV' (did you mean csv?)");
+  EXPECT_EQ(refusal("logger_name", "CSV"),
+            "logger_name: expected one of csv, tensorboard, jsonl, mlflow, wandb or several as "
+            "[csv, mlflow], found 'CSV' (did you mean csv?)");
+}
+
+TEST(SetOption, SeveralLoggersAreAList) {
+  Recipe r;
+  for (const char* text : {"[mlflow, csv]", "mlflow,csv", "[mlflow,csv,mlflow]"}) {
+    set_option(r, find_option("logger_name"), text);
+    EXPECT_EQ(r.logger_name.kinds, (std::vector{Logger::mlflow, Logger::csv})) << text;
+    EXPECT_EQ(value_of(r, find_option("logger_name")), "[mlflow, csv]");
+  }
+  set_option(r, find_option("logger_name"), "wandb");
+  EXPECT_EQ(r.logger_name, Loggers(Logger::wandb));
+  EXPECT_FALSE(r.logger_name.has(Logger::csv));
+  for (const char* text : {"[]", "[mlflow", "mlflow,", ""})
+    EXPECT_NE(refusal("logger_name", text), "");
 }
 
 TEST(SetOption, EveryWordOfAChoiceIsTakenAndPrintedAsItsFirst) {

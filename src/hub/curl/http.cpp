@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -13,7 +16,7 @@
 namespace capstan {
 namespace {
 
-constexpr size_t kMostBody = 64 << 10;
+constexpr size_t kMostBody = 16 << 20;
 constexpr long kReceiveBuffer = 512 << 10;
 
 struct FreeUrl {
@@ -71,7 +74,7 @@ struct Transfer {
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     answer.status = static_cast<int>(status);
-    if (status == 200 || status == 206) {
+    if (receive && (status == 200 || status == 206)) {
       stopped = !receive(answer, bytes);
       return stopped ? 0 : bytes.size();
     }
@@ -102,7 +105,7 @@ struct Http::State {
 Http::Http(double timeout_seconds) : state_(std::make_unique<State>(timeout_seconds)) {}
 Http::~Http() = default;
 
-HttpAnswer Http::get(const HttpRequest& request, const Receive& receive) {
+HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
   CURL* const curl = state_->curl;
   curl_easy_reset(curl);  // keeps its connections
   Transfer transfer{curl, {}, receive};
@@ -135,6 +138,27 @@ HttpAnswer Http::get(const HttpRequest& request, const Receive& receive) {
       CURLOPT_WRITEFUNCTION, +[](char* at, size_t, size_t size, void* to) {
         return static_cast<Transfer*>(to)->body(std::as_bytes(std::span(at, size)));
       });
+  if (!request.user.empty()) {
+    set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BASIC));
+    set(CURLOPT_USERPWD, request.user.c_str());
+  }
+  if (!request.json.empty()) {
+    headers = curl_slist_append(headers, "Content-Type: application/json");
+    set(CURLOPT_HTTPHEADER, headers);
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.json.size()));
+    set(CURLOPT_POSTFIELDS, request.json.c_str());
+    set(CURLOPT_FRESH_CONNECT, 1L);  // on a connection that was closed, curl would send it twice
+  }
+  std::unique_ptr<FILE, int (*)(FILE*)> file(nullptr, std::fclose);
+  if (!request.file.empty()) {
+    file.reset(std::fopen(request.file.c_str(), "rb"));
+    require(file != nullptr, Fault::file, "{}: cannot read: {}", request.file.string(),
+            std::strerror(errno));
+    set(CURLOPT_UPLOAD, 1L);
+    set(CURLOPT_READDATA, file.get());
+    set(CURLOPT_INFILESIZE_LARGE,
+        static_cast<curl_off_t>(std::filesystem::file_size(request.file)));
+  }
   const CURLcode code = curl_easy_perform(curl);
   curl_slist_free_all(headers);
   HttpAnswer answer = std::move(transfer.answer);

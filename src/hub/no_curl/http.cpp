@@ -13,7 +13,7 @@ Http::Http(double) {
        "and build it again, or use 'hf download NAME --local-dir checkpoints/NAME'");
 }
 Http::~Http() = default;
-HttpAnswer Http::get(const HttpRequest&, const Receive&) {
+HttpAnswer Http::send(const HttpRequest&, const Receive&) {
   return {};
 }
 std::string HttpAnswer::header(const std::string&) const {

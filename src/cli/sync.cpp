@@ -1,0 +1,75 @@
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "base/log.h"
+#include "base/units.h"
+#include "cli/command_line.h"
+#include "report/trackers/mlflow.h"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Sends one outbox; returns the number of records that have not arrived.
+int64_t send(const fs::path& folder, double patience) {
+  MlflowSender sender(folder, mlflow_access());
+  const int64_t waiting = sender.waiting();
+  if (waiting == 0) {
+    log::say("{}: everything has arrived", folder.string());
+    return 0;
+  }
+  auto last = std::chrono::steady_clock::now();
+  for (;;) {
+    const auto outcome = sender.send_some();
+    for (const std::string& complaint : sender.take_complaints()) log::warn("{}", complaint);
+    if (outcome == MlflowSender::Outcome::nothing) break;
+    if (outcome == MlflowSender::Outcome::sent) {
+      last = std::chrono::steady_clock::now();
+      continue;
+    }
+    const std::chrono::duration<double> idle = std::chrono::steady_clock::now() - last;
+    if (outcome == MlflowSender::Outcome::refused || idle.count() > patience) {
+      log::warn("{}", sender.why());
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  }
+  const int64_t left = sender.waiting();
+  log::say("{}: sent {} of {}", folder.string(), waiting - left, count(waiting, "record"));
+  return left;
+}
+
+}  // namespace
+
+int sync(const Arguments& arguments) {
+  CommandLine line(
+      "Sends what a run measured to MLflow, if its server was away when the run ended.",
+      "capstan sync OUT_DIR");
+  std::string name;
+  double timeout = 10;
+  line.required("out_dir", name, "folder of the run");
+  line.option("--timeout", timeout, "seconds to wait for the server", {.least = 0, .most = 86400});
+  if (!line.parse(arguments)) return 0;
+  std::vector<fs::path> folders;
+  std::error_code error;
+  const fs::path logs = fs::path(name) / "logs" / "mlflow";
+  if (fs::exists(fs::path(name) / "outbox.jsonl", error)) folders.emplace_back(name);
+  for (fs::directory_iterator it(logs, error), end; !error && it != end; it.increment(error))
+    if (fs::exists(it->path() / "outbox.jsonl")) folders.push_back(it->path());
+  require(!folders.empty(), Fault::file,
+          "{}: expected the folder of a run with --logger_name mlflow, which has "
+          "logs/mlflow/version_N/outbox.jsonl",
+          name);
+  std::sort(folders.begin(), folders.end());
+  int64_t left = 0;
+  for (const fs::path& folder : folders) left += send(folder, timeout);
+  require(left == 0, Fault::peer, "MLflow: {} not sent; try again when the server answers",
+          count(left, "record"));
+  return 0;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "hub/http.h"
+#include "report/growing_file.h"
+#include "report/metrics_sink.h"
+
+// MLflow, by the REST API of its server. What a run has to tell is first written to a file, its
+// outbox, with the time at which it happened; a thread sends it. So a server that is away costs the
+// run nothing, and what it missed is sent when it answers again, by the run, by the resumed run, or
+// by `capstan sync`. The server stores once what arrives twice.
+//
+//   outbox.jsonl   {"run": {…}} · {"metrics": {…}, "step", "time"} · {"file", "as"} · {"end",
+//   "time"} state.json     the run's id on the server, and how much of the outbox has arrived
+namespace capstan {
+
+struct MlflowAccess {
+  std::string uri;          // of the server
+  std::string user, token;  // "name:password", or a token; empty: none
+};
+// MLFLOW_TRACKING_URI (http://127.0.0.1:5000), MLFLOW_TRACKING_USERNAME and _PASSWORD or _TOKEN.
+// Throws Fault::usage for what is no http or https URL.
+MlflowAccess mlflow_access();
+
+// Sends an outbox.
+class MlflowSender {
+ public:
+  MlflowSender(std::filesystem::path folder, MlflowAccess access);
+  ~MlflowSender();
+
+  enum class Outcome : uint8_t {
+    nothing,      // everything has arrived
+    sent,         // some more of it has
+    unreachable,  // the server does not answer, or not now: `why`
+    refused,      // the server does not let us in: `why`
+  };
+  // One request or a few.
+  Outcome send_some();
+  const std::string& why() const { return why_; }
+  // What the server did not accept since the last call; it is not sent again.
+  std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
+  int64_t waiting() const;  // records
+
+ private:
+  struct State;
+  std::vector<std::string> next_lines() const;
+  std::optional<HttpAnswer> ask(const std::string& path, const nlohmann::json& body);
+  std::optional<HttpAnswer> judged(HttpAnswer answer, const std::string& what);
+  bool begin_run(const nlohmann::json& run);
+  bool send_metrics(const std::vector<nlohmann::json>& records);
+  bool send_file(const nlohmann::json& record);
+  void save() const;
+
+  std::filesystem::path folder_;
+  MlflowAccess access_;
+  Http http_;
+  std::unique_ptr<State> state_;
+  std::string why_;
+  std::vector<std::string> complaints_;
+  Outcome trouble_ = Outcome::nothing;
+  int server_errors_ = 0;  // in a row
+};
+
+class MlflowSink : public MetricsSink {
+ public:
+  // A resumed run goes on under its id; what it wrote for later steps is kept where it is the same.
+  MlflowSink(const std::filesystem::path& folder, const RunLabels& labels);
+  ~MlflowSink() override;
+
+  void write(const MetricsRow& row) override;
+  void sync() override { outbox_.sync(); }
+  const std::filesystem::path& path() const override { return outbox_.path(); }
+  // Waits until everything has arrived, or ten seconds without progress.
+  void finish(RunEnd end, std::span<const std::filesystem::path> files) override;
+
+ private:
+  void append(const nlohmann::json& record);
+  void run();
+  void sample_machine(std::pair<double, double>& ticks);
+
+  GrowingFile outbox_;
+  std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step
+  MlflowSender sender_;                                // of the thread, while it runs
+  std::mutex mutex_;                                   // of outbox_ and ending_
+  std::condition_variable changed_;
+  bool ending_ = false;
+  int64_t samples_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace capstan
