@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/files.h"
@@ -18,6 +19,9 @@ constexpr int kFormat = 1;
 
 // Fields that earlier versions lack keep their default.
 constexpr bool kIsNew = true;
+
+template <class State>
+constexpr bool kParsing = !std::is_const_v<State>;
 
 // The one table of the fields: calls visit(key, field) or visit(key, field, kIsNew) for each.
 template <class State, class Visit>
@@ -40,6 +44,11 @@ void for_each_field(State& s, const Visit& visit) {
   visit("first_loss", s.first_loss);
   visit("last_loss", s.last_loss);
   visit("val_loss", s.val_loss);
+  if (kParsing<State> || s.best_val_loss) {
+    visit("best_val_loss", s.best_val_loss, kIsNew);
+    visit("best_step", s.best_step, kIsNew);
+    visit("validations_since", s.validations_since, kIsNew);
+  }
   visit("recipe", s.recipe);
 }
 

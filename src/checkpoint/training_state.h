@@ -32,6 +32,9 @@ struct TrainingState {
   std::optional<double> first_loss;  // absent also if not finite
   std::optional<double> last_loss;
   std::optional<double> val_loss;
+  // The lowest, if the run looks for it; the step after which it was; and validations since then.
+  std::optional<double> best_val_loss;
+  int64_t best_step = 0, validations_since = 0;
   std::string recipe;  // its text
 
   bool operator==(const TrainingState&) const = default;

@@ -73,7 +73,9 @@ int carry_out(TrainingRun& run) {
   if (run.leads())
     log::say("\n{}\n  saved to {}; report: {}", run.report(), run.saved().string(),
              run.report_file().string());
-  if (!run.complete())
+  if (const auto why = run.why_early())
+    log::say("{}", *why);
+  else if (!run.complete())
     log::say(
         "train.max_time ended after step {}; run the same command with a longer one and --resume "
         "auto to continue",

@@ -135,7 +135,8 @@ HttpAnswer Hub::follow(const std::string& url, int64_t first, const Http::Receiv
   std::string at = url;
   for (int hop = 0; hop <= kMostRedirects; ++hop) {
     const bool at_home = origin_of(at) == home;
-    HttpAnswer answer = http_.send({.url = at, .token = at_home ? access_.token : "", .first_byte = first}, receive);
+    HttpAnswer answer = http_.send(
+        {.url = at, .token = at_home ? access_.token : "", .first_byte = first}, receive);
     if (!is_redirect(answer.status)) {
       // A link to a file's storage has expired: asking the hub again gives a new one.
       if (!at_home && (answer.status == 401 || answer.status == 403)) {

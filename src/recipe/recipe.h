@@ -92,6 +92,8 @@ struct Recipe {
   // train
   std::optional<int64_t> save_interval = 1000;
   std::optional<int64_t> keep_last;
+  bool keep_best = false;
+  std::optional<int64_t> patience;
   bool save_async = true;
   int64_t log_interval = 1;
   int64_t global_batch_size = 16;

@@ -58,6 +58,8 @@ std::string tiles(const RunSummary& r) {
     tile(s, "validation loss", fmt::format("{:.3f}", *r.val_loss));
     tile(s, "perplexity", fmt::format("{:.2f}", std::exp(*r.val_loss)));
   }
+  if (r.best_val_loss)
+    tile(s, "best validation loss", fmt::format("{:.3f}, step {}", *r.best_val_loss, r.best_step));
   tile(s, "training time", format_duration(r.train_seconds));
   if (r.tokens_per_second() > 0) tile(s, "tokens / s", format_count(r.tokens_per_second()));
   if (const auto mfu = r.mfu()) tile(s, "MFU", fmt::format("{:.1f} %", 100 * *mfu));
@@ -239,7 +241,9 @@ std::string samples(const RunSummary& r) {
 
 std::string report_html(const RunSummary& r, const std::vector<MetricsRow>& rows) {
   std::string s = head(r) + tiles(r);
-  if (!rows.empty()) s += "<section>\n" + curves(rows) + "</section>\n";
+  const std::string note =
+      r.validation_note.empty() ? "" : "<p>" + escape_markup(r.validation_note) + "</p>\n";
+  if (!rows.empty()) s += "<section>\n" + curves(rows) + note + "</section>\n";
   s += section("The run", numbers(r));
   if (r.memory.planned_bytes > 0) s += section("Memory, planned and measured", memory(r));
   if (r.gpu)

@@ -55,6 +55,9 @@ void result(Block& b, const RunSummary& r) {
   if (r.first_loss) b.line("First Loss", "{:.4f}", *r.first_loss);
   if (r.last_loss) b.line("Last Loss", "{:.4f}", *r.last_loss);
   if (r.val_loss) b.line("Val Loss", "{:.4f} (ppl {:.3f})", *r.val_loss, std::exp(*r.val_loss));
+  if (r.best_val_loss)
+    b.line("Best Val Loss", "{:.4f} (after step {}{}{})", *r.best_val_loss, r.best_step,
+           r.best.empty() ? "" : "; ", r.best);
   if (!r.checkpoint.empty()) b.line("Saved To", "{}", r.checkpoint);
 }
 
@@ -76,6 +79,23 @@ std::optional<double> RunSummary::mfu() const {
 std::optional<double> RunSummary::beyond_prediction() const {
   if (!(step_seconds > 0 && predicted_seconds > 0)) return {};
   return step_seconds / predicted_seconds - 1;
+}
+
+std::string rising_validation(const std::vector<MetricsRow>& rows) {
+  constexpr double kWorthSaying = 0.02;
+  const MetricsRow *lowest = nullptr, *last = nullptr;
+  for (const MetricsRow& row : rows) {
+    if (!row.loss || !row.val_loss) continue;
+    if (lowest == nullptr || *row.val_loss < *lowest->val_loss) lowest = &row;
+    last = &row;
+  }
+  if (lowest == nullptr || *last->val_loss <= (1 + kWorthSaying) * *lowest->val_loss) return {};
+  return fmt::format(
+      "The validation loss was lowest after step {}, {:.3f}, and rose to {:.3f} after step {}: "
+      "since "
+      "then the model learns its training data by heart. train.keep_best keeps the best model, "
+      "train.patience ends the run.",
+      lowest->step, *lowest->val_loss, *last->val_loss, last->step);
 }
 
 std::string verdict(const RunSummary& r) {

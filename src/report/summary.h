@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "report/gpu_monitor.h"
+#include "report/metrics.h"
 #include "tensor/queue.h"
 
 namespace capstan {
@@ -89,8 +90,12 @@ struct RunSummary {
   BytesOnGpu gpu_memory = {};      // of the ranks in this process that share that GPU
 
   std::optional<double> first_loss = {}, last_loss = {}, val_loss = {};
-  std::string checkpoint = {};  // folder
-  std::string recipe = {};      // YAML, as it was used
+  std::optional<double> best_val_loss = {};  // if the run looked for it
+  int64_t best_step = 0;
+  std::string best = {};             // folder of that model, if it was kept
+  std::string validation_note = {};  // rising_validation
+  std::string checkpoint = {};       // folder
+  std::string recipe = {};           // YAML, as it was used
 
   struct Sample {
     int64_t step = 0;  // the step after which the model wrote it
@@ -108,6 +113,10 @@ struct RunSummary {
   std::optional<double> beyond_prediction() const;
   std::optional<double> mfu() const;  // flops / train_seconds / peak_flops_per_second
 };
+
+// What there is to say about a validation loss that was lower before: in the rows of steps, where
+// all validations are of the same samples. Empty if there is nothing.
+std::string rising_validation(const std::vector<MetricsRow>& rows);
 
 // "Trained 400 steps in 2:41; loss 2.516 to 1.203, validation 1.311 (perplexity 3.71)", or, if
 // stopped early, "Stopped by SIGINT after 120 of 400 steps in 0:48; …".

@@ -62,6 +62,9 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
                         const std::optional<ExamplePrompt>& example, const Communicator& group = {},
                         int machines = 1) {
   check_recipe(r, task);
+  require(!(r.keep_best || r.patience) || in.data.validation.size() > 0, Fault::usage,
+          "{}: needs samples that are held out; set data.val_split_fraction, or val files",
+          r.keep_best ? "train.keep_best" : "train.patience");
   TrainOptions o = train_options(r, task, in);
   o.sample_positions = in.sample_positions;
   if (example)
@@ -293,11 +296,27 @@ void TrainingRun::take_step(StepBatches& batches) {
   spend_on_saving([&] { wait_for_save(); });
   if (record_.add(r)) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
+  // The final validation may be of more samples: to be compared, the last step has one of its own.
+  const bool compares = recipe_.keep_best || recipe_.patience;
   const bool evaluated =
-      record_.step % recipe_.eval_interval == 0 && record_.step < length_.steps();
+      record_.step == length_.steps() ? compares : record_.step % recipe_.eval_interval == 0;
   if (evaluated) evaluate_and_show();
+  if (evaluated && compares) judge_validation();
   display_.show_step(r, record_, seconds, evaluated);
   count_skipped(r, data);
+}
+
+void TrainingRun::judge_validation() {
+  if (!record_.val_loss) return;
+  if (record_.judge_validation()) {
+    if (!recipe_.keep_best) return;
+    spend_on_saving([&] {
+      saver_->save(save_request(folder_.best(), true));
+      saving_ = true;
+    });
+  } else if (recipe_.patience && record_.validations_since >= *recipe_.patience) {
+    stop_.lose_patience();
+  }
 }
 
 // With the tokens and micro-batches of all ranks together.
@@ -395,7 +414,8 @@ void TrainingRun::train() {
   }
   const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal(signals)); };
   if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
-  while (record_.step < length_.steps() && !stopped() && !stop_.out_of_time()) {
+  while (record_.step < length_.steps() && !stopped() && !stop_.out_of_time() &&
+         !stop_.out_of_patience()) {
     take_step(batches);
     record_.seconds = earlier + display_.seconds();
     stop_.note_time(team_.of_leader(record_.seconds));

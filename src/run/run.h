@@ -115,6 +115,9 @@ class TrainingRun {
   // The closing lines, and the tables of memory and ops.
   std::string report() const;
 
+  // If train.patience ended the run, why, and where the best model is.
+  std::optional<std::string> why_early() const;
+
  private:
   // How initialize() found the run, as the rank that leads sees it.
   struct Start {
@@ -183,6 +186,7 @@ class TrainingRun {
   void predict();
   void self_check();
   StepBatches step_batches(const Ranks& ranks) const;
+  void judge_validation();
   void take_step(StepBatches& batches);
   void evaluate_and_show();
   std::string sample_text();

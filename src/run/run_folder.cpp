@@ -82,7 +82,7 @@ bool RunFolder::resumes_here() const {
 }
 
 bool RunFolder::is_left_behind(const fs::path& dir, std::optional<int64_t> resumed_after) const {
-  if (!is_checkpoint_name(dir.filename().string()) ||
+  if (!(is_checkpoint_name(dir.filename().string()) || dir.filename() == "best") ||
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
   if (!resumed_after || !resumes_here()) return true;

@@ -16,6 +16,7 @@ namespace capstan {
 //
 //   out_dir/step-000400/   a checkpoint
 //   out_dir/final/         the model at the end
+//   out_dir/best/          the model with the lowest validation loss, with train.keep_best
 //   out_dir/previous-1/    checkpoints of an earlier run
 //   out_dir/logs/, loss.svg, report.html
 class RunFolder {
@@ -33,6 +34,7 @@ class RunFolder {
   bool scratch() const { return o_.scratch; }
   std::filesystem::path checkpoint(int64_t step) const;
   std::filesystem::path final_model() const { return o_.out_dir / "final"; }
+  std::filesystem::path best() const { return o_.out_dir / "best"; }
   // What trackers keep of a run: the report, the curve and an adapter.
   std::vector<std::filesystem::path> small_results() const;
   std::filesystem::path report() const { return o_.out_dir / "report.html"; }

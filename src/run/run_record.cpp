@@ -13,6 +13,16 @@ bool RunRecord::add(const StepResult& r) {
   return true;
 }
 
+bool RunRecord::judge_validation() {
+  const bool better = !best_val_loss || *val_loss < *best_val_loss;
+  ++validations_since;
+  if (!better) return false;
+  best_val_loss = val_loss;
+  best_step = step;
+  validations_since = 0;
+  return true;
+}
+
 RunRecord RunRecord::of(const TrainingState& s) {
   RunRecord r;
   r.step = s.step;
@@ -26,6 +36,9 @@ RunRecord RunRecord::of(const TrainingState& s) {
   r.first_loss = s.first_loss;
   r.last_loss = s.last_loss;
   r.val_loss = s.val_loss;
+  r.best_val_loss = s.best_val_loss;
+  r.best_step = s.best_step;
+  r.validations_since = s.validations_since;
   return r;
 }
 
@@ -41,6 +54,9 @@ void RunRecord::write_to(TrainingState& s) const {
   s.first_loss = first_loss;
   s.last_loss = last_loss;
   s.val_loss = val_loss;
+  s.best_val_loss = best_val_loss;
+  s.best_step = best_step;
+  s.validations_since = validations_since;
 }
 
 }  // namespace capstan

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/parallel.h"
+#include "base/units.h"
 #include "machine/name.h"
 #include "machine/peak.h"
 #include "run/run.h"
@@ -74,6 +75,7 @@ RunSummary TrainingRun::summary() const {
   s.epochs = static_cast<double>(record_.step) / static_cast<double>(length_.steps_per_epoch());
   if (stop_.signal() != 0 && !complete()) s.stopped_by = StopSignals::name_of(stop_.signal());
   if (stop_.out_of_time()) s.stopped_by = "train.max_time";
+  if (stop_.out_of_patience()) s.stopped_by = "train.patience";
   s.train_seconds = record_.seconds;
   s.eval_seconds = record_.eval_seconds;
   s.save_seconds = record_.save_seconds;
@@ -104,6 +106,10 @@ RunSummary TrainingRun::summary() const {
   s.first_loss = record_.first_loss;
   s.last_loss = record_.last_loss;
   s.val_loss = record_.val_loss;
+  s.best_val_loss = record_.best_val_loss;
+  s.best_step = record_.best_step;
+  if (recipe_.keep_best && record_.best_val_loss) s.best = folder_.best().string();
+  if (display_.logs()) s.validation_note = rising_validation(display_.metrics().rows());
   s.checkpoint = saved_.string();
   s.recipe = settings();
   s.samples = display_.samples();
@@ -111,6 +117,17 @@ RunSummary TrainingRun::summary() const {
   s.resumed = began_;
   s.ended = std::chrono::system_clock::now();
   return s;
+}
+
+std::optional<std::string> TrainingRun::why_early() const {
+  if (!stop_.out_of_patience()) return {};
+  return fmt::format(
+      "train.patience ended the run after step {}: {} had no lower loss than {:.4f}, after step "
+      "{}{}",
+      record_.step, count(record_.validations_since, "validation"), *record_.best_val_loss,
+      record_.best_step,
+      recipe_.keep_best ? fmt::format("; that model is {}", folder_.best().string())
+                        : "; train.keep_best would have kept that model");
 }
 
 std::string TrainingRun::report() const {
