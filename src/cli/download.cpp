@@ -37,7 +37,7 @@ int64_t memory_to_train(const ModelConfig& config, Task task, Quantize quantize)
 }
 
 int list_models() {
-  fmt::print("{:<38}{:>10}{:>12}{:>11}{:>11}{:>11}\n", "name", "parameters", "download", "full",
+  fmt::print("{:<52}{:>10}{:>12}{:>11}{:>11}{:>11}\n", "name", "parameters", "download", "full",
              "LoRA", "QLoRA");
   for (const KnownRepository& known : known_repositories()) {
     const ModelConfig config = *known_model(known.model);
@@ -45,7 +45,7 @@ int list_models() {
     const auto memory = [&](Task task, Quantize quantize = Quantize::none) {
       return format_bytes(memory_to_train(config, task, quantize));
     };
-    fmt::print("{:<38}{:>10}{:>12}{:>11}{:>11}{:>11}\n", known.repository,
+    fmt::print("{:<52}{:>10}{:>12}{:>11}{:>11}{:>11}\n", known.repository,
                format_count(static_cast<double>(parameters)),
                format_bytes(parameters * size_of(known.dtype.value_or(config.dtype))),
                memory(Task::finetune_full), memory(Task::finetune_lora),

@@ -152,6 +152,7 @@ std::span<const KnownRepository> known_repositories() {
       {"keeeeenw/MicroLlama", "MicroLlama"},
       {"TinyLlama/TinyLlama_v1.1", "TinyLlama-1.1B"},
       {"TinyLlama/TinyLlama-1.1B-Chat-v1.0", "TinyLlama-1.1B", DType::bf16},
+      {"TinyLlama/TinyLlama-1.1B-intermediate-step-1431k-3T", "TinyLlama-1.1B"},
       {"openlm-research/open_llama_3b", "open_llama_3b"},
       {"openlm-research/open_llama_7b", "open_llama_7b"},
       {"openlm-research/open_llama_13b", "open_llama_13b"},
