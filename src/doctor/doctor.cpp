@@ -31,6 +31,7 @@ class Judge {
               "check the driver and the card; --accelerator cpu trains without it");
     disk();
     limits();
+    container();
     return std::move(to_.found);
   }
 
@@ -115,6 +116,25 @@ class Judge {
       to_.problem("open files", files, "a model in many files needs more: ulimit -n 4096");
     else
       to_.ok("open files", files);
+  }
+
+  void container() {
+    const ContainerFacts& c = m_.container;
+    if (c.kind.empty()) return;
+    to_.ok("container", c.kind);
+    if (m_.program.cuda && !c.nvidia)
+      to_.note("devices", "no NVIDIA devices in the container",
+               "if the machine has a GPU, start it with --gpus all (Docker), --device "
+               "nvidia.com/gpu=all (Podman) or --nv (Apptainer)");
+    const std::string text = c.shared_memory > 0
+                                 ? fmt::format("/dev/shm has {}", format_bytes(c.shared_memory))
+                                 : "there is no /dev/shm";
+    if (c.shared_memory < kGiB)
+      to_.note("shared memory", text,
+               "ranks that mpirun starts exchange data there: start the container with --shm-size "
+               "8g or --ipc host");
+    else
+      to_.ok("shared memory", text);
   }
 
   const MachineFacts& m_;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -116,6 +117,24 @@ DiskFacts disk_facts(fs::path folder) {
   return d;
 }
 
+ContainerFacts container_facts() {
+  ContainerFacts c;
+  std::error_code error;
+  const auto is_there = [&](const char* path) { return std::filesystem::exists(path, error); };
+  if (is_there("/.dockerenv"))
+    c.kind = "Docker";
+  else if (is_there("/run/.containerenv"))
+    c.kind = "Podman";
+  else if (is_there("/.singularity.d"))
+    c.kind = "Apptainer";
+  else if (std::getenv("container") != nullptr)
+    c.kind = "a container";
+  const auto space = std::filesystem::space("/dev/shm", error);
+  if (!error) c.shared_memory = static_cast<int64_t>(space.capacity);
+  c.nvidia = is_there("/dev/nvidiactl") || is_there("/dev/dxg");
+  return c;
+}
+
 LimitFacts limit_facts() {
   LimitFacts l;
   rlimit r{};
@@ -183,6 +202,7 @@ MachineFacts look_at_machine(const fs::path& out_dir) {
   m.gpu = gpu_state();
   m.disk = disk_facts(out_dir);
   m.limits = limit_facts();
+  m.container = container_facts();
   return m;
 }
 

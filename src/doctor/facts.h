@@ -54,6 +54,12 @@ struct LimitFacts {
   int64_t open_files = 0;
 };
 
+struct ContainerFacts {
+  std::string kind;           // "Docker", "Podman", "Apptainer", "a container"; empty: none
+  int64_t shared_memory = 0;  // bytes of /dev/shm; 0: there is none
+  bool nvidia = false;        // an NVIDIA driver's devices are in it
+};
+
 // A matrix product compared with f64: ‖found - expected‖ / ‖expected‖.
 struct ProductCheck {
   double error = 0;
@@ -66,6 +72,7 @@ struct MachineFacts {
   GpuState gpu;
   DiskFacts disk;
   LimitFacts limits;
+  ContainerFacts container;
   ProductCheck cpu_product;
   std::optional<ProductCheck> gpu_product;
 };

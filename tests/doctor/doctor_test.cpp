@@ -83,6 +83,25 @@ void expect_only(const MachineFacts& m, Severity severity, const std::string& ab
   EXPECT_EQ(others, 1);
 }
 
+TEST(Judge, AContainerMayLackSharedMemoryAndDevices) {
+  MachineFacts m = healthy();
+  const auto about = [&](const char* what) -> std::optional<Finding> {
+    for (const Finding& f : judge(m))
+      if (f.about == what) return f;
+    return std::nullopt;
+  };
+  EXPECT_FALSE(about("container"));
+  EXPECT_FALSE(about("shared memory"));
+  m.container = {.kind = "Docker", .shared_memory = 64 << 20, .nvidia = false};
+  EXPECT_EQ(about("shared memory")->severity, Severity::note);
+  EXPECT_NE(about("shared memory")->advice.find("--shm-size"), std::string::npos);
+  EXPECT_NE(about("devices")->advice.find("--gpus all"), std::string::npos);
+  m.container = {.kind = "Apptainer", .shared_memory = 8 * kGiB, .nvidia = true};
+  EXPECT_EQ(about("shared memory")->severity, Severity::ok);
+  EXPECT_FALSE(about("devices"));
+  EXPECT_EQ(about("container")->text, "Apptainer");
+}
+
 TEST(Doctor, FindsNothingWrongWithAHealthyMachine) {
   const auto findings = judge(healthy());
   EXPECT_EQ(worst(findings), Severity::ok);
