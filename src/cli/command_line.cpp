@@ -35,52 +35,89 @@ void add_number(CLI::App& app, const char* name, Number& value, const char* help
   if (range.shows_default) option->capture_default_str();
 }
 
+// Where a command being described puts what it has.
+CommandInfo*& described() {
+  static thread_local CommandInfo* info = nullptr;
+  return info;
+}
+
 }  // namespace
 
+CommandInfo CommandLine::describe(const Command& command) {
+  CommandInfo info;
+  described() = &info;
+  command.run({});
+  described() = nullptr;
+  return info;
+}
+
+void CommandLine::note(const char* name, const std::string& help, bool takes_value,
+                       const std::vector<std::string>& choices) {
+  std::string_view names = name;  // "--batch_size,--train.micro_batch_size"
+  for (bool more = true; more;) {
+    const size_t comma = names.find(',');
+    info_.options.push_back({std::string(names.substr(0, comma)), help, takes_value, choices});
+    more = comma != std::string_view::npos;
+    if (more) names.remove_prefix(comma + 1);
+  }
+}
+
 CommandLine::CommandLine(std::string summary, std::string usage)
-    : app_(std::make_unique<CLI::App>(std::move(summary), std::move(usage))) {
+    : info_{usage, summary, {}},
+      app_(std::make_unique<CLI::App>(std::move(summary), std::move(usage))) {
   app_->allow_extras();
 }
 CommandLine::~CommandLine() = default;
 
 void CommandLine::required(const char* name, std::string& value, const char* help) {
+  note(name, help);
   app_->add_option(name, value, help)->required();
 }
 void CommandLine::positional(const char* name, std::string& value, const char* help) {
+  note(name, help);
   app_->add_option(name, value, help);
 }
 void CommandLine::option(const char* name, std::string& value, const char* help) {
+  note(name, help);
   app_->add_option(name, value, help)->capture_default_str();
 }
 void CommandLine::option(const char* name, std::optional<std::string>& value, const char* help) {
+  note(name, help);
   app_->add_option(name, value, help);
 }
 void CommandLine::option(const char* name, int64_t& value, const char* help, Range range) {
+  note(name, help);
   add_number(*app_, name, value, help, range);
 }
 void CommandLine::option(const char* name, uint64_t& value, const char* help, Range range) {
+  note(name, help);
   add_number(*app_, name, value, help, range);
 }
 void CommandLine::option(const char* name, double& value, const char* help, Range range) {
+  note(name, help);
   add_number(*app_, name, value, help, range);
 }
 void CommandLine::choice(const char* name, std::string& value,
                          const std::vector<std::string_view>& choices, const char* help) {
+  note(name, help, true, {choices.begin(), choices.end()});
   app_->add_option(name, value, help)
       ->capture_default_str()
       ->check(CLI::IsMember(std::vector<std::string>(choices.begin(), choices.end())));
 }
 void CommandLine::list(const char* name, std::vector<std::string>& values, const char* help,
                        const char* group) {
+  note(name, help);
   CLI::Option* const option = app_->add_option(name, values, help)->allow_extra_args(false);
   if (group != nullptr) option->group(group);
 }
 void CommandLine::flag(const char* name, bool& value, const char* help, const char* group) {
+  note(name, help, false);
   CLI::Option* const option = app_->add_flag(name, value, help);
   if (group != nullptr) option->group(group);
 }
 
 void CommandLine::truth(const char* name, bool& value, const char* help) {
+  note(name, help, true, {"true", "false"});
   const auto set = [&value](const CLI::results_t& words) {
     const std::string word = words.empty() || words.back() == "{}" ? "" : words.back();
     value = word != "false";
@@ -90,7 +127,9 @@ void CommandLine::truth(const char* name, bool& value, const char* help) {
 }
 
 void CommandLine::key(const std::string& name, std::function<void(const std::string&)> set,
-                      const std::string& help, const std::string& group) {
+                      const std::string& help, const std::string& group,
+                      const std::vector<std::string>& choices) {
+  note(name.c_str(), help, true, choices);
   app_->get_formatter()->column_width(36);
   const auto note = [set = std::move(set)](const CLI::results_t& values) {
     set(values.empty() ? "" : values.back());
@@ -105,6 +144,11 @@ void CommandLine::key(const std::string& name, std::function<void(const std::str
 
 CommandLine::Known CommandLine::parse_known(const Arguments& arguments) {
   Known known;
+  if (described() != nullptr) {
+    *described() = info_;
+    known.help = true;
+    return known;
+  }
   try {
     app_->parse(
         Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes arguments from the back

@@ -25,6 +25,18 @@ struct Range {
   bool shows_default = true;  // --help shows the default value
 };
 
+// An option or argument as completions and the manual show it.
+struct OptionInfo {
+  std::string name;  // "--seed"; an argument has no dashes
+  std::string help;
+  bool takes_value = true;
+  std::vector<std::string> choices = {};  // words that its value may be
+};
+struct CommandInfo {
+  std::string usage, summary;
+  std::vector<OptionInfo> options;
+};
+
 // The options of a command, with our error messages. Only command_line.cpp includes CLI11, which
 // takes ten seconds to compile.
 //
@@ -57,7 +69,8 @@ class CommandLine {
   void truth(const char* name, bool& value, const char* help);
   // A key of a recipe: `set` gets its value, or "" if none follows.
   void key(const std::string& name, std::function<void(const std::string&)> set,
-           const std::string& help, const std::string& group);
+           const std::string& help, const std::string& group,
+           const std::vector<std::string>& choices = {});
 
   // Returns false if help was requested and printed. Errors are Fault::usage; for an unknown option
   // the message suggests the nearest one.
@@ -70,8 +83,15 @@ class CommandLine {
   };
   Known parse_known(const Arguments& arguments);
 
+  // What a command's CommandLine has, without running the command.
+  static CommandInfo describe(const Command& command);
+
  private:
   void refuse(const std::vector<std::string>& words) const;
+  void note(const char* name, const std::string& help, bool takes_value = true,
+            const std::vector<std::string>& choices = {});
+
+  CommandInfo info_;
 
   std::unique_ptr<CLI::App> app_;
 };

@@ -20,6 +20,8 @@ int merge_lora(const Arguments& arguments);
 int convert(const Arguments& arguments);
 int sync(const Arguments& arguments);
 int download(const Arguments& arguments);
+int completions(const Arguments& arguments);
+int man(const Arguments& arguments);
 int demo(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int bench(const Arguments& arguments);

@@ -39,6 +39,8 @@ constexpr std::array kCommands = {
     Command{"bench", "measure this machine, so that plan can predict the time of a run", bench,
             true},
     Command{"convert", "write a model in another type or in other files", convert},
+    Command{"completions", "print completions for bash, zsh or fish", completions},
+    Command{"man", "print the manual page", man},
 };
 
 constexpr const char* kExamples = R"(

@@ -91,7 +91,10 @@ std::optional<Parsed> parse(const Arguments& arguments, Task task, std::string_v
     const auto note = [&parsed, key](const std::string& value) {
       parsed.pairs.emplace_back(key, value);
     };
-    line.key("--" + key, note, help_of(o, defaults), group_of(key));
+    line.key("--" + key, note, help_of(o, defaults), group_of(key),
+             std::holds_alternative<bool Recipe::*>(o.field)
+                 ? std::vector<std::string>{"true", "false"}
+                 : choices_of(o));
   }
   const CommandLine::Known known = line.parse_known(arguments);
   if (known.help) return std::nullopt;
