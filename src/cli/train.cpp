@@ -13,6 +13,7 @@
 #include "cli/version.h"
 #include "report/summary.h"
 #include "run/run.h"
+#include "train/kept_input.h"
 
 namespace capstan::cli {
 namespace {
@@ -123,21 +124,25 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   if (launched_ranks())
     return run_as_launched([&](LaunchedRank& rank) {
       if (rank.group().rank() != 0 && asks_for_help(arguments)) return 0;
-      const auto recipe = read_recipe();
+      auto recipe = read_recipe();
       if (!recipe) return 0;
       rank.start(*recipe);
       std::optional<FolderLock> out_dir;
       if (rank.group().rank() == 0) out_dir.emplace(recipe->out_dir);
       // The first rank may write the token cache that the others read.
       SharedInputs inputs;
-      rank.in_turn([&] { inputs = std::make_shared<const RunInputs>(find_inputs(*recipe, task)); });
+      rank.in_turn([&] {
+        *recipe = with_kept_input(*recipe, rank.group().rank() == 0);
+        inputs = std::make_shared<const RunInputs>(find_inputs(*recipe, task));
+      });
       return run_rank({*recipe, task, inputs, invocation}, rank.group(),
                       [&](std::exception_ptr why) { rank.fail_all(why); });
     });
-  const auto recipe = read_recipe();
+  auto recipe = read_recipe();
   if (!recipe) return 0;
   const Placement placement = place_ranks(*recipe);
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
+  *recipe = with_kept_input(*recipe, true);
   const Job job{*recipe, task, std::make_shared<const RunInputs>(find_inputs(*recipe, task)),
                 invocation};
   return run_in_threads(placement, *recipe, [&](Communicator group) {

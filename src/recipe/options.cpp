@@ -135,7 +135,10 @@ const std::vector<Option> kData = {
      "class of the data: JSON and TextFiles read your files, LitData a folder that LitGPT "
      "prepared, the others public datasets"},
     {"data.json_path", &R::json_path, any, kTrain,
-     "records or chats: a .json, .jsonl or .csv file, or a folder with train and val", kJsonPath},
+     "records or chats: a .json, .jsonl or .csv file, or a folder with train and val; -: JSON "
+     "lines "
+     "from standard input, kept in out_dir",
+     kJsonPath},
     {"data.columns.instruction", &R::column_instruction, any, kTrain,
      "name of the instruction field in the file; null: instruction, prompt, question or query",
      kColumn},

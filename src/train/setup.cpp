@@ -54,8 +54,9 @@ constexpr double kTextFraction = 0.05;  // default fraction of text held out
 
 void require_there(const std::optional<std::string>& path) {
   std::error_code error;
-  require(!path || path->find("://") != std::string::npos || fs::exists(*path, error), Fault::file,
-          "{}: no such file or folder; give the path of the data", path.value_or(""));
+  require(
+      !path || *path == "-" || path->find("://") != std::string::npos || fs::exists(*path, error),
+      Fault::file, "{}: no such file or folder; give the path of the data", path.value_or(""));
 }
 
 NamedModel model_to_pretrain(const Recipe& r, const Tokenizer* tokenizer) {

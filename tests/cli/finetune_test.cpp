@@ -434,6 +434,27 @@ TEST_F(Finetune, ANamedSetThatIsNotThereSaysWhereToGetIt) {
       0);
 }
 
+TEST_F(Finetune, RecordsMayComeFromStandardInput) {
+  const auto piped = [&](const Words& more) {
+    Words words = finetune({"--out_dir=piped", "--data=JSON", "--data.json_path=-"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Outcome none = run(piped({}));
+  EXPECT_EQ(none.code, 2);
+  expect_holds(none.err, {"nothing came from there"});
+  const Outcome o = run_with(slurp(at("data.jsonl")), piped({"--train.save_interval=1"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out, {"of records from standard input, kept in piped/stdin.jsonl"});
+  EXPECT_EQ(slurp(at("piped/stdin.jsonl")), slurp(at("data.jsonl")));
+  ASSERT_EQ(run(finetune({"--out_dir=file", "--train.save_interval=1"})).code, 0);
+  EXPECT_EQ(slurp(at("piped/final/model.safetensors")) == slurp(at("file/final/model.safetensors")),
+            true);
+  const Outcome again = run(piped({"--resume=auto"}));
+  EXPECT_EQ(again.code, 0) << again.err;
+  expect_holds(again.out, {"going on with piped/stdin.jsonl"});
+}
+
 TEST_F(Finetune, LogsToSeveralPlaces) {
   ASSERT_EQ(run(finetune({"--logger_name=[jsonl, tensorboard]"})).code, 0);
   EXPECT_TRUE(fs::exists(at("out/logs/jsonl/version_0/metrics.jsonl")));
