@@ -12,6 +12,7 @@ readonly BUILD_PACKAGES=(g++ cmake ninja-build libopenblas-dev libfmt-dev libspd
   nlohmann-json3-dev libcli11-dev libyaml-cpp-dev libssl-dev libicu-dev libsentencepiece-dev
   libcurl4-openssl-dev)
 readonly TEST_PACKAGES=(libgtest-dev python3 python3-venv libopenmpi-dev openmpi-bin)
+readonly PACKAGE_PACKAGES=(libopenmpi-dev dpkg-dev file gzip)
 readonly BENCH_PACKAGES=(libbenchmark-dev)
 # The sanitizers' libraries carry Clang's version, which is the release's.
 # shellcheck source=/dev/null
@@ -37,6 +38,8 @@ usage: ./do COMMAND
                    races; not those of measured products and numbers of threads; takes minutes
   gpu-bench [PEER] build with CUDA and time training steps on this machine's GPU, beside a program
                    of yours such as bench/gpu_compare.py describes
+  package [cuda]   make Debian packages, for any processor of this architecture, in build/package;
+                   cuda: for NVIDIA GPUs, with the CUDA toolkit that is here
   build [PRESET]   build everything of a preset: cpu (default), cuda, asan, tsan, fuzz
   bench            build and run the benchmarks
   format [--check] format the sources, or say which ones are not formatted
@@ -152,6 +155,16 @@ do_build() {
     tsan | fuzz) need "${CLANG_PACKAGES[@]}" ;;
   esac
   build "${1:-cpu}"
+}
+
+do_package() {
+  local preset=package${1:+-$1}
+  [[ -z ${1:-} || $1 == cuda ]] || die "package: expected nothing or cuda, found '$1'"
+  need "${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}"
+  build "$preset"
+  cmake --build --preset "$preset" --target package_files
+  (cd "build/$preset" && rm -f ./*.deb && cpack --config CPackConfig.cmake >/dev/null)
+  ls -1 "build/$preset"/*.deb
 }
 
 do_demo() {
@@ -388,7 +401,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | asan | fuzz | demo | bench | format | gpu-test | gpu-check | gpu-bench) "do_$command" "$@" ;;
+  build | test | asan | fuzz | demo | package | bench | format | gpu-test | gpu-check | gpu-bench) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;

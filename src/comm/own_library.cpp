@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 fs::path find_library(const std::string& name) {
   std::error_code error;
   const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (const fs::path& place : {folder / name, folder / ".." / "lib" / "capstan" / name})
+  for (const fs::path& place : {folder / name, folder / ".." / CAPSTAN_LIBRARIES / name})
     if (fs::exists(place, error)) return place;
   return {};
 }
