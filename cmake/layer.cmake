@@ -1,5 +1,6 @@
 # capstan_layer(NAME LIBS…): one library per folder of src/, from the files in and below it; those
-# under cuda/ or no_cuda/ as CUDA is built or not, and those under icu/ and no_icu/ by the caller. Layers may
+# under cuda/ or no_cuda/ as CUDA is built or not, and those of
+# other libraries (icu/, curl/, mpi/, nccl/) by the caller. Layers may
 # link those before them only; tools/check_layers.py checks the includes against the same order.
 #
 # Files after COLD (or all, after ALL_COLD) are compiled at -O1: they compute nothing, and compiling
@@ -8,7 +9,7 @@
 function(capstan_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer ALL_COLD "" COLD)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${name}/*.cpp ${name}/*.cu)
-  list(FILTER sources EXCLUDE REGEX "/((no_)?icu|(no_)?curl|mpi)/")
+  list(FILTER sources EXCLUDE REGEX "/((no_)?icu|(no_)?curl|mpi|nccl)/")
   if(CAPSTAN_CUDA)
     list(FILTER sources EXCLUDE REGEX "/no_cuda/")
   else()
