@@ -15,6 +15,7 @@
 #include "data/records/record_file.h"
 #include "data/records/text_files.h"
 #include "data/tokenizer/tokenizer_folder.h"
+#include "infer/benchmark.h"
 #include "recipe/options.h"
 #include "report/progress.h"
 #include "train/setup.h"
@@ -28,6 +29,7 @@ struct Options {
   Recipe recipe = defaults_of(Task::finetune_full);
   int64_t max_seq_length = 0;  // 0: the model's maximum
   bool json = false;
+  std::vector<std::string> tasks;
 };
 
 bool holds_text(const std::filesystem::path& folder) {
@@ -137,6 +139,64 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
             format_count(static_cast<double>(c.inputs) / seconds));
 }
 
+// Asks the questions of one file after the other, each with a plan of its own.
+int evaluate_tasks(const Options& o) {
+  const ModelFiles files = find_model(o.folder, o.base, o.quantize);
+  const auto tokenizer = load_tokenizer(files.tokenizer(), files.base);
+  require_rows_for(*tokenizer, files.config, files.tokenizer());
+  std::vector<Benchmark> benchmarks;
+  BenchmarkNeeds most;
+  for (const std::string& task : o.tasks) {
+    benchmarks.push_back(read_benchmark(task));
+    const BenchmarkNeeds needs =
+        needs_of(benchmarks.back(), *tokenizer, files.config.max_positions);
+    most.tokens = std::max(most.tokens, needs.tokens);
+    most.positions = std::max(most.positions, needs.positions);
+  }
+  InferenceOptions options;
+  options.device = parse_accelerator(o.accelerator);
+  options.precision = inference_precision(o.precision, files.config, options.device);
+  options.positions = most.positions;
+  if (most.tokens > 0) {
+    Dataset longest;
+    longest.add(std::vector<int32_t>(static_cast<size_t>(most.tokens)), 1);
+    options.limits = limits_of(longest, 1,
+                               {.max_seq_length = files.config.max_positions,
+                                .vocab = files.config.vocab,
+                                .packed = false});
+  }
+  tell_quantize(files);
+  LoadedModel loaded(files, options);
+  nlohmann::ordered_json out;
+  if (!o.json)
+    fmt::print("{:<20}{:>8}  {:<32}{:>8}{:>9}\n", "task", "items", "measure", "value", "±");
+  for (const Benchmark& b : benchmarks) {
+    int64_t done = 0;
+    const auto start = std::chrono::steady_clock::now();
+    const BenchmarkScore s = score(b, *tokenizer, loaded, files.config, [&] {
+      if (++done, isatty(STDERR_FILENO) == 0) return;
+      const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+      log::draw_bar(progress_bar({.done = done,
+                                  .total = std::ssize(b.items),
+                                  .elapsed = took.count(),
+                                  .seconds_per_step = took.count() / static_cast<double>(done),
+                                  .notes = b.name},
+                                 79));
+    });
+    log::clear_bar();
+    out[b.name]["items"] = b.items.size();
+    for (const BenchmarkScore::Measure& m : s.measures) {
+      out[b.name][m.name] = m.value;
+      out[b.name][m.name + "_stderr"] = m.error;
+      if (!o.json)
+        fmt::print("{:<20}{:>8}  {:<32}{:>8.4f}{:>9.4f}\n", b.name, b.items.size(), m.name, m.value,
+                   m.error);
+    }
+  }
+  if (o.json) print_json(out);
+  return 0;
+}
+
 }  // namespace
 
 int evaluate(const Arguments& arguments) {
@@ -168,8 +228,13 @@ int evaluate(const Arguments& arguments) {
   add_precision(line, o.precision);
   add_quantize(line, o.quantize);
   add_accelerator(line, o.accelerator);
+  line.list("--tasks", o.tasks,
+            "questions with known answers instead of data, as NAME:FILE of JSON lines, scored as "
+            "lm-evaluation-harness does: arc_easy, arc_challenge, hellaswag, mmlu or gsm8k; may be "
+            "given several times");
   line.flag("--json", o.json, "print JSON");
   if (!line.parse(arguments)) return 0;
+  if (!o.tasks.empty()) return evaluate_tasks(o);
   name_data(o);
   const ModelFiles files = find_model(o.folder, o.base, o.quantize);
   const RunInputs in = inputs_of(o, files);

@@ -455,6 +455,24 @@ TEST_F(Finetune, RecordsMayComeFromStandardInput) {
   expect_holds(again.out, {"going on with piped/stdin.jsonl"});
 }
 
+TEST_F(Finetune, AnswersQuestionsOfTasks) {
+  write("arc.jsonl", R"({"question": "Who?", "choices": {"text": ["a cat", "a very long dog"], )"
+                     R"("label": ["A", "B"]}, "answerKey": "A"})"
+                     "\n");
+  write("gsm.jsonl", R"({"question": "1+1", "answer": "#### 2"})");
+  const Outcome o = run({"evaluate", "tiny/final", "--tasks=arc_easy:arc.jsonl",
+                         "--tasks=gsm8k:gsm.jsonl", "--json", "--accelerator=cpu"});
+  ASSERT_EQ(o.code, 0) << o.err;
+  const auto out = nlohmann::json::parse(o.out);
+  EXPECT_EQ(out["arc_easy"]["items"], 1);
+  for (const char* measure : {"acc", "acc_norm"}) {
+    const double value = out["arc_easy"][measure];
+    EXPECT_TRUE(value == 0 || value == 1) << measure;
+  }
+  EXPECT_TRUE(out["gsm8k"].contains("exact_match,flexible-extract"));
+  expect_refused(4, {"evaluate", "tiny/final", "--tasks=arc_easy:none.jsonl"}, {"none.jsonl"});
+}
+
 TEST_F(Finetune, LogsToSeveralPlaces) {
   ASSERT_EQ(run(finetune({"--logger_name=[jsonl, tensorboard]"})).code, 0);
   EXPECT_TRUE(fs::exists(at("out/logs/jsonl/version_0/metrics.jsonl")));

@@ -60,28 +60,32 @@ std::string status_of(RunEnd end) {
   return "FAILED";
 }
 
-// Total and idle time of all processors, in ticks.
-std::pair<double, double> processor_ticks() {
+ProcessorTicks processor_ticks() {
   std::ifstream file("/proc/stat");
   std::string word;
-  double total = 0, idle = 0, value = 0;
+  ProcessorTicks ticks;
+  double value = 0;
   file >> word;
   for (int i = 0; i < 8 && file >> value; ++i) {
-    total += value;
-    if (i == 3 || i == 4) idle += value;
+    ticks.total += value;
+    if (i == 3 || i == 4) ticks.idle += value;
   }
-  return {total, idle};
+  return ticks;
 }
 
-std::pair<double, double> memory_megabytes() {  // total, available
+struct Megabytes {
+  double total = 0, available = 0;
+};
+Megabytes memory_megabytes() {
   std::ifstream file("/proc/meminfo");
   std::string key, unit;
-  double value = 0, total = 0, available = 0;
+  double value = 0;
+  Megabytes memory;
   while (file >> key >> value && std::getline(file, unit)) {
-    if (key == "MemTotal:") total = value / 1024;
-    if (key == "MemAvailable:") available = value / 1024;
+    if (key == "MemTotal:") memory.total = value / 1024;
+    if (key == "MemAvailable:") memory.available = value / 1024;
   }
-  return {total, available};
+  return memory;
 }
 
 // Without what a killed process wrote of its last line.
@@ -411,7 +415,7 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
 // The thread that sends.
 void MlflowSink::run() {
   auto next_sample = Clock::now() + kBetweenSamples, last_progress = Clock::now();
-  std::pair ticks = processor_ticks();
+  ProcessorTicks ticks = processor_ticks();
   auto pause = std::chrono::milliseconds(500);
   for (bool told = false;;) {
     MlflowSender::Outcome outcome = MlflowSender::Outcome::unreachable;
@@ -458,9 +462,9 @@ void MlflowSink::run() {
 }
 
 // Under the names that MLflow's own client uses.
-void MlflowSink::sample_machine(std::pair<double, double>& ticks) {
+void MlflowSink::sample_machine(ProcessorTicks& ticks) {
   const auto now = processor_ticks();
-  const double passed = now.first - ticks.first, idle = now.second - ticks.second;
+  const double passed = now.total - ticks.total, idle = now.idle - ticks.idle;
   ticks = now;
   const auto [total, available] = memory_megabytes();
   json metrics = json::object();

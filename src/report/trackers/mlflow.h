@@ -68,6 +68,11 @@ class MlflowSender {
   int server_errors_ = 0;  // in a row
 };
 
+// Time of all processors.
+struct ProcessorTicks {
+  double total = 0, idle = 0;
+};
+
 class MlflowSink : public MetricsSink {
  public:
   // A resumed run goes on under its id; what it wrote for later steps is kept where it is the same.
@@ -83,7 +88,7 @@ class MlflowSink : public MetricsSink {
  private:
   void append(const nlohmann::json& record);
   void run();
-  void sample_machine(std::pair<double, double>& ticks);
+  void sample_machine(ProcessorTicks& ticks);
 
   GrowingFile outbox_;
   std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step
