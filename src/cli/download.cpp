@@ -1,21 +1,23 @@
 #include "hub/download.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <set>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "cli/command_line.h"
 #include "model/known_models.h"
 #include "model/spec.h"
 #include "recipe/nearest.h"
+#include "recipe/scalars.h"
 #include "report/bar.h"
+#include "report/progress.h"
 #include "run/stop_signals.h"
 #include "train/setup.h"
 
@@ -56,12 +58,6 @@ int list_models() {
       "sample of\n512 tokens at a time. 'capstan plan' says it for a recipe of yours. Other "
       "models of these\narchitectures can be downloaded, too.\n");
   return 0;
-}
-
-int terminal_columns() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
 }
 
 // What a person sees of a download: a line for each file that is complete, and on a terminal a bar
@@ -139,18 +135,20 @@ std::string repository_of(std::string name) {
 std::string suggestion(const std::string& repository) {
   std::vector<std::string_view> names;
   for (const KnownRepository& known : known_repositories()) names.push_back(known.repository);
+  if (std::find(names.begin(), names.end(), repository) != names.end()) return "";
   return did_you_mean(repository, names);
 }
 
-void say_what_it_is(const fs::path& folder) {
+void say_what_it_is(const fs::path& folder, bool has_weights) {
   const fs::path config = folder / "config.json";
   if (!fs::exists(config)) return;
   try {
     const ModelConfig model = read_config(folder);
     log::say("{}: {}, {} parameters", folder.string(), model.architecture,
              format_count(static_cast<double>(make_spec(model).parameter_count())));
-    log::say("next: capstan finetune {} --data JSON --data.json_path my_data.json",
-             folder.string());
+    if (has_weights)
+      log::say("next: capstan finetune {} --data JSON --data.json_path my_data.json",
+               folder.string());
   } catch (const Error& e) {
     log::warn("Capstan cannot train this model: {}", e.what());
   }
@@ -161,7 +159,7 @@ void say_what_it_is(const fs::path& folder) {
 int download(const Arguments& arguments) {
   CommandLine line("Downloads a model from the Hugging Face Hub into checkpoints/NAME.",
                    "capstan download NAME");
-  HubAccess access = hub_access();
+  double timeout = HubAccess().timeout;
   std::string name, folder = "checkpoints", token;
   DownloadOptions options;
   int64_t at_once = options.at_once;
@@ -176,7 +174,7 @@ int download(const Arguments& arguments) {
               "that 'hf auth login' wrote)");
   line.option("--at_once", at_once, "files that are downloaded at the same time",
               {.least = 1, .most = 64});
-  line.option("--timeout", access.timeout,
+  line.option("--timeout", timeout,
               "seconds without a byte after which a connection is tried again",
               {.least = 1, .most = 3600});
   if (!line.parse(arguments)) return 0;
@@ -184,40 +182,27 @@ int download(const Arguments& arguments) {
   require(!name.empty(), Fault::usage,
           "expected the name of a model, such as 'capstan download TinyLlama/TinyLlama_v1.1'; "
           "'capstan download --list' shows the known ones");
+  HubAccess access = hub_access();
+  access.timeout = timeout;
   if (!token.empty()) access.token = token;
   options.repository = repository_of(name);
   options.folder = fs::path(folder) / options.repository;
   options.at_once = static_cast<int>(at_once);
-  const char* offline = std::getenv("HF_HUB_OFFLINE");
-  require(offline == nullptr || std::string_view(offline) != "1", Fault::usage,
-          "HF_HUB_OFFLINE is set to 1, so nothing is downloaded; unset it");
+  const std::string offline = environment_value("HF_HUB_OFFLINE");
+  require(offline.empty() || !truth_of(offline == "1" ? "true" : offline).value_or(false),
+          Fault::usage, "HF_HUB_OFFLINE is {}, so nothing is downloaded; unset it", offline);
 
   const StopSignals signals;
-  std::atomic<bool> stop = false;
-  std::mutex mutex;
-  std::vector<std::string> notes;
-  const Note note = [&](const std::string& text) {
-    const std::lock_guard lock(mutex);
-    notes.push_back(text);
-  };
-  const auto tell_notes = [&] {
-    const std::lock_guard lock(mutex);
-    for (const std::string& text : notes) log::warn("{}", text);
-    notes.clear();
-  };
+  const Note note = [](const std::string& text) { log::warn("{}", text); };
   try {
-    Download download(access, options, note, &stop);
+    Download download(access, options, note, [&] { return signals.caught() != 0; });
     log::say("{} at {}: {}, {}{}", options.repository, download.commit().substr(0, 12),
              count(std::ssize(download.files()), "file"), format_bytes(download.total_bytes()),
              download.earlier_bytes() == 0
                  ? ""
                  : fmt::format(", {} of them here", format_bytes(download.earlier_bytes())));
     Display display(download);
-    download.run([&] {
-      stop = signals.caught() != 0;
-      tell_notes();
-      display.tick();
-    });
+    download.run([&] { display.tick(); });
     const int64_t arrived = download.have_bytes() - download.earlier_bytes();
     log::clear_bar();
     if (arrived > 0)
@@ -226,7 +211,6 @@ int download(const Arguments& arguments) {
     else
       log::say("everything is here already");
   } catch (const Error& e) {
-    tell_notes();
     if (const int signal = signals.caught(); signal != 0) {
       log::warn("interrupted; the same command goes on from here");
       return 128 + signal;
@@ -237,7 +221,7 @@ int download(const Arguments& arguments) {
     fail(e.fault(), "{}{}", e.what(),
          near.empty() ? "; 'capstan download --list' shows known models" : near);
   }
-  say_what_it_is(options.folder);
+  say_what_it_is(options.folder, !options.tokenizer_only);
   return 0;
 }
 

@@ -5,17 +5,12 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "cli/command_line.h"
 #include "cli/version.h"
 
 namespace capstan::cli {
 namespace {
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 // What can be typed: "block[:N]" is "block".
 std::vector<std::string> words_of(const OptionInfo& option) {

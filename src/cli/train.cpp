@@ -50,15 +50,17 @@ int carry_out(TrainingRun& run) {
     log::say(
         "{} has all {} steps; only the last validation and the report are missing, and are made "
         "now",
-        run.saved().string(), run.length().steps());
+        run.saved().string(), run.steps());
     run.finish_rest();
     if (run.leads()) log::say("\n{}\n  report: {}", run.report(), run.report_file().string());
     return 0;
   }
   if (run.finished()) {
-    log::say(
-        "{} has {}: nothing left to do", run.saved().string(),
-        run.length().steps() == 1 ? "its step" : fmt::format("all {} steps", run.length().steps()));
+    const auto early = run.why_early();
+    log::say("{} has {}: nothing left to do", run.saved().string(),
+             early                       ? fmt::format("all that there will be ({})", *early)
+             : run.length().steps() == 1 ? "its step"
+                                         : fmt::format("all {} steps", run.length().steps()));
     return 0;
   }
   run.verify();

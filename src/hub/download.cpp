@@ -121,24 +121,24 @@ class Part {
   int fd_ = -1;
 };
 
-void pause(int idle, const std::atomic<bool>* stop) {
+void pause(int idle, const Stopped& stopped) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(250) * (1 << idle);
-  while ((stop == nullptr || !*stop) && std::chrono::steady_clock::now() < end)
+  while (!(stopped && stopped()) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace
 
-Download::Download(HubAccess access, DownloadOptions options, Note note,
-                   const std::atomic<bool>* stop)
+Download::Download(HubAccess access, DownloadOptions options, Note note, Stopped stopped)
     : access_(std::move(access)),
       options_(std::move(options)),
       note_(std::move(note)),
-      stop_(stop),
-      tree_(Hub(access_, note_, stop_).tree(options_.repository, options_.revision)),
+      stopped_(std::move(stopped)),
+      tree_(Hub(access_, note_, stopped_).tree(options_.repository, options_.revision)),
       lock_(own_folder(options_.folder)) {
   int64_t missing = 0;
   for (HubFile& f : needed_files(options_.repository, tree_, options_.tokenizer_only)) {
+    check_stopped();
     File& file = files_.emplace_back();
     file.what = std::move(f);
     std::error_code error;
@@ -152,6 +152,10 @@ Download::Download(HubAccess access, DownloadOptions options, Note note,
   }
   earlier_ = have_bytes();
   require_space(options_.folder, missing);
+}
+
+void Download::check_stopped() const {
+  require(!(stopped_ && stopped_()), Fault::peer, "interrupted");
 }
 
 int64_t Download::total_bytes() const {
@@ -218,11 +222,13 @@ bool Download::take_from_cache(File& file) {
       from.read(at, piece);
       part.append(piece);
       file.have += std::ssize(piece);
+      check_stopped();
     }
     if (part.sum() == file.what.sum) return true;
     part.restart();
     note_(fmt::format("{}: is damaged in {}; downloading it", file.what.path, blob.string()));
   } catch (const Error& e) {
+    check_stopped();
     note_(fmt::format("{}: cannot be taken from {}: {}", file.what.path, blob.string(), e.what()));
   }
   file.have = 0;
@@ -268,8 +274,8 @@ void Download::fetch(Hub& hub, File& file) {
               "{}: the connection was cut {} times in a row; the same command goes on from here "
               "later",
               what.path, idle);
-      if (idle > 0) pause(idle, stop_);
-      require(stop_ == nullptr || !*stop_, Fault::peer, "interrupted");
+      if (idle > 0) pause(idle, stopped_);
+      check_stopped();
     }
     const std::string found = part.sum();
     if (found == what.sum) return install(what);
@@ -300,22 +306,27 @@ void Download::run(const std::function<void()>& tick) {
     return key(a) < key(b);
   });
   size_t next = 0;
+  bool hopeless = false;  // the disk is full, say: other files would fail, too
   const auto work = [&] {
     std::optional<Hub> hub;
     for (;;) {
       File* file = nullptr;
       {
         const std::lock_guard lock(mutex);
-        if (next < queue.size()) file = queue[next++];
+        if (next < queue.size() && !(stopped_ && stopped_()) && !hopeless) file = queue[next++];
       }
       if (file == nullptr) break;
       try {
-        if (!hub) hub.emplace(access_, note_, stop_);
+        if (!hub) hub.emplace(access_, note_, stopped_);
         file->state = File::State::running;
         fetch(*hub, *file);
         file->state = File::State::complete;
-      } catch (...) {
+      } catch (const Error& e) {
         file->state = File::State::waiting;
+        const std::lock_guard lock(mutex);
+        hopeless = hopeless || e.fault() == Fault::file || e.fault() == Fault::device;
+        if (!failure) failure = std::current_exception();
+      } catch (...) {
         const std::lock_guard lock(mutex);
         if (!failure) failure = std::current_exception();
       }
@@ -331,6 +342,7 @@ void Download::run(const std::function<void()>& tick) {
   }
   for (std::thread& w : workers) w.join();
   tick();
+  check_stopped();
   if (failure) std::rethrow_exception(failure);
 }
 

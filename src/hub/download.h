@@ -36,8 +36,7 @@ class Download {
 
   // Asks the hub what there is. Throws, before anything is downloaded, if the disk is too small.
   // Locks the folder.
-  Download(HubAccess access, DownloadOptions options, Note note,
-           const std::atomic<bool>* stop = nullptr);
+  Download(HubAccess access, DownloadOptions options, Note note, Stopped stopped = {});
 
   // Fetches what is not there yet. Meanwhile calls tick() on this thread, many times a second. If
   // files fail, the others are fetched nevertheless; then the first failure is thrown.
@@ -54,6 +53,7 @@ class Download {
   void fetch(Hub& hub, File& file);
   bool is_present(const HubFile& file);
   bool take_from_cache(File& file);
+  void check_stopped() const;
   void install(const HubFile& file) const;
   void write_metadata(const HubFile& file) const;
   std::filesystem::path part_of(const HubFile& file) const;
@@ -62,7 +62,7 @@ class Download {
   HubAccess access_;
   DownloadOptions options_;
   Note note_;
-  const std::atomic<bool>* stop_;
+  Stopped stopped_;
   HubTree tree_;
   FolderLock lock_;
   std::list<File> files_;

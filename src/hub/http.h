@@ -37,8 +37,9 @@ struct HttpAnswer {
 // environment (http_proxy, https_proxy, no_proxy).
 class Http {
  public:
-  // A connection on which nothing arrives for so long is cut.
-  explicit Http(double timeout_seconds);
+  // A connection on which nothing arrives for so long is cut. `stopped` is asked many times a
+  // second whether to end a transfer.
+  explicit Http(double timeout_seconds, std::function<bool()> stopped = {});
   ~Http();
   Http(const Http&) = delete;
   Http& operator=(const Http&) = delete;
@@ -46,7 +47,8 @@ class Http {
   // Gets the bytes of an answer with status 200 or 206 as they arrive, and the answer so far.
   // Returns false to end the transfer.
   using Receive = std::function<bool(const HttpAnswer&, std::span<const std::byte>)>;
-  // Redirections are answers like others: they are not followed.
+  // Redirections are answers like others: they are not followed. Throws Fault::device if no server
+  // can be trusted (certificates), and what `receive` throws.
   HttpAnswer send(const HttpRequest& request, const Receive& receive = {});
 
  private:
@@ -58,5 +60,7 @@ class Http {
 std::string origin_of(const std::string& url);
 // What a Location header means in the answer to `base`.
 std::string resolve_url(const std::string& base, const std::string& location);
+// "a b/c" -> "a%20b/c"; other characters than letters, digits and those of `kept` become codes.
+std::string percent_encoded(const std::string& text, const char* kept = "-._~/");
 
 }  // namespace capstan

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace capstan {
@@ -22,43 +23,21 @@ constexpr int kMostFailures = 6, kMostRedirects = 8;
 constexpr double kFirstPause = 0.5, kLongestPause = 300;
 constexpr size_t kMostText = 64 << 20;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 fs::path hugging_face_home() {
-  if (const std::string home = variable("HF_HOME"); !home.empty()) return home;
-  if (const std::string cache = variable("XDG_CACHE_HOME"); !cache.empty())
+  if (const std::string home = environment_value("HF_HOME"); !home.empty()) return home;
+  if (const std::string cache = environment_value("XDG_CACHE_HOME"); !cache.empty())
     return fs::path(cache) / "huggingface";
-  return fs::path(variable("HOME")) / ".cache" / "huggingface";
-}
-
-std::string without_spaces(const std::string& text) {
-  const size_t first = text.find_first_not_of(" \t\r\n");
-  return first == std::string::npos
-             ? ""
-             : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+  return fs::path(environment_value("HOME")) / ".cache" / "huggingface";
 }
 
 std::string stored_token() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (const std::string token = without_spaces(variable(name)); !token.empty()) return token;
-  const std::string named = variable("HF_TOKEN_PATH");
+    if (const std::string token = std::string(trimmed(environment_value(name))); !token.empty())
+      return token;
+  const std::string named = environment_value("HF_TOKEN_PATH");
   const fs::path file = named.empty() ? hugging_face_home() / "token" : fs::path(named);
   std::error_code error;
-  return fs::is_regular_file(file, error) ? without_spaces(read_text(file, 1 << 16)) : "";
-}
-
-// "a b/c" -> "a%20b/c"
-std::string escaped(const std::string& path) {
-  std::string text;
-  for (const char c : path)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr("-._~/", c) != nullptr)
-      text += c;
-    else
-      text += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-  return text;
+  return fs::is_regular_file(file, error) ? std::string(trimmed(read_text(file, 1 << 16))) : "";
 }
 
 bool is_redirect(int status) {
@@ -115,19 +94,22 @@ std::string reason_of(const HttpAnswer& answer) {
 }  // namespace
 
 HubAccess hub_access() {
-  HubAccess access{.endpoint = variable("HF_ENDPOINT"), .token = stored_token()};
+  HubAccess access{.endpoint = environment_value("HF_ENDPOINT"), .token = stored_token()};
   if (access.endpoint.empty()) access.endpoint = "https://huggingface.co";
   while (access.endpoint.ends_with('/')) access.endpoint.pop_back();
   return access;
 }
 
 fs::path hub_cache() {
-  const std::string named = variable("HF_HUB_CACHE");
+  const std::string named = environment_value("HF_HUB_CACHE");
   return named.empty() ? hugging_face_home() / "hub" : fs::path(named);
 }
 
-Hub::Hub(HubAccess access, Note note, const std::atomic<bool>* stop)
-    : access_(std::move(access)), note_(std::move(note)), stop_(stop), http_(access_.timeout) {}
+Hub::Hub(HubAccess access, Note note, Stopped stopped)
+    : access_(std::move(access)),
+      note_(std::move(note)),
+      stopped_(std::move(stopped)),
+      http_(access_.timeout, stopped_) {}
 
 // The token goes to the endpoint alone. An encrypted connection is not left for an open one.
 HttpAnswer Hub::follow(const std::string& url, int64_t first, const Http::Receive& receive) {
@@ -166,6 +148,12 @@ void Hub::check_refusal(const HttpAnswer& answer, const std::string& repository,
     fail(Fault::usage, "{}: has no revision '{}'; {} lists its branches and tags", repository, what,
          page + "/tree/main");
   if (code == "EntryNotFound") fail(Fault::usage, "{}: has no file {}", repository, what);
+  if (answer.status == 401 && has_token && code.empty())
+    fail(Fault::usage,
+         "{}: the hub does not accept your token (HF_TOKEN, or the file that 'hf auth login' "
+         "wrote); "
+         "renew it, or unset it for public models",
+         repository);
   // The hub does not tell strangers whether a private repository exists.
   if (answer.status == 401 || answer.status == 404 || code == "RepoNotFound")
     fail(Fault::usage, "{}: not found at {}{}", repository, access_.endpoint,
@@ -210,11 +198,11 @@ std::string Hub::get_text(const std::string& url, const std::string& repository,
 }
 
 HubTree Hub::tree(const std::string& repository, const std::string& revision) {
-  const std::string base = access_.endpoint + "/api/models/" + escaped(repository);
+  const std::string base = access_.endpoint + "/api/models/" + percent_encoded(repository);
   std::string what = "its revision";
   try {
-    std::string slashless;  // "refs/pr/1" is one part of the path
-    for (const char c : escaped(revision)) slashless += c == '/' ? "%2F" : std::string(1, c);
+    // "refs/pr/1" is one part of the path.
+    const std::string slashless = percent_encoded(revision, "-._~");
     HubTree tree;
     tree.commit =
         nlohmann::json::parse(get_text(base + "/revision/" + slashless, repository, nullptr))
@@ -238,8 +226,8 @@ HubTree Hub::tree(const std::string& repository, const std::string& revision) {
 
 void Hub::fetch(const std::string& repository, const std::string& commit, const std::string& path,
                 int64_t first, const Sink& sink) {
-  const std::string url = fmt::format("{}/{}/resolve/{}/{}", access_.endpoint, escaped(repository),
-                                      commit, escaped(path));
+  const std::string url = fmt::format("{}/{}/resolve/{}/{}", access_.endpoint,
+                                      percent_encoded(repository), commit, percent_encoded(path));
   for (failures_ = 0;;) {
     bool begun = false, elsewhere = false;
     HttpAnswer answer =

@@ -17,7 +17,7 @@ bool matches(const std::string& name, const char* pattern) {
 std::vector<HubFile> needed_files(const std::string& repository, const HubTree& tree,
                                   bool tokenizer_only) {
   constexpr const char* kTokenizer =
-      "tokenizer.*\\.(json|model)|special_tokens_map\\.json|added_tokens\\.json|vocab\\.json|"
+      "tokenizer[^/]*\\.(json|model)|special_tokens_map\\.json|added_tokens\\.json|vocab\\.json|"
       "merges\\.txt|chat_template\\.(json|jinja)|(config|generation_config)\\.json";
   constexpr const char* kBeside = "adapter_config\\.json|(LICENSE|NOTICE|USE_POLICY)(\\.(txt|md))?";
   // The first of these that a repository has.

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/json_text.h"
+#include "base/text.h"
 #include "data/batch/micro_batches.h"
 
 namespace capstan {
@@ -17,19 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int64_t kMostWritten = 256;  // tokens
-
-std::string trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\r\f\v";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(kSpace) - first + 1));
-}
-
-std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
+// Tokens of an answer; a model with few positions keeps half of them for the question.
+constexpr int64_t most_written(int64_t max_positions) {
+  return std::min<int64_t>(256, max_positions / 2);
 }
 
 // The first letter large, the others small, as Python's capitalize does with ASCII.
@@ -43,7 +33,7 @@ std::string capitalized(std::string text) {
 
 // HellaSwag's texts have marks of the pages that they come from.
 std::string without_marks(const std::string& text) {
-  std::string s = replaced(trimmed(text), " [title]", ". ");
+  std::string s = replaced(std::string(trimmed(text)), " [title]", ". ");
   s = std::regex_replace(s, std::regex("\\[[^\\n]*?\\]"), "");
   return replaced(s, "  ", " ");
 }
@@ -183,14 +173,15 @@ BenchmarkScore score_texts(const Benchmark& benchmark, const Tokenizer& tokenize
                            LoadedModel& model, const ModelConfig& config,
                            const std::function<void()>& told) {
   GenerateOptions options;
-  options.max_new_tokens = kMostWritten;
+  options.max_new_tokens = most_written(config.max_positions);
   options.sampling.temperature = 0;
   options.stop_ids.assign(config.eos_ids.begin(), config.eos_ids.end());
   options.stop_ids.push_back(tokenizer.eos());
   int64_t strict = 0, flexible = 0;
   for (const Benchmark::Item& item : benchmark.items) {
     std::vector<int32_t> prompt = with_bos(tokenizer, item.context);
-    const int64_t surplus = std::ssize(prompt) + kMostWritten - config.max_positions;
+    const int64_t surplus =
+        std::ssize(prompt) + most_written(config.max_positions) - config.max_positions;
     if (surplus > 0) prompt.erase(prompt.begin(), prompt.begin() + surplus);
     std::string text = tokenizer.decode_after(
         prompt, generate(model.queue(), model.model().decoder(), prompt, options));
@@ -239,8 +230,8 @@ BenchmarkNeeds needs_of(const Benchmark& benchmark, const Tokenizer& tokenizer,
           needs.tokens, std::ssize(continuation_of(tokenizer, item, choice, max_positions).tokens));
     if (benchmark.is_written())
       needs.positions = std::max(
-          needs.positions,
-          std::min(max_positions, std::ssize(with_bos(tokenizer, item.context)) + kMostWritten));
+          needs.positions, std::min(max_positions, std::ssize(with_bos(tokenizer, item.context)) +
+                                                       most_written(max_positions)));
   }
   return needs;
 }
@@ -261,7 +252,7 @@ std::string flexible_number(const std::string& text) {
   static const std::regex kNumber("(-?[$0-9.,]{2,})|(-?[0-9]+)");
   std::string last = "[invalid]";
   for (std::sregex_iterator it(text.begin(), text.end(), kNumber), end; it != end; ++it)
-    last = trimmed(it->str());
+    last = it->str();
   return last;
 }
 

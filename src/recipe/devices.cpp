@@ -2,18 +2,10 @@
 
 #include <fmt/ranges.h>
 
+#include "base/text.h"
 #include "recipe/scalars.h"
 
 namespace capstan {
-namespace {
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  return text;
-}
-
-}  // namespace
 
 std::optional<Devices> Devices::parse(std::string_view text) {
   if (text == "auto") return Devices{.automatic = true};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/names.h"
+#include "base/text.h"
 #include "recipe/scalars.h"
 
 namespace capstan {

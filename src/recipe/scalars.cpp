@@ -46,10 +46,4 @@ std::optional<bool> truth_of(std::string_view text) {
   return std::nullopt;
 }
 
-std::string_view trimmed(std::string_view text, std::string_view around) {
-  const size_t begin = text.find_first_not_of(around);
-  if (begin == std::string_view::npos) return "";
-  return text.substr(begin, text.find_last_not_of(around) - begin + 1);
-}
-
 }  // namespace capstan

@@ -16,7 +16,4 @@ inline constexpr std::string_view kWholeNumber = "a whole number";
 // "yes", "Off", "True"; nothing for other words.
 std::optional<bool> truth_of(std::string_view text);
 
-// Without the characters of `around` at both ends.
-std::string_view trimmed(std::string_view text, std::string_view around);
-
 }  // namespace capstan

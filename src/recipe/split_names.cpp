@@ -1,5 +1,6 @@
 #include "recipe/split_names.h"
 
+#include "base/text.h"
 #include "recipe/scalars.h"
 
 namespace capstan {

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "recipe/nearest.h"
 #include "recipe/scalars.h"
 

@@ -114,7 +114,7 @@ void move_bad_lines(const fs::path& file, const std::vector<BadLine>& lines) {
   for (size_t i = 0; i < std::min(kShown, lines.size()); ++i)
     log::warn("{}; moved the line to {}", lines[i].why, aside.path().string());
   if (lines.size() > kShown)
-    log::warn("moved {} more lines to {}", lines.size() - kShown, file.string());
+    log::warn("moved {} more lines to {}", lines.size() - kShown, aside.path().string());
 }
 
 bool is_ours(const fs::path& csv) {

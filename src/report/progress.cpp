@@ -17,12 +17,6 @@ namespace {
 constexpr int kWidestBar = 24, kNarrowestBar = 4;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
 
-int terminal_columns() {
-  winsize size{};
-  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
-
 // "02:41", "1:02:41": tqdm's format, shorter than format_duration for short times.
 std::string clock(double seconds) {
   if (!(seconds >= 0 && seconds < 1e15)) return "?";
@@ -49,6 +43,12 @@ std::string short_count(double n) {
 }
 
 }  // namespace
+
+int terminal_columns() {
+  winsize size{};
+  const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 80;
+}
 
 std::string progress_bar(const ProgressState& s, int columns) {
   const std::string notes = s.notes.empty() ? "" : ", " + s.notes;

@@ -7,6 +7,9 @@
 
 namespace capstan {
 
+// The width of the terminal that stderr is; 80 if it is unknown.
+int terminal_columns();
+
 // The state of a run, to draw the bar once.
 struct ProgressState {
   int64_t done = 0, total = 0;  // total 0: unknown

@@ -308,15 +308,11 @@ void TrainingRun::take_step(StepBatches& batches) {
 
 void TrainingRun::judge_validation() {
   if (!record_.val_loss) return;
-  if (record_.judge_validation()) {
-    if (!recipe_.keep_best) return;
-    spend_on_saving([&] {
-      saver_->save(save_request(folder_.best(), true));
-      saving_ = true;
-    });
-  } else if (recipe_.patience && record_.validations_since >= *recipe_.patience) {
-    stop_.lose_patience();
-  }
+  if (!record_.judge_validation() || !recipe_.keep_best) return;
+  spend_on_saving([&] {
+    saver_->save(save_request(folder_.best(), true));
+    saving_ = true;
+  });
 }
 
 // With the tokens and micro-batches of all ranks together.
@@ -414,8 +410,7 @@ void TrainingRun::train() {
   }
   const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal(signals)); };
   if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
-  while (record_.step < length_.steps() && !stopped() && !stop_.out_of_time() &&
-         !stop_.out_of_patience()) {
+  while (!complete() && !stopped() && !stop_.out_of_time()) {
     take_step(batches);
     record_.seconds = earlier + display_.seconds();
     stop_.note_time(team_.of_leader(record_.seconds));

@@ -62,7 +62,7 @@ class TrainingRun {
   // folder, or random ones from the seed.
   void initialize();
   // The resumed run had already done every step …
-  bool complete() const { return record_.step >= length_.steps(); }
+  bool complete() const { return record_.step >= length_.steps() || out_of_patience(); }
   // … and the final model exists, or the run had done more steps than this one would.
   bool finished() const { return start_.finished; }
   // For a finished run in this out_dir: its process ended before finish() did, so finish_rest()
@@ -186,6 +186,11 @@ class TrainingRun {
   void predict();
   void self_check();
   StepBatches step_batches(const Ranks& ranks) const;
+  // As the record says, of this process or of an earlier one.
+  bool out_of_patience() const {
+    return recipe_.patience && record_.validations_since >= *recipe_.patience;
+  }
+  int64_t enough_steps() const;
   void judge_validation();
   void take_step(StepBatches& batches);
   void evaluate_and_show();

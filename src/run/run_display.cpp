@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "recipe/options.h"
 #include "recipe/values.h"
 #include "report/curve.h"
@@ -17,7 +17,7 @@ namespace capstan {
 RunLabels labels_of(const Recipe& recipe, Task task, const std::string& model) {
   RunLabels labels{.run = recipe.log_run.value_or(folder_name(recipe.out_dir)),
                    .group = recipe.log_group.value_or("")};
-  if (const char* project = std::getenv("MLFLOW_EXPERIMENT_NAME"); project != nullptr)
+  if (const std::string project = environment_value("MLFLOW_EXPERIMENT_NAME"); !project.empty())
     labels.project = project;
   labels.project = recipe.log_project.value_or(labels.project);
   labels.params = {{"command", std::string(name_of(task))}, {"model", model}};

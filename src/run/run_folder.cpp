@@ -16,6 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What a new run in the folder moves away.
+bool is_moved_name(const std::string& name) {
+  return is_checkpoint_name(name) || name == "best";
+}
+
 bool is_step_folder(const fs::path& dir) {
   return dir.filename().string().starts_with("step-");
 }
@@ -82,7 +87,7 @@ bool RunFolder::resumes_here() const {
 }
 
 bool RunFolder::is_left_behind(const fs::path& dir, std::optional<int64_t> resumed_after) const {
-  if (!(is_checkpoint_name(dir.filename().string()) || dir.filename() == "best") ||
+  if (!is_moved_name(dir.filename().string()) ||
       !(fs::exists(dir / "config.json") || is_adapter(dir)))
     return false;
   if (!resumed_after || !resumes_here()) return true;
@@ -117,12 +122,12 @@ void RunFolder::check_sources_stay(std::initializer_list<fs::path> sources) cons
   const fs::path out = fs::weakly_canonical(o_.out_dir, error);
   for (const fs::path& source : sources) {
     const fs::path folder = fs::weakly_canonical(source, error);
-    require(source.empty() || folder.parent_path() != out ||
-                !is_checkpoint_name(folder.filename().string()),
-            Fault::usage,
-            "{} is in the run's own out_dir, but the run moves earlier checkpoints out of it. Give "
-            "another --out_dir",
-            source.string());
+    require(
+        source.empty() || folder.parent_path() != out || !is_moved_name(folder.filename().string()),
+        Fault::usage,
+        "{} is in the run's own out_dir, but the run moves earlier checkpoints out of it. Give "
+        "another --out_dir",
+        source.string());
   }
 }
 

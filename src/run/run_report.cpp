@@ -75,7 +75,7 @@ RunSummary TrainingRun::summary() const {
   s.epochs = static_cast<double>(record_.step) / static_cast<double>(length_.steps_per_epoch());
   if (stop_.signal() != 0 && !complete()) s.stopped_by = StopSignals::name_of(stop_.signal());
   if (stop_.out_of_time()) s.stopped_by = "train.max_time";
-  if (stop_.out_of_patience()) s.stopped_by = "train.patience";
+  if (out_of_patience()) s.stopped_by = "train.patience";
   s.train_seconds = record_.seconds;
   s.eval_seconds = record_.eval_seconds;
   s.save_seconds = record_.save_seconds;
@@ -120,7 +120,7 @@ RunSummary TrainingRun::summary() const {
 }
 
 std::optional<std::string> TrainingRun::why_early() const {
-  if (!stop_.out_of_patience()) return {};
+  if (!out_of_patience()) return {};
   return fmt::format(
       "train.patience ended the run after step {}: {} had no lower loss than {:.4f}, after step "
       "{}{}",

@@ -187,7 +187,8 @@ bool TrainingRun::has_all_steps() const {
 void TrainingRun::note_start() {
   start_ = team_.of_leader(
       Start{.finished = has_all_steps(),
-            .left_unfinished = record_.step == length_.steps() && folder_.is_unfinished()});
+            .left_unfinished =
+                (record_.step == length_.steps() || out_of_patience()) && folder_.is_unfinished()});
 }
 
 void TrainingRun::verify_base() {
@@ -195,10 +196,20 @@ void TrainingRun::verify_base() {
   team_.sync();
 }
 
+// A run that ended for want of patience has all its steps, and no moments to train on with.
+int64_t TrainingRun::enough_steps() const {
+  std::error_code error;
+  if (!recipe_.patience || !fs::exists(folder_.final_model() / kStateFile, error))
+    return length_.steps();
+  const TrainingState end = read_state(folder_.final_model());
+  return end.validations_since >= *recipe_.patience ? std::min(end.step, length_.steps())
+                                                    : length_.steps();
+}
+
 // The rank that leads finds and verifies the checkpoint; all read it.
 std::optional<FoundCheckpoint> TrainingRun::find_resume() {
   std::optional<FoundCheckpoint> found;
-  if (team_.leads()) found = folder_.find_resume(length_.steps());
+  if (team_.leads()) found = folder_.find_resume(enough_steps());
   const fs::path dir = team_.share(found ? found->dir.string() : "");
   if (!team_.leads() && !dir.empty()) found = FoundCheckpoint{dir, read_state(dir)};
   return found;

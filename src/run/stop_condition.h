@@ -5,8 +5,7 @@
 
 namespace capstan {
 
-// Ends a run before its last step: on a signal, after train.max_time, when the validation loss does
-// not fall any more (train.patience), or after a given step.
+// Ends a run before its last step: on a signal, after train.max_time, or after a given step.
 class StopCondition {
  public:
   explicit StopCondition(std::optional<double> max_time) : max_time_(max_time) {}
@@ -17,8 +16,6 @@ class StopCondition {
   bool stops(int64_t step, int signal) const { return signal != 0 || step >= last_step_; }
   void note_time(double seconds) { out_of_time_ = max_time_ && seconds >= *max_time_; }
   bool out_of_time() const { return out_of_time_; }
-  void lose_patience() { out_of_patience_ = true; }
-  bool out_of_patience() const { return out_of_patience_; }
 
   // The signal that interrupted the run; 0: none. A late signal came after the last step, or while
   // the state was saved: it interrupts the work that follows.
@@ -30,7 +27,7 @@ class StopCondition {
  private:
   std::optional<double> max_time_;
   int64_t last_step_ = INT64_MAX;
-  bool out_of_time_ = false, out_of_patience_ = false;
+  bool out_of_time_ = false;
   int signal_ = 0, late_signal_ = 0;
 };
 

@@ -26,6 +26,15 @@ std::string all_of_stdin() {
   return text;
 }
 
+bool has_checkpoints(const fs::path& out_dir) {
+  std::error_code error;
+  for (fs::directory_iterator it(out_dir, error), end; !error && it != end; it.increment(error))
+    if (const std::string name = it->path().filename().string();
+        name == "final" || name.starts_with("step-"))
+      return true;
+  return false;
+}
+
 }  // namespace
 
 Recipe with_kept_input(const Recipe& recipe, bool receives) {
@@ -42,6 +51,17 @@ Recipe with_kept_input(const Recipe& recipe, bool receives) {
   if (records.empty()) {
     log::say("nothing came from standard input: going on with {}", kept.string());
     return r;
+  }
+  if (fs::exists(kept, error) && read_text(kept, INT64_MAX) != records) {
+    require(r.resume.mode == Resume::Mode::off || !has_checkpoints(r.out_dir), Fault::usage,
+            "{}: has other records than those that came from standard input; to resume the run "
+            "with them, give it no input (</dev/null), or choose another --out_dir",
+            kept.string());
+    fs::path aside;
+    for (int n = 1; aside.empty() || fs::exists(aside, error); ++n)
+      aside = fs::path(r.out_dir) / fmt::format("stdin-{}.jsonl", n);
+    fs::rename(kept, aside);
+    log::say("moved the records of an earlier run to {}", aside.string());
   }
   write_text(kept, records);
   log::say("{} of records from standard input, kept in {}",

@@ -55,6 +55,13 @@ TEST_F(Best, PatienceEndsTheRunResumedOrNot) {
   expect_holds(o.out, {"train.patience ended the run after step", "that model is whole/best",
                        "3 validations"});
   expect_holds(slurp(at("whole/report.html")), {"Stopped by train.patience"});
+  const std::string ended = model("whole/final");
+  Words once_more = patient;
+  once_more.emplace_back("--resume=auto");
+  const Outcome nothing = run(words("whole", once_more));
+  EXPECT_EQ(nothing.code, 0) << nothing.err;
+  expect_holds(nothing.out, {"nothing left to do", "train.patience ended the run"});
+  EXPECT_EQ(model("whole/final") == ended, true);
   const int64_t step = best_step("whole");
   // Stopped between the best validation and the end, and resumed.
   Words part = patient;
@@ -67,6 +74,7 @@ TEST_F(Best, PatienceEndsTheRunResumedOrNot) {
   const Outcome resumed = run(words("parts", rest));
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   expect_holds(resumed.out, {"train.patience ended the run after step"});
+  EXPECT_EQ(run(words("parts", rest)).code, 0);  // nothing is left to do there, either
   for (const char* part_of : {"best", "final"})
     EXPECT_EQ(model(fmt::format("whole/{}", part_of)) == model(fmt::format("parts/{}", part_of)),
               true)
@@ -78,6 +86,15 @@ TEST_F(Best, AnEarlierRunsBestIsMovedAway) {
   ASSERT_EQ(run(words("run", {"--train.max_steps=20"})).code, 0);
   EXPECT_FALSE(fs::exists(at("run/best")));
   EXPECT_TRUE(fs::exists(at("run/previous-1/best/model.safetensors")));
+}
+
+TEST_F(Best, AModelThatTheRunWouldMoveIsRefused) {
+  ASSERT_EQ(run(words("run", {"--train.keep_best=true", "--train.max_steps=20"})).code, 0);
+  write("data.jsonl", "{\"instruction\": \"a\", \"output\": \"b\"}\n");
+  expect_refused(2,
+                 {"finetune", "run/best", "--data=JSON", "--data.json_path=data.jsonl",
+                  "--data.val_split_fraction=0", "--out_dir=run", "--accelerator=cpu"},
+                 {"run/best", "another --out_dir"});
 }
 
 TEST_F(Best, NeedsSamplesThatAreHeldOut) {

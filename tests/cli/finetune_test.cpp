@@ -453,6 +453,13 @@ TEST_F(Finetune, RecordsMayComeFromStandardInput) {
   const Outcome again = run(piped({"--resume=auto"}));
   EXPECT_EQ(again.code, 0) << again.err;
   expect_holds(again.out, {"going on with piped/stdin.jsonl"});
+  const std::string records = slurp(at("data.jsonl")), more = records + records;
+  const Outcome other = run_with(more, piped({"--resume=auto"}));
+  EXPECT_EQ(other.code, 2);
+  expect_holds(other.err, {"has other records", "</dev/null"});
+  EXPECT_EQ(slurp(at("piped/stdin.jsonl")), records);
+  EXPECT_EQ(run_with(more, piped({})).code, 0);  // a new run
+  EXPECT_EQ(slurp(at("piped/stdin-1.jsonl")), records);
 }
 
 TEST_F(Finetune, AnswersQuestionsOfTasks) {

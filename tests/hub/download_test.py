@@ -13,6 +13,7 @@ import pathlib
 import random
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -177,6 +178,17 @@ class DownloadTest(unittest.TestCase):
         self.assert_whole()
         self.assertTrue(any("Range" in r[3] for r in self.hub.asked("storage")))
 
+    def test_an_interruption_before_anything_arrives(self):
+        with socket.socket() as silent:
+            silent.bind(("127.0.0.1", 0))
+            silent.listen(8)
+            environment = self.environment(HF_ENDPOINT=f"http://127.0.0.1:{silent.getsockname()[1]}")
+            process = subprocess.Popen([CAPSTAN, "download", NAME], cwd=self.root, env=environment,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            time.sleep(0.3)
+            process.send_signal(signal.SIGINT)
+            self.assertEqual(process.wait(timeout=5), 130)
+
     def test_a_stalled_connection(self):
         self.hub.faults.stalls = 2
         self.download()
@@ -312,7 +324,10 @@ class DownloadTest(unittest.TestCase):
         self.assertIn("not found at", out)
         self.assertIn("did you mean openlm-research/open_llama_7b", out)
         self.assertIn("--list", self.download(expect=2, name="nobody/nothing-at-all"))
-        self.assertIn("HF_HUB_OFFLINE", self.download(expect=2, HF_HUB_OFFLINE="1"))
+        for word in ("1", "true", "YES"):
+            self.assertIn("HF_HUB_OFFLINE", self.download(expect=2, HF_HUB_OFFLINE=word))
+        self.hub.repositories[NAME].refusal = (401, "")
+        self.assertIn("does not accept your token", self.download(expect=2, HF_TOKEN="hf_old"))
 
     def test_known_names_need_no_owner(self):
         self.hub.repositories["openlm-research/open_llama_7b"] = Repository(self.files)
@@ -332,10 +347,11 @@ class DownloadTest(unittest.TestCase):
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        done = subprocess.run(self.command(NAME), cwd=self.root, env=self.environment(), capture_output=True, text=True,
-                              timeout=60, check=False, preexec_fn=limit)
+        done = subprocess.run(self.command(NAME, "--at_once", "1"), cwd=self.root, env=self.environment(),
+                              capture_output=True, text=True, timeout=60, check=False, preexec_fn=limit)
         self.assertEqual(done.returncode, 4, done.stdout + done.stderr)
         self.assertIn("cannot write", done.stderr)
+        self.assertNotIn("again in", done.stderr)
         self.assertNotIn("model-00001-of-00002.safetensors", self.found())
         self.download()
         self.assert_whole()

@@ -127,7 +127,7 @@ class Hub:
         self._reply(request, 200, json.dumps(value).encode(), [("Content-Type", "application/json"), *headers])
 
     def _refuse(self, request, status, code):
-        self._reply(request, status, b'{"error":"refused"}', [("X-Error-Code", code), ("X-Error-Message", code)])
+        self._reply(request, status, b'{"error":"refused"}', [("X-Error-Code", code), ("X-Error-Message", code)] if code else [])
 
     def _answer_hub(self, request):
         if self.faults.take("busy"):

@@ -24,6 +24,7 @@ import tempfile
 import threading
 import time
 import unittest
+import urllib.parse
 import urllib.request
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -46,6 +47,8 @@ class Server:
         self.port = free_port()
         self.experiments, self.runs, self.artifacts = {}, {}, {}
         self.lose_answers = 0.0  # the share of requests that are served and not answered
+        self.broken = False      # batches are answered with 500, as if the database were down
+        self.deleted = set()     # experiments
         self.random = random.Random(3)
         self.lock = threading.Lock()
         self.http = None
@@ -59,6 +62,12 @@ class Server:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                name = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["experiment_name"][0]
+                if name in outer.experiments and name not in outer.deleted:
+                    return self.answer(200, {"experiment": {"experiment_id": outer.experiments[name]}})
+                return self.answer(404, {"error_code": "RESOURCE_DOES_NOT_EXIST"})
 
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -110,10 +119,6 @@ class Server:
                     return 400, {"error_code": "RESOURCE_ALREADY_EXISTS"}
                 self.experiments[ask["name"]] = str(len(self.experiments) + 1)
                 return 200, {"experiment_id": self.experiments[ask["name"]]}
-            if what == "experiments/search":
-                name = ask["filter"].split("'")[1]
-                found = [{"experiment_id": self.experiments[name]}] if name in self.experiments else []
-                return 200, {"experiments": found}
             if what == "runs/search":
                 wanted = ask["filter"].split("'")[1]
                 found = [{"info": r["info"]} for r in self.runs.values() if r["tags"].get("capstan_id") == wanted]
@@ -128,6 +133,8 @@ class Server:
             if what == "runs/update":
                 run["info"]["status"] = ask["status"]
                 return 200, {}
+            if what == "runs/log-batch" and self.broken:
+                return 500, {"error_code": "INTERNAL_ERROR"}
             if what == "runs/log-batch":
                 if len(ask.get("metrics", [])) > 1000 or len(ask.get("params", [])) > 100:
                     return 400, {"error_code": "INVALID_PARAMETER_VALUE"}
@@ -319,6 +326,37 @@ class TrackerTest(unittest.TestCase):
         self.assertIn("sent", self.run_capstan([CAPSTAN, "sync", "out/tiny"]))
         self.assert_same(self.one_run()["metrics"])
         self.assertIn("everything has arrived", self.run_capstan([CAPSTAN, "sync", "out/tiny"]))
+
+    def test_a_server_whose_database_is_down(self):
+        self.server.broken = True
+        self.server.start()
+        self.assertIn("'capstan sync", self.run_capstan(self.words("mlflow", 10)))
+        self.server.broken = False
+        self.run_capstan([CAPSTAN, "sync", "out/tiny"])
+        self.assert_same(self.one_run()["metrics"])
+
+    def test_an_experiment_that_is_deleted(self):
+        self.server.experiments["it's old"] = "9"
+        self.server.deleted.add("it's old")
+        self.server.start()
+        out = self.run_capstan(self.words("mlflow", 10, "--log.project", "it's old"))
+        self.assertLess(len(out.splitlines()), 120, out)
+        self.server.deleted.clear()
+        self.run_capstan([CAPSTAN, "sync", "out/tiny"])
+        self.assert_same(self.one_run()["metrics"])
+
+    def test_a_folder_that_was_moved_and_an_outbox_that_was_cut(self):
+        self.run_capstan(self.words("mlflow", 10))
+        (self.root / "out").rename(self.root / "elsewhere")
+        box = self.root / "elsewhere/tiny/logs/mlflow/version_0"
+        (box / "state.json").write_text('{"sent": 1000000}')
+        with open(box / "outbox.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"file": "/etc/hostname", "as": "x"}) + "\n")
+        self.server.start()
+        self.assertIn("not in the run's folder", self.run_capstan([CAPSTAN, "sync", "elsewhere/tiny"]))
+        self.assertEqual([k for k in self.server.artifacts if k.endswith("/x")], [])
+        self.assertTrue([k for k in self.server.artifacts if k.endswith("/report.html")])
+        self.assertEqual(self.one_run()["info"]["status"], "FINISHED")
 
     def killed_and_resumed(self, loggers, server=None):
         words = self.words(loggers, 400000, "--train.save_interval", "50", "--resume", "auto", "--eval.interval", "1000",

@@ -7,11 +7,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace capstan {
 namespace {
@@ -45,19 +47,13 @@ std::string lower(std::string text) {
   return text;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t first = text.find_first_not_of(kSpace);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
-}
-
 // One transfer, as curl's callbacks see it.
 struct Transfer {
   CURL* curl;
   HttpAnswer answer;
   const Http::Receive& receive;
   bool stopped = false;
+  std::exception_ptr thrown = nullptr;  // curl's own frames know nothing of exceptions
 
   size_t header(std::string_view line) {
     const size_t colon = line.find(':');
@@ -75,7 +71,12 @@ struct Transfer {
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     answer.status = static_cast<int>(status);
     if (receive && (status == 200 || status == 206)) {
-      stopped = !receive(answer, bytes);
+      try {
+        stopped = !receive(answer, bytes);
+      } catch (...) {
+        thrown = std::current_exception();
+        stopped = true;
+      }
       return stopped ? 0 : bytes.size();
     }
     const size_t more = std::min(bytes.size(), kMostBody - answer.body.size());
@@ -87,8 +88,8 @@ struct Transfer {
 }  // namespace
 
 struct Http::State {
-  explicit State(double timeout_seconds)
-      : timeout(static_cast<long>(std::max(1.0, timeout_seconds))) {
+  State(double timeout_seconds, std::function<bool()> stopped_)
+      : timeout(static_cast<long>(std::max(1.0, timeout_seconds))), stopped(std::move(stopped_)) {
     static std::once_flag once;
     std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
     curl = curl_easy_init();
@@ -100,9 +101,11 @@ struct Http::State {
 
   CURL* curl;
   long timeout;
+  std::function<bool()> stopped;
 };
 
-Http::Http(double timeout_seconds) : state_(std::make_unique<State>(timeout_seconds)) {}
+Http::Http(double timeout_seconds, std::function<bool()> stopped)
+    : state_(std::make_unique<State>(timeout_seconds, std::move(stopped))) {}
 Http::~Http() = default;
 
 HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
@@ -138,6 +141,15 @@ HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
       CURLOPT_WRITEFUNCTION, +[](char* at, size_t, size_t size, void* to) {
         return static_cast<Transfer*>(to)->body(std::as_bytes(std::span(at, size)));
       });
+  if (state_->stopped) {
+    set(CURLOPT_NOPROGRESS, 0L);
+    set(CURLOPT_XFERINFODATA, state_.get());
+    set(
+        CURLOPT_XFERINFOFUNCTION,
+        +[](void* of, curl_off_t, curl_off_t, curl_off_t, curl_off_t) -> int {
+          return static_cast<State*>(of)->stopped() ? 1 : 0;
+        });
+  }
   if (!request.user.empty()) {
     set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BASIC));
     set(CURLOPT_USERPWD, request.user.c_str());
@@ -161,6 +173,10 @@ HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
   }
   const CURLcode code = curl_easy_perform(curl);
   curl_slist_free_all(headers);
+  if (transfer.thrown) std::rethrow_exception(transfer.thrown);
+  require(code != CURLE_SSL_CACERT_BADFILE && code != CURLE_PEER_FAILED_VERIFICATION, Fault::device,
+          "{}: {}; are the certificates of authorities installed (ca-certificates)?",
+          origin_of(request.url), error[0] != 0 ? error : curl_easy_strerror(code));
   HttpAnswer answer = std::move(transfer.answer);
   long status = 0;
   curl_off_t seconds = 0;
@@ -194,6 +210,16 @@ std::string resolve_url(const std::string& base, const std::string& location) {
   const bool ok = curl_url_set(url.get(), CURLUPART_URL, location.c_str(), 0) == CURLUE_OK;
   require(ok, Fault::peer, "{} redirects to '{}', which is no URL", base, location);
   return part_of(url, CURLUPART_URL);
+}
+
+std::string percent_encoded(const std::string& text, const char* kept) {
+  std::string encoded;
+  for (const char c : text)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || std::strchr(kept, c) != nullptr)
+      encoded += c;
+    else
+      encoded += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  return encoded;
 }
 
 }  // namespace capstan

@@ -7,7 +7,7 @@ namespace capstan {
 
 struct Http::State {};
 
-Http::Http(double) {
+Http::Http(double, std::function<bool()>) {
   fail(Fault::device,
        "this capstan was built without libcurl and cannot download; install libcurl4-openssl-dev "
        "and build it again, or use 'hf download NAME --local-dir checkpoints/NAME'");
@@ -24,6 +24,9 @@ std::string origin_of(const std::string& url) {
 }
 std::string resolve_url(const std::string&, const std::string& location) {
   return location;
+}
+std::string percent_encoded(const std::string& text, const char*) {
+  return text;
 }
 
 }  // namespace capstan

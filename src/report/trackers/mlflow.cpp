@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
+#include "tensor/nvml.h"
 
 namespace capstan {
 namespace {
@@ -25,11 +27,6 @@ constexpr double kTimeout = 10;  // seconds without a byte
 constexpr size_t kMostMetrics = 1000, kMostParams = 100, kLongestParam = 6000;
 constexpr auto kBetweenSamples = std::chrono::seconds(10);
 constexpr auto kLongestPause = std::chrono::seconds(30), kPatience = std::chrono::seconds(10);
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -82,8 +79,8 @@ Megabytes memory_megabytes() {
   double value = 0;
   Megabytes memory;
   while (file >> key >> value && std::getline(file, unit)) {
-    if (key == "MemTotal:") memory.total = value / 1024;
-    if (key == "MemAvailable:") memory.available = value / 1024;
+    if (key == "MemTotal:") memory.total = 1024 * value / 1e6;  // it counts in KiB
+    if (key == "MemAvailable:") memory.available = 1024 * value / 1e6;
   }
   return memory;
 }
@@ -106,16 +103,16 @@ std::string certain_part(json metrics) {
 }  // namespace
 
 MlflowAccess mlflow_access() {
-  MlflowAccess access{.uri = variable("MLFLOW_TRACKING_URI"), .user = {}, .token = {}};
+  MlflowAccess access{.uri = environment_value("MLFLOW_TRACKING_URI"), .user = {}, .token = {}};
   if (access.uri.empty()) access.uri = "http://127.0.0.1:5000";
   require(access.uri.starts_with("http://") || access.uri.starts_with("https://"), Fault::usage,
           "MLFLOW_TRACKING_URI: expected the URL of a server such as http://127.0.0.1:5000, found "
           "'{}'; 'mlflow server' starts one",
           access.uri);
   while (access.uri.ends_with('/')) access.uri.pop_back();
-  const std::string name = variable("MLFLOW_TRACKING_USERNAME");
-  if (!name.empty()) access.user = name + ":" + variable("MLFLOW_TRACKING_PASSWORD");
-  access.token = variable("MLFLOW_TRACKING_TOKEN");
+  const std::string name = environment_value("MLFLOW_TRACKING_USERNAME");
+  if (!name.empty()) access.user = name + ":" + environment_value("MLFLOW_TRACKING_PASSWORD");
+  access.token = environment_value("MLFLOW_TRACKING_TOKEN");
   return access;
 }
 
@@ -138,10 +135,15 @@ MlflowSender::MlflowSender(fs::path folder, MlflowAccess access)
   state_->run = saved.value("run", "");
   state_->artifacts = saved.value("artifacts", "");
   state_->sent = saved.value("sent", int64_t{0});
+  // After a power cut the outbox may be shorter: everything is sent again.
+  std::ifstream outbox(folder_ / "outbox.jsonl", std::ios::binary);
+  outbox.seekg(std::max<int64_t>(0, state_->sent - 1));
+  if (state_->sent > 0 && outbox.get() != '\n') state_->sent = 0;
 }
 MlflowSender::~MlflowSender() = default;
 
 void MlflowSender::save() const {
+  GrowingFile(folder_ / "outbox.jsonl").sync();  // what has arrived must not vanish here
   const json state{{"experiment", state_->experiment},
                    {"run", state_->run},
                    {"artifacts", state_->artifacts},
@@ -169,21 +171,17 @@ int64_t MlflowSender::waiting() const {
 // The answer, if it says that the request was served; else notes what is wrong. What the server
 // rejects for good is told and not sent again: nothing is returned, and there is no trouble.
 std::optional<HttpAnswer> MlflowSender::judged(HttpAnswer answer, const std::string& what) {
-  if (answer.status == 200) {
-    server_errors_ = 0;
-    return answer;
-  }
-  const bool for_now = answer.status == 0 || answer.status == 408 || answer.status == 429 ||
-                       answer.status == 502 || answer.status == 503 || answer.status == 504;
+  if (answer.status == 200) return answer;
+  const bool for_now =
+      answer.status == 0 || answer.status == 408 || answer.status == 429 || answer.status >= 500;
   why_ = answer.status == 0
              ? answer.failure
              : fmt::format("{} answers {}: {}", what, answer.status, answer.body.substr(0, 300));
   if (answer.status == 401 || answer.status == 403) {
     trouble_ = Outcome::refused;
-  } else if (for_now || (answer.status >= 500 && ++server_errors_ < 5)) {
+  } else if (for_now) {
     trouble_ = Outcome::unreachable;
   } else {
-    server_errors_ = 0;
     complaints_.push_back(why_);
   }
   return std::nullopt;
@@ -213,17 +211,21 @@ bool MlflowSender::begin_run(const json& run) {
     if (made->status == 200) {
       state_->experiment = parsed(*made).value("experiment_id", "");
     } else {
-      const auto found = ask("experiments/search",
-                             {{"filter", fmt::format("name = '{}'", project)}, {"max_results", 1}});
+      const HttpRequest by_name{.url = access_.uri +
+                                       "/api/2.0/mlflow/experiments/get-by-name?experiment_name=" +
+                                       percent_encoded(project, "-._~"),
+                                .token = access_.token,
+                                .user = access_.user};
+      const auto found = judged(http_.send(by_name), "experiments/get-by-name");
       if (!found) return false;
-      const json all = parsed(*found).value("experiments", json::array());
-      if (!all.empty()) state_->experiment = all[0].value("experiment_id", "");
+      state_->experiment =
+          parsed(*found).value("experiment", json::object()).value("experiment_id", "");
     }
     if (state_->experiment.empty()) {
-      complaints_.push_back(
-          fmt::format("the experiment '{}' cannot be made or found; it may be "
-                      "deleted: choose another with log.project",
-                      project));
+      why_ = fmt::format(
+          "the experiment '{}' cannot be made or found; it may be deleted: choose another with "
+          "log.project",
+          project);
       return false;
     }
   }
@@ -292,9 +294,14 @@ bool MlflowSender::send_metrics(const std::vector<json>& records) {
 }
 
 bool MlflowSender::send_file(const json& record) {
-  const fs::path file = std::string(record.at("file"));
+  // Of the run's folder, wherever that is now.
+  const fs::path file = (folder_ / std::string(record.at("file"))).lexically_normal();
   std::error_code error;
-  if (!fs::is_regular_file(file, error)) return true;  // removed since
+  if (!fs::is_regular_file(file, error) || !lies_in(file, folder_ / "../../..")) {
+    complaints_.push_back(
+        fmt::format("{}: is not there, or not in the run's folder", file.string()));
+    return true;
+  }
   if (state_->artifacts.empty()) {
     complaints_.push_back(
         fmt::format("{} is not stored: the server keeps artifacts elsewhere", file.string()));
@@ -336,7 +343,11 @@ MlflowSender::Outcome MlflowSender::send_some() {
         if (record.at("status") != "RUNNING") update["end_time"] = record.at("time");
         done = ask("runs/update", update).has_value() || trouble_ == Outcome::nothing;
       }
-      if (!done) return trouble_ == Outcome::nothing ? Outcome::refused : trouble_;
+      if (!done && trouble_ == Outcome::nothing) {  // there is no run to send to: tried again later
+        complaints_.clear();
+        return Outcome::refused;
+      }
+      if (!done) return trouble_;
       bytes += std::ssize(line) + 1;
       break;
     }
@@ -395,7 +406,8 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
   if (!thread_.joinable()) return;
   try {
     for (const fs::path& file : files)
-      append({{"file", fs::absolute(file).string()}, {"as", file.filename().string()}});
+      append({{"file", fs::proximate(file, outbox_.path().parent_path()).string()},
+              {"as", file.filename().string()}});
     append({{"status", status_of(end)}, {"time", now_ms()}});
   } catch (const Error& e) {
     log::warn("{}", e.what());
@@ -416,6 +428,7 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
 void MlflowSink::run() {
   auto next_sample = Clock::now() + kBetweenSamples, last_progress = Clock::now();
   ProcessorTicks ticks = processor_ticks();
+  const Nvml cards;
   auto pause = std::chrono::milliseconds(500);
   for (bool told = false;;) {
     MlflowSender::Outcome outcome = MlflowSender::Outcome::unreachable;
@@ -443,8 +456,10 @@ void MlflowSink::run() {
     const int64_t size = outbox_.size();
     if (ending_ && (!away || Clock::now() - last_progress > kPatience)) return;
     if (away) {
-      changed_.wait_for(lock, std::min(pause, ending_ ? std::chrono::milliseconds(500) : pause),
-                        [&] { return ending_; });
+      if (ending_)
+        changed_.wait_for(lock, std::chrono::milliseconds(500));
+      else
+        changed_.wait_for(lock, pause, [&] { return ending_; });
       pause = std::min(2 * pause, std::chrono::milliseconds(kLongestPause));
     } else {
       last_progress = Clock::now();
@@ -452,9 +467,9 @@ void MlflowSink::run() {
     }
     if (ending_ || Clock::now() < next_sample) continue;
     lock.unlock();
-    next_sample += kBetweenSamples;
+    next_sample = Clock::now() + kBetweenSamples;
     try {
-      sample_machine(ticks);
+      sample_machine(ticks, cards);
     } catch (const Error& e) {
       log::warn("{}", e.what());
     }
@@ -462,7 +477,7 @@ void MlflowSink::run() {
 }
 
 // Under the names that MLflow's own client uses.
-void MlflowSink::sample_machine(ProcessorTicks& ticks) {
+void MlflowSink::sample_machine(ProcessorTicks& ticks, const Nvml& cards) {
   const auto now = processor_ticks();
   const double passed = now.total - ticks.total, idle = now.idle - ticks.idle;
   ticks = now;
@@ -472,6 +487,17 @@ void MlflowSink::sample_machine(ProcessorTicks& ticks) {
   if (total > 0) {
     metrics["system/system_memory_usage_megabytes"] = total - available;
     metrics["system/system_memory_usage_percentage"] = 100 * (1 - available / total);
+  }
+  for (int card = 0; card < cards.count(); ++card) {
+    const GpuReading reading = cards.read(card, false);
+    const std::string gpu = fmt::format("system/gpu_{}_", card);
+    if (reading.busy) metrics[gpu + "utilization_percentage"] = 100 * *reading.busy;
+    if (reading.watts) metrics[gpu + "power_usage_watts"] = *reading.watts;
+    if (!reading.memory) continue;
+    const auto used = static_cast<double>(reading.memory->used);
+    metrics[gpu + "memory_usage_megabytes"] = used / 1e6;
+    metrics[gpu + "memory_usage_percentage"] =
+        100 * used / static_cast<double>(std::max<int64_t>(1, reading.memory->total));
   }
   append({{"metrics", metrics}, {"step", samples_++}, {"time", now_ms()}});
 }

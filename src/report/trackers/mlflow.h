@@ -21,6 +21,8 @@
 //   "time"} state.json     the run's id on the server, and how much of the outbox has arrived
 namespace capstan {
 
+class Nvml;
+
 struct MlflowAccess {
   std::string uri;          // of the server
   std::string user, token;  // "name:password", or a token; empty: none
@@ -65,7 +67,6 @@ class MlflowSender {
   std::string why_;
   std::vector<std::string> complaints_;
   Outcome trouble_ = Outcome::nothing;
-  int server_errors_ = 0;  // in a row
 };
 
 // Time of all processors.
@@ -88,7 +89,7 @@ class MlflowSink : public MetricsSink {
  private:
   void append(const nlohmann::json& record);
   void run();
-  void sample_machine(ProcessorTicks& ticks);
+  void sample_machine(ProcessorTicks& ticks, const Nvml& cards);
 
   GrowingFile outbox_;
   std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step

@@ -48,6 +48,10 @@ std::string json_of(double value) {
   return fmt::format("{}", value);
 }
 
+std::string json_text(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string item(std::string_view key, std::string_view value_json) {
   std::string message;
   put_bytes(message, 1, key);
@@ -129,8 +133,7 @@ void WandbSink::begin(const fs::path& folder, const RunLabels& labels) {
   put_bytes(header, 1, version);
   append(kHeader, header);
   std::string config;
-  for (const auto& [key, value] : labels.params)
-    put_bytes(config, 1, item(key, nlohmann::json(value).dump()));
+  for (const auto& [key, value] : labels.params) put_bytes(config, 1, item(key, json_text(value)));
   std::string message;
   put_bytes(message, 1, id);
   put_bytes(message, 3, labels.project);
