@@ -117,9 +117,8 @@ show_build() {
 CONFIGURE=()  # further arguments of the configuration
 STRICT=       # set: warnings are errors, for those who change the code; never for those who use it
 
-# The targets of a preset whose names match, one per line.
+# The targets of a configured preset whose names match, one per line.
 targets_of() {
-  cmake --preset "$1" --log-level=ERROR >/dev/null
   cmake --build --preset "$1" --target help | sed -nE "s/^($2): .*/\1/p" | sort -u
 }
 
@@ -317,6 +316,7 @@ run_ctest() {
 # run_asan LAYERS: the test programs of those layers, where they exist; LAYERS is a pattern.
 run_asan() {
   local programs
+  cmake --preset asan --log-level=ERROR >/dev/null
   mapfile -t programs < <(targets_of asan "test_($1)")
   build asan "${programs[@]}"
   local program filter failed=0
@@ -333,6 +333,7 @@ run_asan() {
 # run_fuzzers SECONDS: as many at a time as there are cores, each on the seeds and on what it found earlier.
 run_fuzzers() {
   local fuzzers fuzzer pids=() failed=0 corpus seconds=${FUZZ_SECONDS:-$1}
+  cmake --preset fuzz --log-level=ERROR >/dev/null  # here, so that a failure is not lost
   mapfile -t fuzzers < <(targets_of fuzz '[a-z0-9_]+_fuzz')
   ((${#fuzzers[@]})) || { echo "skipped: no fuzzers"; return; }
   build fuzz "${fuzzers[@]}"
