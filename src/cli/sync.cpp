@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "cli/command_line.h"
-#include "report/trackers/mlflow.h"
+#include "report/trackers/mlflow_sender.h"
 
 namespace capstan::cli {
 namespace {

@@ -17,7 +17,7 @@
 #include "report/growing_file.h"
 #include "report/metrics_sink.h"
 #include "report/tensorboard.h"
-#include "report/trackers/mlflow.h"
+#include "report/trackers/mlflow_sink.h"
 #include "report/trackers/wandb.h"
 
 namespace capstan {

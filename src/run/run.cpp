@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -12,11 +11,9 @@
 #include "checkpoint/manifest.h"
 #include "infer/inference.h"
 #include "plan/fit.h"
-#include "plan/predict.h"
 #include "recipe/check.h"
 #include "recipe/recipe_yaml.h"
 #include "run/fingerprint.h"
-#include "run/self_check.h"
 #include "run/stop_signals.h"
 
 namespace capstan {
@@ -187,48 +184,18 @@ void TrainingRun::require_same_run() {
       "give all ranks the same files");
 }
 
-MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
-  return {dataset, at_most_all(recipe_.micro_batch_size, dataset), batch_options(recipe_, inputs_),
-          options_.ranks};
+int64_t TrainingRun::micro_batch_for(const Dataset& dataset) const {
+  return at_most_all(recipe_.micro_batch_size, dataset);
 }
 
-void TrainingRun::verify() {
-  log::say("Verifying settings ...");
-  const Dataset& train = inputs_.data.train;
-  std::vector<int64_t> order(static_cast<size_t>(train.size()));
-  std::iota(order.begin(), order.end(), 0);
-  // One micro-batch for each rank.
-  const int64_t largest = at_most_all(recipe_.micro_batch_size, train);
-  const auto micro = static_cast<size_t>(std::min(largest * team_.size(), train.size()));
-  std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(micro), order.end(),
-                    [&](int64_t a, int64_t b) {
-                      return train.inputs_of(a, inputs_.max_seq_length) >
-                             train.inputs_of(b, inputs_.max_seq_length);
-                    });
-  MicroBatches data = micro_batches(train);
-  data.start(std::span(order).first(micro));
-  double loss = trainer_->probe(data).loss;
-  if (const Dataset& held = inputs_.data.validation; held.size() > 0 && std::isfinite(loss)) {
-    Sampler in_order(held.size(), at_most_all(recipe_.micro_batch_size, held), 0, false);
-    MicroBatches one = micro_batches(held);
-    one.start(in_order.ids(0));
-    loss = trainer_->evaluate(one).mean();
-  }
-  require(std::isfinite(loss), Fault::file,
-          "the loss before the first step is {}: the weights of {} are damaged, or overflow in {}; "
-          "try precision 32-true",
-          loss, inputs_.model.name, name_of(options_.precision));
-  queue_.tell_measured();
-  if (recipe_.self_check) self_check();
-  predict();
-  verify_save();
-  gpu_.setup_done();
+MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
+  return {dataset, micro_batch_for(dataset), batch_options(recipe_, inputs_), options_.ranks};
 }
 
 std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
   const Dataset& held = inputs_.data.validation;
   if (held.size() == 0) return std::nullopt;
-  const int64_t micro = at_most_all(recipe_.micro_batch_size, held);
+  const int64_t micro = micro_batch_for(held);
   const int64_t samples =
       most_micro_batches <= held.size() / micro ? most_micro_batches * micro : held.size();
   Sampler in_order(held.size(), samples, 0, false);
@@ -327,7 +294,7 @@ StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches&
     all.tokens += c.tokens;
     all.padding += c.padding;
   }
-  const int64_t micro = at_most_all(recipe_.micro_batch_size, inputs_.data.train);
+  const int64_t micro = micro_batch_for(inputs_.data.train);
   all.micro_batches = (std::ssize(data.step_samples()) + micro - 1) / micro;
   return all;
 }
@@ -336,56 +303,10 @@ StepBatches TrainingRun::step_batches(const Ranks& ranks) const {
   const Dataset& samples = inputs_.data.train;
   return {samples,
           at_most_all(recipe_.global_batch_size, samples),
-          at_most_all(recipe_.micro_batch_size, samples),
+          micro_batch_for(samples),
           static_cast<uint64_t>(recipe_.seed),
           batch_options(recipe_, inputs_),
           ranks};
-}
-
-// The trainer of one rank has memory of its own, beside the plan.
-void TrainingRun::self_check() {
-  const auto channel = team_.group().open_channel("self check");
-  SelfCheck check;
-  std::vector<float> mine;
-  StepBatches batches = step_batches(options_.ranks);
-  check.ranks = trainer_->try_step(batches.of(record_.step), record_.step,
-                                   [&] { mine = owned_gradients(queue_, trainer_->params()); });
-  if (team_.leads()) {
-    TrainOptions o = options_;
-    set_ranks(o, recipe_, {}, {});
-    o.sharding = kDdp;
-    o.staging = false;
-    o.sample_positions = 0;
-    const RunPlan plan = Trainer::plan(o);
-    Arena memory(plan.device, o.device), host(plan.host, Arena::Pinned{});
-    Queue q(o.device, memory, host);
-    Trainer alone(q, o);
-    load_state(q, alone);
-    StepBatches whole = step_batches({});
-    check.alone = alone.try_step(whole.of(record_.step), record_.step, [&] {
-      compare_gradients(check, q, &alone.params(), trainer_->params(), mine, *channel);
-    });
-    require(check.agrees(types_of(options_.precision).grad), Fault::bug,
-            "self check: the ranks differ: {}", check.text(team_.size()));
-    log::say("self check: {}", check.text(team_.size()));
-  } else {
-    compare_gradients(check, queue_, nullptr, trainer_->params(), mine, *channel);
-  }
-  team_.sync();
-}
-
-void TrainingRun::predict() {
-  const auto calibration = find_calibration(options_.device);
-  if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
-  TrainOptions o = options_;
-  if (team_.size() > 1) {
-    const auto network = network_of(*calibration, team_.size());
-    if (!network) return;
-    o.network.seconds_per_message = network->seconds_per_message;
-    o.network.bytes_per_second = network->bytes_per_second;
-  }
-  prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
-  prediction_.step_seconds = estimate_run(o, cost_model(*calibration, o), recipe_, inputs_).seconds;
 }
 
 void TrainingRun::train() {

@@ -182,6 +182,8 @@ class TrainingRun {
   BytesOnGpu memory_on_gpu() const;
   double waited() const { return team_.group().waited() + team_.waited(); }
   void wait_for_save();
+  // The recipe's, or all samples if they are fewer.
+  int64_t micro_batch_for(const Dataset& dataset) const;
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
   void self_check();

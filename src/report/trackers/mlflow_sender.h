@@ -1,16 +1,16 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <set>
-#include <thread>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "hub/http.h"
-#include "report/growing_file.h"
-#include "report/metrics_sink.h"
 
 // MLflow, by the REST API of its server. What a run has to tell is first written to a file, its
 // outbox, with the time at which it happened; a thread sends it. So a server that is away costs the
@@ -20,8 +20,6 @@
 //   outbox.jsonl   {"run": {…}} · {"metrics": {…}, "step", "time"} · {"file", "as"} · {"end",
 //   "time"} state.json     the run's id on the server, and how much of the outbox has arrived
 namespace capstan {
-
-class Nvml;
 
 struct MlflowAccess {
   std::string uri;          // of the server
@@ -56,7 +54,8 @@ class MlflowSender {
   std::optional<HttpAnswer> ask(const std::string& path, const nlohmann::json& body);
   std::optional<HttpAnswer> judged(HttpAnswer answer, const std::string& what);
   bool begin_run(const nlohmann::json& run);
-  bool send_metrics(const std::vector<nlohmann::json>& records);
+  bool send_metrics(std::span<const nlohmann::json> records);
+  bool send_batches(const char* kind, std::span<const nlohmann::json> entries, size_t most);
   bool send_file(const nlohmann::json& record);
   void save() const;
 
@@ -67,38 +66,6 @@ class MlflowSender {
   std::string why_;
   std::vector<std::string> complaints_;
   Outcome trouble_ = Outcome::nothing;
-};
-
-// Time of all processors.
-struct ProcessorTicks {
-  double total = 0, idle = 0;
-};
-
-class MlflowSink : public MetricsSink {
- public:
-  // A resumed run goes on under its id; what it wrote for later steps is kept where it is the same.
-  MlflowSink(const std::filesystem::path& folder, const RunLabels& labels);
-  ~MlflowSink() override;
-
-  void write(const MetricsRow& row) override;
-  void sync() override { outbox_.sync(); }
-  const std::filesystem::path& path() const override { return outbox_.path(); }
-  // Waits until everything has arrived, or ten seconds without progress.
-  void finish(RunEnd end, std::span<const std::filesystem::path> files) override;
-
- private:
-  void append(const nlohmann::json& record);
-  void run();
-  void sample_machine(ProcessorTicks& ticks, const Nvml& cards);
-
-  GrowingFile outbox_;
-  std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step
-  MlflowSender sender_;                                // of the thread, while it runs
-  std::mutex mutex_;                                   // of outbox_ and ending_
-  std::condition_variable changed_;
-  bool ending_ = false;
-  int64_t samples_ = 0;
-  std::thread thread_;
 };
 
 }  // namespace capstan

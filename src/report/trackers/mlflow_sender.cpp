@@ -1,104 +1,24 @@
-#include "report/trackers/mlflow.h"
+#include "report/trackers/mlflow_sender.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstdlib>
 #include <fstream>
-#include <limits>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "base/error.h"
 #include "base/files.h"
-#include "base/log.h"
 #include "base/text.h"
-#include "base/units.h"
-#include "tensor/nvml.h"
+#include "report/growing_file.h"
 
 namespace capstan {
 namespace {
 
 namespace fs = std::filesystem;
 using nlohmann::json;
-using Clock = std::chrono::steady_clock;
 
 constexpr double kTimeout = 10;  // seconds without a byte
+constexpr size_t kMostLines = 100;
 constexpr size_t kMostMetrics = 1000, kMostParams = 100, kLongestParam = 6000;
-constexpr auto kBetweenSamples = std::chrono::seconds(10);
-constexpr auto kLongestPause = std::chrono::seconds(30), kPatience = std::chrono::seconds(10);
-
-int64_t now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string random_id() {
-  std::random_device random;
-  std::string id;
-  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", random());
-  return id;
-}
-
-// JSON has no such numbers, and MLflow reads these words.
-json number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
-
-std::string status_of(RunEnd end) {
-  switch (end) {
-    case RunEnd::finished: return "FINISHED";
-    case RunEnd::stopped: return "KILLED";
-    case RunEnd::failed: return "FAILED";
-  }
-  return "FAILED";
-}
-
-ProcessorTicks processor_ticks() {
-  std::ifstream file("/proc/stat");
-  std::string word;
-  ProcessorTicks ticks;
-  double value = 0;
-  file >> word;
-  for (int i = 0; i < 8 && file >> value; ++i) {
-    ticks.total += value;
-    if (i == 3 || i == 4) ticks.idle += value;
-  }
-  return ticks;
-}
-
-struct Megabytes {
-  double total = 0, available = 0;
-};
-Megabytes memory_megabytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string key, unit;
-  double value = 0;
-  Megabytes memory;
-  while (file >> key >> value && std::getline(file, unit)) {
-    if (key == "MemTotal:") memory.total = 1024 * value / 1e6;  // it counts in KiB
-    if (key == "MemAvailable:") memory.available = 1024 * value / 1e6;
-  }
-  return memory;
-}
-
-// Without what a killed process wrote of its last line.
-fs::path whole_lines(const fs::path& file) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return file;
-  const std::string text = read_text(file, std::numeric_limits<int64_t>::max());
-  if (const size_t end = text.rfind('\n') + 1; end < text.size()) fs::resize_file(file, end);
-  return file;
-}
-
-// What a resumed run computes again, bit for bit: not the times.
-std::string certain_part(json metrics) {
-  metrics.erase("iter_time");
-  return metrics.dump();
-}
 
 }  // namespace
 
@@ -157,7 +77,7 @@ std::vector<std::string> MlflowSender::next_lines() const {
   file.seekg(state_->sent);
   std::vector<std::string> lines;
   std::string line;
-  while (lines.size() < kMostParams && std::getline(file, line) && !file.eof())
+  while (lines.size() < kMostLines && std::getline(file, line) && !file.eof())
     lines.push_back(line);
   return lines;
 }
@@ -258,39 +178,32 @@ bool MlflowSender::begin_run(const json& run) {
   }
   while (state_->artifacts.starts_with('/')) state_->artifacts.erase(0, 1);
   save();
-  json params = json::array();
-  const auto flush = [&] {
-    const bool ok = params.empty() ||
-                    ask("runs/log-batch", {{"run_id", state_->run}, {"params", params}}) ||
-                    trouble_ == Outcome::nothing;
-    params.clear();
-    return ok;
-  };
-  for (const auto& [key, value] : run.at("params").items()) {
+  std::vector<json> params;
+  for (const auto& [key, value] : run.at("params").items())
     params.push_back({{"key", key}, {"value", std::string(value).substr(0, kLongestParam)}});
-    if (params.size() == kMostParams && !flush()) return false;
-  }
-  return flush();
+  return send_batches("params", params, kMostParams);
 }
 
-bool MlflowSender::send_metrics(const std::vector<json>& records) {
-  json metrics = json::array();
-  const auto flush = [&] {
-    const bool ok = metrics.empty() ||
-                    ask("runs/log-batch", {{"run_id", state_->run}, {"metrics", metrics}}) ||
-                    trouble_ == Outcome::nothing;
-    metrics.clear();
-    return ok;
-  };
+// Each of at most so many entries. What the server rejects is not sent again.
+bool MlflowSender::send_batches(const char* kind, std::span<const json> entries, size_t most) {
+  while (!entries.empty()) {
+    const auto some = entries.first(std::min(most, entries.size()));
+    entries = entries.subspan(some.size());
+    const json batch{{"run_id", state_->run}, {kind, std::vector<json>(some.begin(), some.end())}};
+    if (!ask("runs/log-batch", batch) && trouble_ != Outcome::nothing) return false;
+  }
+  return true;
+}
+
+bool MlflowSender::send_metrics(std::span<const json> records) {
+  std::vector<json> metrics;
   for (const json& record : records)
-    for (const auto& [key, value] : record.at("metrics").items()) {
+    for (const auto& [key, value] : record.at("metrics").items())
       metrics.push_back({{"key", key},
                          {"value", value},
                          {"timestamp", record.at("time")},
                          {"step", record.at("step")}});
-      if (metrics.size() == kMostMetrics && !flush()) return false;
-    }
-  return flush();
+  return send_batches("metrics", metrics, kMostMetrics);
 }
 
 bool MlflowSender::send_file(const json& record) {
@@ -359,147 +272,6 @@ MlflowSender::Outcome MlflowSender::send_some() {
   state_->sent += bytes;
   save();
   return Outcome::sent;
-}
-
-MlflowSink::MlflowSink(const fs::path& folder, const RunLabels& labels)
-    : outbox_(whole_lines(folder / "outbox.jsonl")), sender_(folder, mlflow_access()) {
-  std::ifstream file(outbox_.path(), std::ios::binary);
-  for (std::string line; std::getline(file, line);) {
-    const json record = json::parse(line, nullptr, false);
-    if (record.is_object() && record.contains("metrics"))
-      earlier_.emplace(record.value("step", int64_t{0}), certain_part(record["metrics"]));
-  }
-  if (outbox_.size() > 0) {
-    append({{"status", "RUNNING"}, {"time", now_ms()}});
-  } else {
-    json params = json::object();
-    for (const auto& [key, value] : labels.params) params[key] = value;
-    append({{"run",
-             {{"id", random_id()},
-              {"project", labels.project},
-              {"name", labels.run},
-              {"group", labels.group},
-              {"time", now_ms()},
-              {"params", params}}}});
-  }
-  thread_ = std::thread([this] { run(); });
-}
-
-MlflowSink::~MlflowSink() {
-  finish(RunEnd::failed, {});
-}
-
-void MlflowSink::append(const json& record) {
-  const std::lock_guard lock(mutex_);
-  outbox_.append(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
-  changed_.notify_one();
-}
-
-void MlflowSink::write(const MetricsRow& row) {
-  json metrics = json::object();
-  for (const auto& [key, value] : named_values(row)) metrics[key] = number(value);
-  if (earlier_.contains({row.step, certain_part(metrics)})) return;
-  append({{"metrics", metrics}, {"step", row.step}, {"time", now_ms()}});
-}
-
-void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
-  if (!thread_.joinable()) return;
-  try {
-    for (const fs::path& file : files)
-      append({{"file", fs::proximate(file, outbox_.path().parent_path()).string()},
-              {"as", file.filename().string()}});
-    append({{"status", status_of(end)}, {"time", now_ms()}});
-  } catch (const Error& e) {
-    log::warn("{}", e.what());
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    ending_ = true;
-    changed_.notify_one();
-  }
-  thread_.join();
-  if (const int64_t waiting = sender_.waiting(); waiting > 0)
-    log::warn("MLflow: {} waiting in {}; 'capstan sync {}' sends them when the server answers",
-              count(waiting, "record"), outbox_.path().string(),
-              outbox_.path().parent_path().string());
-}
-
-// The thread that sends.
-void MlflowSink::run() {
-  auto next_sample = Clock::now() + kBetweenSamples, last_progress = Clock::now();
-  ProcessorTicks ticks = processor_ticks();
-  const Nvml cards;
-  auto pause = std::chrono::milliseconds(500);
-  for (bool told = false;;) {
-    MlflowSender::Outcome outcome = MlflowSender::Outcome::unreachable;
-    std::string why;
-    try {
-      outcome = sender_.send_some();
-      why = sender_.why();
-    } catch (const Error& e) {
-      why = e.what();
-    }
-    for (const std::string& complaint : sender_.take_complaints())
-      log::warn("MLflow: {}; not sent again", complaint);
-    const bool away =
-        outcome == MlflowSender::Outcome::unreachable || outcome == MlflowSender::Outcome::refused;
-    if (away && !std::exchange(told, true))
-      log::warn("MLflow: {}; the run goes on, and what is measured waits in {}", why,
-                outbox_.path().string());
-    if (!away) told = false;
-    if (outcome == MlflowSender::Outcome::sent) {
-      last_progress = Clock::now();
-      pause = std::chrono::milliseconds(500);
-      continue;
-    }
-    std::unique_lock lock(mutex_);
-    const int64_t size = outbox_.size();
-    if (ending_ && (!away || Clock::now() - last_progress > kPatience)) return;
-    if (away) {
-      if (ending_)
-        changed_.wait_for(lock, std::chrono::milliseconds(500));
-      else
-        changed_.wait_for(lock, pause, [&] { return ending_; });
-      pause = std::min(2 * pause, std::chrono::milliseconds(kLongestPause));
-    } else {
-      last_progress = Clock::now();
-      changed_.wait_until(lock, next_sample, [&] { return ending_ || outbox_.size() != size; });
-    }
-    if (ending_ || Clock::now() < next_sample) continue;
-    lock.unlock();
-    next_sample = Clock::now() + kBetweenSamples;
-    try {
-      sample_machine(ticks, cards);
-    } catch (const Error& e) {
-      log::warn("{}", e.what());
-    }
-  }
-}
-
-// Under the names that MLflow's own client uses.
-void MlflowSink::sample_machine(ProcessorTicks& ticks, const Nvml& cards) {
-  const auto now = processor_ticks();
-  const double passed = now.total - ticks.total, idle = now.idle - ticks.idle;
-  ticks = now;
-  const auto [total, available] = memory_megabytes();
-  json metrics = json::object();
-  if (passed > 0) metrics["system/cpu_utilization_percentage"] = 100 * (1 - idle / passed);
-  if (total > 0) {
-    metrics["system/system_memory_usage_megabytes"] = total - available;
-    metrics["system/system_memory_usage_percentage"] = 100 * (1 - available / total);
-  }
-  for (int card = 0; card < cards.count(); ++card) {
-    const GpuReading reading = cards.read(card, false);
-    const std::string gpu = fmt::format("system/gpu_{}_", card);
-    if (reading.busy) metrics[gpu + "utilization_percentage"] = 100 * *reading.busy;
-    if (reading.watts) metrics[gpu + "power_usage_watts"] = *reading.watts;
-    if (!reading.memory) continue;
-    const auto used = static_cast<double>(reading.memory->used);
-    metrics[gpu + "memory_usage_megabytes"] = used / 1e6;
-    metrics[gpu + "memory_usage_percentage"] =
-        100 * used / static_cast<double>(std::max<int64_t>(1, reading.memory->total));
-  }
-  append({{"metrics", metrics}, {"step", samples_++}, {"time", now_ms()}});
 }
 
 }  // namespace capstan

@@ -1,0 +1,192 @@
+#include "report/trackers/mlflow_sink.h"
+
+#include <chrono>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "base/error.h"
+#include "base/files.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "report/trackers/machine_load.h"
+
+namespace capstan {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kBetweenSamples = std::chrono::seconds(10);
+constexpr auto kLongestPause = std::chrono::seconds(30), kPatience = std::chrono::seconds(10);
+
+int64_t now_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string random_id() {
+  std::random_device random;
+  std::string id;
+  for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", random());
+  return id;
+}
+
+// JSON has no such numbers, and MLflow reads these words.
+json number(double value) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
+  return value;
+}
+
+std::string status_of(RunEnd end) {
+  switch (end) {
+    case RunEnd::finished: return "FINISHED";
+    case RunEnd::stopped: return "KILLED";
+    case RunEnd::failed: return "FAILED";
+  }
+  return "FAILED";
+}
+
+// Without what a killed process wrote of its last line.
+fs::path whole_lines(const fs::path& file) {
+  std::error_code error;
+  if (!fs::exists(file, error)) return file;
+  const std::string text = read_text(file, std::numeric_limits<int64_t>::max());
+  if (const size_t end = text.rfind('\n') + 1; end < text.size()) fs::resize_file(file, end);
+  return file;
+}
+
+// What a resumed run computes again, bit for bit: not the times.
+std::string certain_part(json metrics) {
+  metrics.erase("iter_time");
+  return metrics.dump();
+}
+
+}  // namespace
+
+MlflowSink::MlflowSink(const fs::path& folder, const RunLabels& labels)
+    : outbox_(whole_lines(folder / "outbox.jsonl")), sender_(folder, mlflow_access()) {
+  std::ifstream file(outbox_.path(), std::ios::binary);
+  for (std::string line; std::getline(file, line);) {
+    const json record = json::parse(line, nullptr, false);
+    if (record.is_object() && record.contains("metrics"))
+      earlier_.emplace(record.value("step", int64_t{0}), certain_part(record["metrics"]));
+  }
+  if (outbox_.size() > 0) {
+    append({{"status", "RUNNING"}, {"time", now_ms()}});
+  } else {
+    json params = json::object();
+    for (const auto& [key, value] : labels.params) params[key] = value;
+    append({{"run",
+             {{"id", random_id()},
+              {"project", labels.project},
+              {"name", labels.run},
+              {"group", labels.group},
+              {"time", now_ms()},
+              {"params", params}}}});
+  }
+  thread_ = std::thread([this] { run(); });
+}
+
+MlflowSink::~MlflowSink() {
+  finish(RunEnd::failed, {});
+}
+
+void MlflowSink::append(const json& record) {
+  const std::lock_guard lock(mutex_);
+  outbox_.append(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  changed_.notify_one();
+}
+
+void MlflowSink::write(const MetricsRow& row) {
+  json metrics = json::object();
+  for (const auto& [key, value] : named_values(row)) metrics[key] = number(value);
+  if (earlier_.contains({row.step, certain_part(metrics)})) return;
+  append({{"metrics", metrics}, {"step", row.step}, {"time", now_ms()}});
+}
+
+void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
+  if (!thread_.joinable()) return;
+  try {
+    for (const fs::path& file : files)
+      append({{"file", fs::proximate(file, outbox_.path().parent_path()).string()},
+              {"as", file.filename().string()}});
+    append({{"status", status_of(end)}, {"time", now_ms()}});
+  } catch (const Error& e) {
+    log::warn("{}", e.what());
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+    changed_.notify_one();
+  }
+  thread_.join();
+  if (const int64_t waiting = sender_.waiting(); waiting > 0)
+    log::warn("MLflow: {} waiting in {}; 'capstan sync {}' sends them when the server answers",
+              count(waiting, "record"), outbox_.path().string(),
+              outbox_.path().parent_path().string());
+}
+
+// The thread that sends.
+void MlflowSink::run() {
+  auto next_sample = Clock::now() + kBetweenSamples, last_progress = Clock::now();
+  MachineLoad load;
+  auto pause = std::chrono::milliseconds(500);
+  for (bool told = false;;) {
+    MlflowSender::Outcome outcome = MlflowSender::Outcome::unreachable;
+    std::string why;
+    try {
+      outcome = sender_.send_some();
+      why = sender_.why();
+    } catch (const Error& e) {
+      why = e.what();
+    }
+    for (const std::string& complaint : sender_.take_complaints())
+      log::warn("MLflow: {}; not sent again", complaint);
+    const bool away =
+        outcome == MlflowSender::Outcome::unreachable || outcome == MlflowSender::Outcome::refused;
+    if (away && !std::exchange(told, true))
+      log::warn("MLflow: {}; the run goes on, and what is measured waits in {}", why,
+                outbox_.path().string());
+    if (!away) told = false;
+    if (outcome == MlflowSender::Outcome::sent) {
+      last_progress = Clock::now();
+      pause = std::chrono::milliseconds(500);
+      continue;
+    }
+    std::unique_lock lock(mutex_);
+    const int64_t size = outbox_.size();
+    if (ending_ && (!away || Clock::now() - last_progress > kPatience)) return;
+    if (away) {
+      if (ending_)
+        changed_.wait_for(lock, std::chrono::milliseconds(500));
+      else
+        changed_.wait_for(lock, pause, [&] { return ending_; });
+      pause = std::min(2 * pause, std::chrono::milliseconds(kLongestPause));
+    } else {
+      last_progress = Clock::now();
+      changed_.wait_until(lock, next_sample, [&] { return ending_ || outbox_.size() != size; });
+    }
+    if (ending_ || Clock::now() < next_sample) continue;
+    lock.unlock();
+    next_sample = Clock::now() + kBetweenSamples;
+    try {
+      sample(load);
+    } catch (const Error& e) {
+      log::warn("{}", e.what());
+    }
+  }
+}
+
+void MlflowSink::sample(MachineLoad& load) {
+  json metrics = json::object();
+  for (const auto& [name, value] : load.now()) metrics["system/" + name] = value;
+  append({{"metrics", metrics}, {"step", samples_++}, {"time", now_ms()}});
+}
+
+}  // namespace capstan

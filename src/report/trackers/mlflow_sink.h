@@ -1,0 +1,47 @@
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "report/growing_file.h"
+#include "report/metrics_sink.h"
+#include "report/trackers/mlflow_sender.h"
+
+namespace capstan {
+
+class MachineLoad;
+
+// Writes what a run measures to its outbox, with how busy the machine is, and sends it.
+class MlflowSink : public MetricsSink {
+ public:
+  // A resumed run goes on under its id; what it wrote for later steps is kept where it is the same.
+  MlflowSink(const std::filesystem::path& folder, const RunLabels& labels);
+  ~MlflowSink() override;
+
+  void write(const MetricsRow& row) override;
+  void sync() override { outbox_.sync(); }
+  const std::filesystem::path& path() const override { return outbox_.path(); }
+  // Waits until everything has arrived, or ten seconds without progress.
+  void finish(RunEnd end, std::span<const std::filesystem::path> files) override;
+
+ private:
+  void append(const nlohmann::json& record);
+  void run();
+  void sample(MachineLoad& load);
+
+  GrowingFile outbox_;
+  std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step
+  MlflowSender sender_;                                // of the thread, while it runs
+  std::mutex mutex_;                                   // of outbox_ and ending_
+  std::condition_variable changed_;
+  bool ending_ = false;
+  int64_t samples_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace capstan
