@@ -15,8 +15,8 @@ void check_inputs(const char* op, const Tensor& q_THD, const Tensor& k_TKD, cons
           Fault::bug, "{}: {} query heads of {} do not share {} key heads of {}", op, q_THD.dim(1),
           q_THD.dim(2), k_TKD.dim(1), k_TKD.dim(2));
   for (const Tensor& t : {q_THD, k_TKD, v_TKD})
-    require(t.dtype() == q_THD.dtype() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16),
-            Fault::bug, "{}: q, k and v must all be f32 or all bf16", op);
+    require(t.dtype() == q_THD.dtype() && is_floating(t.dtype()), Fault::bug,
+            "{}: q, k and v must all be f32, all bf16 or all f16", op);
 }
 
 void check_like(const char* op, const char* name, const Tensor& x, const Tensor& like) {

@@ -29,13 +29,13 @@ inline void type(const char* op, const char* name, const Tensor& t, DType expect
           name_of(expected), name_of(t.dtype()));
 }
 
-// f32 or bf16: the types that ops compute with.
+// f32, bf16 or f16: the types that ops compute with.
 inline void floating(const char* op, const char* name, const Tensor& t) {
-  require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
-          "{}: {} must be f32 or bf16, but is {}", op, name, name_of(t.dtype()));
+  require(is_floating(t.dtype()), Fault::bug, "{}: {} must be f32, bf16 or f16, but is {}", op,
+          name, name_of(t.dtype()));
 }
 
-// An operand of known shape in f32 or bf16, with strides …
+// An operand of known shape in such a type, with strides …
 inline void strided(const char* op, const char* name, const Tensor& t, const Shape& expected) {
   shape(op, name, t, expected);
   floating(op, name, t);

@@ -7,13 +7,8 @@
 namespace capstan {
 namespace {
 
-// Besides f32 and bf16: f16, for checkpoints.
-void check_storage_type(const char* op, const char* name, const Tensor& t) {
-  if (t.dtype() != DType::f16) check::floating(op, name, t);
-}
-
 void check_stored(const char* op, const char* name, const Tensor& t) {
-  check_storage_type(op, name, t);
+  check::floating(op, name, t);
   check::contiguous(op, name, t);
 }
 
@@ -45,7 +40,7 @@ void fill_zeros(Queue& q, std::span<const Tensor> all) {
 void cast(Queue& q, Tensor y, Tensor x) {
   check::shape("cast", "y", y, x.shape());
   for (const Tensor& t : {y, x}) {
-    check_storage_type("cast", "an operand", t);
+    check::floating("cast", "an operand", t);
     if (t.rank() != 2) check::contiguous("cast", "an operand", t);
   }
   const auto span = q.account({"cast", OpKind::elementwise},

@@ -20,8 +20,8 @@ void check_operands(const char* op, const Tensor& loss, const Tensor& x_TD, cons
           "{}: {} labels of {} for {} tokens", op, labels_T.numel(), name_of(labels_T.dtype()),
           x_TD.dim(0));
   for (const Tensor& t : {x_TD, w_VD})
-    require(t.contiguous() && (t.dtype() == DType::f32 || t.dtype() == DType::bf16), Fault::bug,
-            "{}: x and w must be contiguous f32 or bf16", op);
+    require(t.contiguous() && is_floating(t.dtype()), Fault::bug,
+            "{}: x and w must be contiguous f32, bf16 or f16", op);
 }
 
 void check_term(const char* op, const char* name, const HeadTerm& term, const Tensor& x,

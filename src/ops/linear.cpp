@@ -22,8 +22,8 @@ void check(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Tensor&
     require(b_O.rank() == 1 && b_O.dim(0) == w_OI.dim(0) && b_O.contiguous(), Fault::bug,
             "{}: the bias is {} for {} outputs", op, b_O.shape(), w_OI.dim(0));
   for (const Tensor& t : {y_TO, x_TI, w_OI, b_O ? b_O : w_OI})
-    require(t.dtype() == DType::f32 || t.dtype() == DType::bf16, Fault::bug,
-            "{}: takes f32 and bf16, not {}", op, name_of(t.dtype()));
+    require(is_floating(t.dtype()), Fault::bug, "{}: takes f32, bf16 and f16, not {}", op,
+            name_of(t.dtype()));
 }
 
 Cost cost(const Tensor& y, const Tensor& x, const Tensor& w) {

@@ -126,7 +126,7 @@ void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
       [&] { cuda::sum_squares(q, sum, all, partials); });
 }
 
-void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss) {
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss, double times) {
   check::exact("clip_scale", "scale", scale, DType::f32, {1});
   check::exact("clip_scale", "sum", sum, DType::f64, {1});
   if (loss) check::exact("clip_scale", "loss", loss, DType::f64, {1});
@@ -134,8 +134,8 @@ void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss)
           max_norm);
   const auto span = q.account({"clip_scale", OpKind::optimizer}, {.flops = 3, .bytes = 12});
   dispatch(
-      q, [&] { cpu::clip_scale(scale, sum, max_norm, loss); },
-      [&] { cuda::clip_scale(q, scale, sum, max_norm, loss); });
+      q, [&] { cpu::clip_scale(scale, sum, max_norm, loss, times); },
+      [&] { cuda::clip_scale(q, scale, sum, max_norm, loss, times); });
 }
 
 }  // namespace capstan

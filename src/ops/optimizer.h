@@ -9,7 +9,7 @@
 namespace capstan {
 
 // One parameter's tensors. Types may differ: in bf16-true all are bf16; bf16-mixed has an f32
-// master, gradient and moments with a bf16 weight. Arithmetic is f32.
+// master, gradient and moments with a bf16 weight. bf16 and f16 do not meet. Arithmetic is f32.
 struct OptimizerOperands {
   Tensor weight;  // the copy that the model computes with; rewritten
   Tensor master;  // the weight in full precision, or absent: then `weight` is the only copy
@@ -31,7 +31,8 @@ struct OptimizerOperands {
 // update stores (of a weight, its master, a moment or a scale) is not finite in its stored type;
 // otherwise it is unchanged. An f32 of (2 - 2^-8) 2^127 or more may count, since it becomes
 // infinite in bf16.
-inline constexpr uint32_t kNotFiniteBits = 0x7f7f8000;  // bits of the smallest such f32
+inline constexpr uint32_t kNotFiniteBits = 0x7f7f8000;      // bits of the smallest such f32
+inline constexpr uint32_t kNotFiniteHalfBits = 0x477ff000;  // 65520, infinite in f16
 
 struct AdamWStep {
   float lr = 1e-3f, beta1 = 0.9f, beta2 = 0.999f, eps = 1e-8f, weight_decay = 0.01f;
@@ -96,8 +97,11 @@ void sum_squares(Queue& q, Tensor sum, Tensor x);
 // … over all of these. On cuda in a few launches, and in another order than one call for each.
 void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all);
 
-// scale[0] (f32) = min(1, max_norm / (sqrt(sum[0]) + 1e-6)), as torch's clip_grad_norm_; 1 if
-// max_norm is infinite. NaN if the sum or the loss (one f64; may be absent) is not finite.
-void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss = {});
+// scale[0] (f32) = min(1, max_norm / (norm + 1e-6)) / times, as torch's clip_grad_norm_, where the
+// gradients are `times` (a power of two) as large as they should be, and norm = sqrt(sum[0]) /
+// times; 1 / times if max_norm is infinite. NaN if the sum or the loss (one f64; may be absent) is
+// not finite.
+void clip_scale(Queue& q, Tensor scale, Tensor sum, float max_norm, Tensor loss = {},
+                double times = 1);
 
 }  // namespace capstan

@@ -91,7 +91,7 @@ void quantize(Queue& q, const QuantizedMatrix& to, int part, Tensor x) {
   const QuantizedPart& p = to.parts[static_cast<size_t>(part)];
   check::shape("quantize", "x", x, {p.rows, to.shape[1]});
   check::contiguous("quantize", "x", x);
-  if (x.dtype() != DType::f16) check::floating("quantize", "x", x);
+  check::floating("quantize", "x", x);
   const auto span = q.account(
       {"quantize", OpKind::elementwise},
       {.flops = 8 * static_cast<double>(x.numel()), .bytes = static_cast<double>(x.nbytes())});

@@ -70,6 +70,11 @@ std::optional<CudaFacts> cuda_facts() {
   return std::nullopt;
 }
 
+bool computes_bf16(Device device) {
+  const auto facts = device == Device::cuda ? cuda_facts() : std::nullopt;
+  return !facts || computes_bf16(facts->capability);
+}
+
 bool multiplies_fp8(Device device) {
   const auto facts = device == Device::cuda ? cuda_facts() : std::nullopt;
   return facts && multiplies_fp8(facts->capability);

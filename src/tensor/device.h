@@ -56,6 +56,13 @@ struct CudaFacts {
 // None if there is no usable GPU. Takes no memory on it.
 std::optional<CudaFacts> cuda_facts();
 
+// Whether the device computes with bf16: a CPU does, and GPUs from Ampere on. A GPU that is not
+// there, for a plan, is assumed to.
+bool computes_bf16(Device device);
+constexpr bool computes_bf16(std::pair<int, int> capability) {
+  return capability >= std::pair(8, 0);
+}
+
 // Whether the device has FP8 matrix products in hardware.
 bool multiplies_fp8(Device device);
 // … a GPU of this compute capability.

@@ -94,7 +94,7 @@ void expect_rounded(Queue& q, const Moment& moment, const Values& exact) {
 
 TEST_P(AdamW8bit, FollowsF64FromTheStateThatIsStored) {
   for (const DType w_type : kComputeTypes)
-    for (const DType g_type : kComputeTypes)
+    for (const DType g_type : types_beside({w_type}))
       for (const int64_t n : {1, 255, 256, 257, 4096, 5000}) {
         const Trained run = make_trained(q_, random(w_type, {n}), {}, n);
         const Buffer scale = of(DType::f32, {1}, {0.5});

@@ -16,7 +16,7 @@ Values some_ids(int64_t T, int64_t V) {
 
 TEST_P(Embedding, CopiesTheRowsOfTheIds) {
   for (const DType y_type : kComputeTypes)
-    for (const DType w_type : kComputeTypes)
+    for (const DType w_type : types_beside({y_type}))
       for (const int64_t T : {1, 33})
         for (const int64_t D : {1, 31, 32, 33, 288}) {
           const int64_t V = 17;
@@ -36,7 +36,7 @@ TEST_P(Embedding, CopiesTheRowsOfTheIds) {
 
 TEST_P(Embedding, GradientAddsUpRepeatedIds) {
   for (const DType dw_type : kComputeTypes)
-    for (const DType dy_type : kComputeTypes)
+    for (const DType dy_type : types_beside({dw_type}))
       for (const int64_t T : {1, 40})
         for (const int64_t D : {1, 31, 33, 288}) {
           const int64_t V = 11;

@@ -10,6 +10,8 @@
 namespace capstan::test {
 namespace {
 
+const std::vector<DType> kFp8Types = {DType::f32, DType::bf16};  // beside FP8
+
 class LinearFp8 : public OnEveryFp8Device {
  protected:
   // max |x| and max |w|, NaN where there is one: what the forward pass leaves for the backward one.
@@ -87,7 +89,7 @@ void add(Values& to, const Values& more) {
 }
 
 TEST_P(LinearFp8, MatchesF64OfRoundedFactors) {
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const Size& s : kSizes)
       for (const bool bias : {false, true}) {
         const Buffer x = random(dtype, {s.T, s.I}, 3), w = random(dtype, {s.O, s.I}, 0.02);
@@ -103,7 +105,7 @@ TEST_P(LinearFp8, MatchesF64OfRoundedFactors) {
 }
 
 TEST_P(LinearFp8, FindsTheLargestMagnitudes) {
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const Size& s : kSizes)
       for (const int64_t gap : {0, 3}) {
         const Buffer wide_x = random(dtype, {s.T, s.I + gap}), w = random(dtype, {s.O, s.I}, 1e-9);
@@ -115,7 +117,7 @@ TEST_P(LinearFp8, FindsTheLargestMagnitudes) {
 }
 
 TEST_P(LinearFp8, GradientsMatchF64OfRoundedFactors) {
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const Size& s : kSizes)
       for (const Write mode : {Write::replace, Write::add}) {
         const Buffer x = random(dtype, {s.T, s.I}, 3), w = random(dtype, {s.O, s.I}, 0.02);
@@ -172,7 +174,7 @@ Values exact_values(int64_t n, int64_t seed) {
 }
 
 TEST_P(LinearFp8, ExactFactorsGiveExactProducts) {
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const Size& s : kSizes) {
       SCOPED_TRACE(testing::Message() << name_of(dtype) << ' ' << s);
       const Values x64 = exact_values(s.T * s.I, 1), w64 = exact_values(s.O * s.I, 2),
@@ -215,7 +217,7 @@ TEST_P(LinearFp8, NothingThatIsNotFiniteIsHidden) {
     const Values v = values(t);
     return std::all_of(v.begin(), v.end(), [](double x) { return std::isnan(x); });
   };
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const double bad : {double{NAN}, infinity, -infinity}) {
       Values spoiled = normal_values(T * I, 5), spoiled_w = normal_values(O * I, 6),
              spoiled_dy = normal_values(T * O, 7);
@@ -255,7 +257,7 @@ TEST_P(LinearFp8, ZerosAndTinyValuesAreNumbers) {
 
 TEST_P(LinearFp8, RowsMayHaveStridesAndDxMayBeX) {
   const int64_t T = 33, O = 48, I = 32;
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     for (const int64_t gap : {3, 16}) {  // unaligned rows go another way
       const Buffer x = random(dtype, {T, I + gap}), dy = random(dtype, {T, 2 * O + gap});
       const Buffer w = random(dtype, {O, I});
@@ -412,7 +414,7 @@ TEST(LinearFp8OnSim, MoreTokensNeverNeedLessScratch) {
 }
 
 TEST(LinearFp8OnSim, CostsAndScratchAgree) {
-  for (const DType dtype : kComputeTypes)
+  for (const DType dtype : kFp8Types)
     expect_same_on_sim([&](Queue& q) {
       const auto phase = q.arena().phase("ops");
       const auto make = [&](const Shape& s) { return buffer_of(q, dtype, s, Values(2000)); };

@@ -112,7 +112,17 @@ inline std::string device_name(const testing::TestParamInfo<Device>& info) {
   return std::string(name_of(info.param));
 }
 
-inline const std::vector<DType> kComputeTypes = {DType::f32, DType::bf16};
+inline const std::vector<DType> kComputeTypes = {DType::f32, DType::bf16, DType::f16};
+
+// Those that may meet these in one op: bf16 and f16 do not.
+inline std::vector<DType> types_beside(std::initializer_list<DType> others) {
+  std::vector<DType> types;
+  for (const DType t : kComputeTypes)
+    if (std::all_of(others.begin(), others.end(),
+                    [&](DType o) { return o == t || o == DType::f32 || t == DType::f32; }))
+      types.push_back(t);
+  return types;
+}
 
 // The values of a tensor, in the order of its indices. Rows are fetched one by one: they are dense
 // whatever the other strides.

@@ -42,8 +42,8 @@ TEST_P(RmsNorm, MatchesF64) {
 
 TEST_P(RmsNorm, TakesEachTypeOnItsOwn) {
   for (const DType y_type : kComputeTypes)
-    for (const DType x_type : kComputeTypes)
-      for (const DType w_type : kComputeTypes) {
+    for (const DType x_type : types_beside({y_type}))
+      for (const DType w_type : types_beside({y_type, x_type})) {
         const Buffer x = random(x_type, {5, 33}), w = random(w_type, {33});
         const Buffer y = empty(y_type, {5, 33});
         rmsnorm(q_, y, {}, x, w, kEps);

@@ -19,6 +19,7 @@ Values in_order(const std::vector<Values>& terms, DType dtype) {
     }
     sums[i] = dtype == DType::f64   ? wide
               : dtype == DType::f32 ? double{narrow}
+              : dtype == DType::f16 ? double{float(f16(narrow))}
                                     : double{float(bf16(narrow))};
   }
   return sums;

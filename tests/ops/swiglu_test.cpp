@@ -17,7 +17,7 @@ Values swiglu_f64(const Values& gu, int64_t F) {
 
 TEST_P(SwiGlu, MatchesF64) {
   for (const DType y_type : kComputeTypes)
-    for (const DType x_type : kComputeTypes)
+    for (const DType x_type : types_beside({y_type}))
       for (const int64_t T : {1, 33})
         for (const int64_t F : {1, 31, 32, 33, 288}) {
           const Buffer gu = random(x_type, {T, 2 * F}, 3), y = empty(y_type, {T, F});
@@ -32,10 +32,11 @@ TEST_P(SwiGlu, LargeGatesSaturate) {
   constexpr double kInfinite = std::numeric_limits<double>::infinity();
   for (const DType type : kComputeTypes) {
     Values both(16, 1.0);
-    std::ranges::copy(Values{-0x1p100, -200, -100, 0, 90, 200, 0x1p100, kInfinite}, both.begin());
+    const double most = type == DType::f16 ? 0x1p15 : 0x1p100;
+    std::ranges::copy(Values{-most, -200, -100, 0, 90, 200, most, kInfinite}, both.begin());
     const Buffer gu = of(type, {1, 16}, both), y = empty(type, {1, 8});
     swiglu(q_, y, gu);
-    EXPECT_EQ(values(y), (Values{0, 0, 0, 0, 90, 200, 0x1p100, kInfinite})) << name_of(type);
+    EXPECT_EQ(values(y), (Values{0, 0, 0, 0, 90, 200, most, kInfinite})) << name_of(type);
     const Buffer dgu = empty(type, {1, 16}), dy = of(type, {1, 8}, Values(8, 1.0));
     swiglu_backward(q_, dgu, dy, gu);
     const Values d_gate = values(dgu->cols(0, 7));  // d of an infinite one is not defined

@@ -56,9 +56,9 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
       m_absmax[b] = narrow(m_map, m, m_codes + first, n);
       v_absmax[b] = narrow(v_map, v, v_codes + first, n);
       round_block(p, first, n, w);
-      const uint32_t narrowed = store_block(p.weight, first, n, w);
+      const bool too_large = store_block(p.weight, first, n, w);
       if (p.master) store_block(p.master, first, n, w);
-      tell_not_finite(not_finite, traces, narrowed);
+      tell_not_finite(not_finite, traces, too_large);
     }
   });
 }

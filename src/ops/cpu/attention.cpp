@@ -35,11 +35,13 @@ MatrixF32 load(const Head& h, int64_t row, int64_t rows, float* panel) {
   if (h.tensor.dtype() == DType::f32)
     return {h.tensor.as<float>() + h.offset(row), h.tensor.stride(0)};
   const int64_t dim = h.dim();
-  for (int64_t r = 0; r < rows; ++r) {
-    const bf16* in = h.tensor.as<bf16>() + h.offset(row + r);
+  with_type(h.tensor.dtype(), [&]<class T>() {
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* in = h.tensor.as<T>() + h.offset(row + r);
 #pragma omp simd
-    for (int64_t i = 0; i < dim; ++i) panel[r * dim + i] = static_cast<float>(in[i]);
-  }
+      for (int64_t i = 0; i < dim; ++i) panel[r * dim + i] = static_cast<float>(in[i]);
+    }
+  });
   return {panel, dim};
 }
 

@@ -39,13 +39,15 @@ void sum_squares(const Tensor& sum, const Tensor& x_) {
   for (int64_t i = 0; i < pieces; ++i) total += partial[static_cast<size_t>(i)];
 }
 
-void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss) {
+void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss,
+                double times) {
   const double squares = *sum.as<double>();
   float& result = *scale.as<float>();
   if (!std::isfinite(squares) || (loss && !std::isfinite(*loss.as<double>())))
     result = NAN;
   else
-    result = static_cast<float>(std::min(1.0, double{max_norm} / (std::sqrt(squares) + 1e-6)));
+    result = static_cast<float>(
+        std::min(1.0, double{max_norm} / (std::sqrt(squares) / times + 1e-6)) / times);
 }
 
 }  // namespace capstan::cpu

@@ -77,12 +77,12 @@ void fill(const Tensor& y_, float value) {
                  [&](int64_t begin, int64_t end) { std::fill(y + begin, y + end, Y(value)); });
   };
   if (y_.dtype() == DType::f64) return run.template operator()<double>();
-  with_storage_type(y_.dtype(), run);
+  with_type(y_.dtype(), run);
 }
 
 void cast(const Tensor& y_, const Tensor& x_) {
-  with_storage_type(y_.dtype(), [&]<class Y>() {
-    with_storage_type(x_.dtype(), [&]<class X>() {
+  with_type(y_.dtype(), [&]<class Y>() {
+    with_type(x_.dtype(), [&]<class X>() {
       // One long row, or the rows of a strided matrix.
       const bool dense = y_.contiguous() && x_.contiguous();
       const int64_t rows = dense ? 1 : x_.dim(0), width = dense ? x_.numel() : x_.dim(1);
@@ -109,7 +109,7 @@ void copy(const Tensor& y, const Tensor& x) {
 }
 
 void fill_normal(const Tensor& y_, float std, const RngKey& key, int64_t first) {
-  with_storage_type(y_.dtype(), [&]<class Y>() {
+  with_type(y_.dtype(), [&]<class Y>() {
     Y* const y = y_.as<Y>();
     with_words(key, first, y_.numel(),
                [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {
@@ -122,7 +122,7 @@ void fill_normal(const Tensor& y_, float std, const RngKey& key, int64_t first) 
 }
 
 void fill_uniform(const Tensor& y_, float bound, const RngKey& key, int64_t first) {
-  with_storage_type(y_.dtype(), [&]<class Y>() {
+  with_type(y_.dtype(), [&]<class Y>() {
     Y* const y = y_.as<Y>();
     with_words(key, first, y_.numel(),
                [&](int64_t begin, int64_t end, int64_t base, const uint32_t* words) {

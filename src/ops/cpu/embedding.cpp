@@ -27,7 +27,8 @@ void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T) {
 
 namespace {
 
-constexpr int64_t kStripe = 32;  // columns: no two threads write to one cache line, even in bf16
+constexpr int64_t kStripe =
+    32;  // columns: no two threads write to one cache line, even in two bytes each
 
 // Adds in f32 where dw is f32: in place, token by token.
 template <class Y>
@@ -41,8 +42,8 @@ void add_in_place(float* dw, const Y* dy, const int32_t* ids, int64_t T, int64_t
   }
 }
 
-// Sums the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred values would
-// stop growing. `order` has the tokens sorted by id.
+// Sums the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred values
+// would stop growing. `order` has the tokens sorted by id.
 template <class W, class Y>
 void add_by_id(W* dw, const Y* dy, const int32_t* ids, const int32_t* order, int64_t T, int64_t D,
                int64_t begin, int64_t end) {
@@ -81,13 +82,13 @@ void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& 
     std::sort(order, order + T,
               [&](int32_t a, int32_t b) { return ids[a] != ids[b] ? ids[a] < ids[b] : a < b; });
   }
-  with_type(dy_TD.dtype(), [&]<class Y>() {
+  with_types(dw_VD.dtype(), dy_TD.dtype(), [&]<class W, class Y>() {
     const Y* const dy = dy_TD.as<Y>();
     parallel_for(D, kStripe * grain_of(T * kStripe), [&](int64_t begin, int64_t end) {
-      if (dw_VD.dtype() == DType::f32)
+      if constexpr (dtype_of<W> == DType::f32)
         add_in_place(dw_VD.as<float>(), dy, ids, T, D, begin, end);
       else
-        add_by_id(dw_VD.as<bf16>(), dy, ids, order, T, D, begin, end);
+        add_by_id(dw_VD.as<W>(), dy, ids, order, T, D, begin, end);
     });
   });
 }

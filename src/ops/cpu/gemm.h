@@ -5,7 +5,7 @@
 
 namespace capstan::cpu {
 
-// A row-major matrix of f32 or bf16, or a quantized one, used directly or transposed.
+// A row-major matrix of f32, bf16 or f16, or a quantized one, used directly or transposed.
 struct Matrix {
   const void* data = nullptr;
   DType dtype = DType::f32;
@@ -22,13 +22,13 @@ inline Matrix matrix(const QuantizedMatrix& m, bool transposed = false) {
 }
 
 // Bytes of scratch that gemm needs for these types: one set of f32 panels per thread if an operand
-// or the result is bf16, or B is quantized (u8), else none.
+// or the result is narrow, or B is quantized (u8), else none.
 int64_t gemm_scratch(DType a, DType b, DType c);
 
 // C[m,n] = factor A[m,k] B[k,n] (+ C if `add`) (+ bias[n] if present). Row-major; C has `c_stride`
 // between rows. B may be quantized, A not.
 //
-// OpenBLAS computes, one thread per tile of C; bf16 operands are converted to f32 in blocks that
+// OpenBLAS computes, one thread per tile of C; narrow operands are converted to f32 in blocks that
 // stay in cache, sums are f32, and C is rounded once. `scratch` has gemm_scratch(…) bytes. The
 // result depends only on the operands and the number of threads.
 void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,

@@ -77,11 +77,11 @@ void adamw(const OptimizerOperands& p, const AdamWStep& s, const Tensor& not_fin
     float* const v = v_block.load(p.v, begin, n);
     const float traces = adamw_block(w, g_block.load(p.grad, begin, n), m, v, n, scale, factors);
     round_block(p, begin, n, w);
-    uint32_t narrowed = store_block(p.weight, begin, n, w);
-    narrowed = std::max(narrowed, store_block(p.m, begin, n, m));
-    narrowed = std::max(narrowed, store_block(p.v, begin, n, v));
+    bool too_large = store_block(p.weight, begin, n, w);
+    too_large |= store_block(p.m, begin, n, m);
+    too_large |= store_block(p.v, begin, n, v);
     if (p.master) store_block(p.master, begin, n, w);
-    tell_not_finite(not_finite, traces, narrowed);
+    tell_not_finite(not_finite, traces, too_large);
   });
 }
 
@@ -94,18 +94,18 @@ void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite)
     float* const w = w_block.load(full, begin, n);
     const float* const g = g_block.load(p.grad, begin, n);
     float trace = 0;
-    uint32_t narrowed = 0;
+    bool too_large = false;
     if (p.m) {
       float* const m = m_block.load(p.m, begin, n);
       trace = sgd_block(w, g, m, n, scale, s);
-      narrowed = store_block(p.m, begin, n, m);
+      too_large = store_block(p.m, begin, n, m);
     } else {
       trace = sgd_block(w, g, n, scale, s);
     }
     round_block(p, begin, n, w);
-    narrowed = std::max(narrowed, store_block(p.weight, begin, n, w));
+    too_large |= store_block(p.weight, begin, n, w);
     if (p.master) store_block(p.master, begin, n, w);
-    tell_not_finite(not_finite, trace, narrowed);
+    tell_not_finite(not_finite, trace, too_large);
   });
 }
 

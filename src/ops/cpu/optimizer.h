@@ -10,6 +10,7 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
                const Tensor& not_finite);
 void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite);
 void sum_squares(const Tensor& sum, const Tensor& x);
-void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss);
+void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss,
+                double times);
 
 }  // namespace capstan::cpu

@@ -11,7 +11,7 @@
 // Shared by the optimizers' loops.
 namespace capstan::cpu {
 
-// Processes parameters in blocks that stay in the L1 cache. A bf16 block is converted to a buffer
+// Processes parameters in blocks that stay in the L1 cache. A narrow block is converted to a buffer
 // on the stack and back, so that one loop serves every mix of types.
 inline constexpr int64_t kOptimizerBlock = 512;
 
@@ -19,9 +19,11 @@ class OptimizerBlock {
  public:
   float* load(const Tensor& t, int64_t begin, int64_t n) {
     if (t.dtype() == DType::f32) return t.as<float>() + begin;
-    const bf16* const from = t.as<bf16>() + begin;
+    with_type(t.dtype(), [&]<class T>() {
+      const T* const from = t.as<T>() + begin;
 #pragma omp simd
-    for (int64_t i = 0; i < n; ++i) room_[i] = float(from[i]);
+      for (int64_t i = 0; i < n; ++i) room_[i] = float(from[i]);
+    });
     return room_;
   }
 
@@ -42,22 +44,24 @@ inline uint32_t largest_bits(const float* x, int64_t n) {
   return most;
 }
 
-// Does nothing for f32, which was updated in place. Returns largest_bits of values that are
-// converted to bf16, which may become infinite, else 0.
-inline uint32_t store_block(const Tensor& t, int64_t begin, int64_t n, const float* values) {
+// Does nothing for f32, which was updated in place. Returns whether a value that is converted to a
+// narrow type becomes infinite.
+inline bool store_block(const Tensor& t, int64_t begin, int64_t n, const float* values) {
   if (t.dtype() == DType::f32) {
     float* const to = t.as<float>() + begin;
     if (to != values) std::copy_n(values, n, to);
-    return 0;
+    return false;
   }
-  bf16* const to = t.as<bf16>() + begin;
   uint32_t most = 0;
+  with_type(t.dtype(), [&]<class T>() {
+    T* const to = t.as<T>() + begin;
 #pragma omp simd reduction(max : most)
-  for (int64_t i = 0; i < n; ++i) {
-    store(to[i], values[i]);
-    most = larger_bits(most, values[i]);
-  }
-  return most;
+    for (int64_t i = 0; i < n; ++i) {
+      store(to[i], values[i]);
+      most = larger_bits(most, values[i]);
+    }
+  });
+  return most >= (t.dtype() == DType::f16 ? kNotFiniteHalfBits : kNotFiniteBits);
 }
 
 // Replaces the values by the bf16 that their draws choose, so that storing is exact. `begin` is a
@@ -68,10 +72,10 @@ inline float value_or_one(const Tensor& scalar) {
   return scalar ? *scalar.as<float>() : 1.0f;
 }
 
-// For a block: `traces` is NaN if a value is not finite, `narrowed` is the result of store_block.
+// For a block: `traces` is NaN if a value is not finite, `too_large` is the result of store_block.
 // Thread safe.
-inline void tell_not_finite(const Tensor& flag, float traces, uint32_t narrowed) {
-  if (flag && (std::isnan(traces) || narrowed >= kNotFiniteBits))
+inline void tell_not_finite(const Tensor& flag, float traces, bool too_large) {
+  if (flag && (std::isnan(traces) || too_large))
     std::atomic_ref<double>(*flag.as<double>()).store(1, std::memory_order_relaxed);
 }
 

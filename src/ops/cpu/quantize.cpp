@@ -179,7 +179,7 @@ const std::array<float, 16>& code_values(Quantize kind) {
 }
 
 void quantize(Quantize kind, const QuantizedPart& part, const Tensor& x_) {
-  with_storage_type(x_.dtype(), [&]<class X>() {
+  with_type(x_.dtype(), [&]<class X>() {
     const X* x = x_.as<X>();
     if (kind == Quantize::int8) return quantize_int8(part, x, x_.dim(1));
     pack_4bit(is_nf4(kind) ? kNf4 : kFp4, part, x, x_.numel());

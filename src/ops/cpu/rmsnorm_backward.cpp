@@ -82,14 +82,13 @@ void rmsnorm_backward(const Tensor& dx, const Tensor& dw_D, const Tensor& dy, co
   if (x.numel() == 0) return;
   const float* const s = rstd.as<float>();
   float* const sums = dw_D ? partial.as<float>() : nullptr;
-  with_type(dx.dtype(), [&]<class DX>() {
-    with_types(dy.dtype(), x.dtype(), w_D.dtype(), [&]<class DY, class X, class W>() {
-      if (mode == Write::add)
-        backward<true, DX, DY, X, W>(dx, dy, x, w_D, s, sums);
-      else
-        backward<false, DX, DY, X, W>(dx, dy, x, w_D, s, sums);
-    });
-  });
+  with_types(dx.dtype(), dy.dtype(), x.dtype(), w_D.dtype(),
+             [&]<class DX, class DY, class X, class W>() {
+               if (mode == Write::add)
+                 backward<true, DX, DY, X, W>(dx, dy, x, w_D, s, sums);
+               else
+                 backward<false, DX, DY, X, W>(dx, dy, x, w_D, s, sums);
+             });
   if (dw_D) fold_dw(dw_D, sums, partial.dim(0));
 }
 

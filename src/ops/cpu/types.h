@@ -12,36 +12,54 @@ inline void store(T& to, float value) {
   to = T(value);
 }
 
-// Calls body.operator()<T>() with the C++ type of `dtype`, f32 or bf16:
+// Calls body.operator()<T>() with the C++ type of `dtype`, f32, bf16 or f16:
 //   with_type(x.dtype(), [&]<class T>() { kernel(x.as<T>()); });
 template <class Body>
 void with_type(DType dtype, const Body& body) {
   switch (dtype) {
     case DType::f32: return body.template operator()<float>();
     case DType::bf16: return body.template operator()<bf16>();
+    case DType::f16: return body.template operator()<f16>();
     default: fail(Fault::bug, "cpu: no arithmetic on {}", name_of(dtype));
   }
 }
 
-// The same for several tensors of independent types.
+// Whether one op may have both: bf16 and f16 do not meet, so nothing is compiled for them together.
+template <class A, class B>
+inline constexpr bool kMayMeet =
+    dtype_of<A> == dtype_of<B> || dtype_of<A> == DType::f32 || dtype_of<B> == DType::f32;
+
+// Calls body.operator()<Known…, T…>() with the next kMore types.
+template <int kMore, class... Known>
+struct WithTypes {
+  template <class Body>
+  static void call(const DType* next, const Body& body) {
+    with_type(*next, [&]<class T>() {
+      if constexpr (!(kMayMeet<Known, T> && ...))
+        fail(Fault::bug, "cpu: no arithmetic on {} with another narrow type", name_of(*next));
+      else if constexpr (kMore > 1)
+        WithTypes<kMore - 1, Known..., T>::call(next + 1, body);
+      else
+        body.template operator()<Known..., T>();
+    });
+  }
+};
+
+// The same for several tensors, each f32 or of the one narrow type of all.
 template <class Body>
 void with_types(DType a, DType b, const Body& body) {
-  with_type(a,
-            [&]<class A>() { with_type(b, [&]<class B>() { body.template operator()<A, B>(); }); });
+  const DType types[] = {a, b};
+  WithTypes<2>::call(types, body);
 }
-
 template <class Body>
 void with_types(DType a, DType b, DType c, const Body& body) {
-  with_type(a, [&]<class A>() {
-    with_types(b, c, [&]<class B, class C>() { body.template operator()<A, B, C>(); });
-  });
+  const DType types[] = {a, b, c};
+  WithTypes<3>::call(types, body);
 }
-
-// With f16 as well: for ops that only store or convert.
 template <class Body>
-void with_storage_type(DType dtype, const Body& body) {
-  if (dtype == DType::f16) return body.template operator()<f16>();
-  with_type(dtype, body);
+void with_types(DType a, DType b, DType c, DType d, const Body& body) {
+  const DType types[] = {a, b, c, d};
+  WithTypes<4>::call(types, body);
 }
 
 // The rows of a [T, D] or [T, H, D] tensor, numbered across both leading dimensions.

@@ -15,6 +15,16 @@ __device__ inline uint32_t larger_bits(uint32_t most, float x) {
   return max(most, __float_as_uint(x) & 0x7fffffffu);
 }
 
+// The value as far as f16 has it: infinite past its range. Other types are as wide as f32, or
+// kNotFiniteBits stands for their end.
+template <class T>
+__device__ inline float as_stored(const T*, float x) {
+  return std::is_same_v<T, f16_t> ? to_float(from_float<f16_t>(x)) : x;
+}
+__device__ inline float as_stored(AnyPointer to, float x) {
+  return to.type == DType::f16 ? to_float(from_float<f16_t>(x)) : x;
+}
+
 // All threads that report it store the same value.
 __device__ inline void tell_not_finite(double* flag, uint32_t largest) {
   if (flag != nullptr && largest >= kNotFiniteBits) *flag = 1;
@@ -40,7 +50,8 @@ __device__ void adamw_value(float& w, float grad, float& m, float& v, const Adam
 
 // Values per access: 16 bytes or, if types differ, at most that.
 template <class P>
-inline constexpr int kOptimizerPack = std::is_same_v<P, bf16_t*> ? 8 : 4;
+inline constexpr int kOptimizerPack =
+    std::is_same_v<P, bf16_t*> || std::is_same_v<P, f16_t*> ? 8 : 4;
 
 // ---- on the host ---------------------------------------------------------------------------
 

@@ -49,8 +49,8 @@ __device__ void read(float (&to)[kEach], P from, int n) {
 #pragma unroll
   for (int k = 0; k < kEach; k += N) {
     float pack[N] = {};
-    if constexpr (N == kPack<bf16_t>) {
-      unpack(pack, pack_at(from + place<N>(k), place<N>(k) < n));
+    if constexpr (N == 8) {  // whole packs of a narrow type
+      unpack<std::remove_pointer_t<P>>(pack, pack_at(from + place<N>(k), place<N>(k) < n));
     } else {
       if (place<N>(k) < n) load(pack, from + place<N>(k));
     }
@@ -146,7 +146,7 @@ __device__ Codes narrow(float& most, const DynamicCells<kSign>& map, float (&x)[
   uint32_t largest = 0;
 #pragma unroll
   for (int k = 0; k < kEach; ++k) largest = max(largest, __float_as_uint(x[k]) & 0x7fffffffu);
-  most = __uint_as_float(__reduce_max_sync(0xffffffff, largest));
+  most = __uint_as_float(warp_max(largest));
   float lifted = most;
   if (most < 0x1p-100f) {
     lifted *= 0x1p100f;
@@ -185,7 +185,7 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
   uint32_t most = 0;
 #pragma unroll
   for (int k = 0; k < kEach; ++k)
-    if (place<N>(k) < n) most = larger_bits(most, w[k]);
+    if (place<N>(k) < n) most = larger_bits(most, as_stored(e.weight, w[k]));
   tell_not_finite(not_finite, most);
   write<N>(e.weight + begin, w, n);
   if (e.has_master) write<N>(e.master + begin, w, n);
@@ -244,10 +244,11 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& 
   using Launch = decltype(launch);
   // The tensors of a launch have one mix of types, or any types without alignment.
   TensorBatch<AdamW8bitEntry<bf16_t*, 8>, Launch> narrow(launch);
+  TensorBatch<AdamW8bitEntry<f16_t*, 8>, Launch> half(launch);
   TensorBatch<AdamW8bitEntry<float*, 4>, Launch> full(launch);
   TensorBatch<AdamW8bitEntry<AnyPointer, 4>, Launch> mixed(launch);
   TensorBatch<AdamW8bitEntry<AnyPointer, 1>, Launch> loose(launch);
-  const auto batches = std::tie(narrow, full, mixed, loose);
+  const auto batches = std::tie(narrow, half, full, mixed, loose);
   for (const auto& [p, absmax, s] : all) {
     const int64_t n = p.weight.numel();
     if (n == 0) continue;
@@ -279,6 +280,7 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& 
       add.template operator()<1>(any(p.weight), any(p.master), any(p.grad));
   }
   narrow.flush();
+  half.flush();
   full.flush();
   mixed.flush();
   loose.flush();

@@ -55,11 +55,12 @@ __global__ void add_partials_kernel(double* sum, const double* partials, int64_t
 }
 
 __global__ void clip_scale_kernel(float* scale, const double* sum, float max_norm,
-                                  const double* loss) {
+                                  const double* loss, double times) {
   const double squares = *sum;
-  *scale = isfinite(squares) && (loss == nullptr || isfinite(*loss))
-               ? static_cast<float>(fmin(1.0, double{max_norm} / (sqrt(squares) + 1e-6)))
-               : __int_as_float(0x7fc00000);
+  *scale =
+      isfinite(squares) && (loss == nullptr || isfinite(*loss))
+          ? static_cast<float>(fmin(1.0, double{max_norm} / (sqrt(squares) / times + 1e-6)) / times)
+          : __int_as_float(0x7fc00000);
 }
 
 }  // namespace
@@ -83,9 +84,9 @@ void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const
 }
 
 void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,
-                const Tensor& loss) {
+                const Tensor& loss, double times) {
   clip_scale_kernel<<<1, 1, 0, stream_of(q)>>>(data<float>(scale), data<double>(sum), max_norm,
-                                               data<double>(loss));
+                                               data<double>(loss), times);
   launched("clip_scale");
 }
 

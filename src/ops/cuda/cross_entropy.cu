@@ -97,7 +97,7 @@ struct RowOfPacks {
   }
 };
 
-// bf16 logits have fewer digits than the fast version loses.
+// Narrow logits have fewer digits than the fast version loses.
 template <class X>
 __device__ float exp_of(float x) {
   if constexpr (sizeof(X) == 4)
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
   MaxSum mine{-INFINITY, 0};
   row.template for_each<true>([&](const uint4& pack, int) {
     float x[N];
-    unpack(x, pack);
+    unpack<X>(x, pack);
     add<X>(mine, x);
   });
   const MaxSum all = block_max_sum<kThreads>(mine);
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads)
   const float factor = scale / all.sum;
   row.template for_each<false>([&](const uint4& pack, int i) {
     float x[N];
-    unpack(x, pack);
+    unpack<X>(x, pack);
 #pragma unroll
     for (int k = 0; k < N; ++k) x[k] = exp_of<X>(x[k] - all.most) * factor;
     if (label / N == i)

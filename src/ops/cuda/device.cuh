@@ -101,18 +101,21 @@ inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 template <class P>
 inline constexpr int kWide = std::is_same_v<P, float*> ? 4 : 8;
 
-__device__ inline void unpack(float (&to)[4], const uint4& from) {
-  to[0] = __uint_as_float(from.x);
-  to[1] = __uint_as_float(from.y);
-  to[2] = __uint_as_float(from.z);
-  to[3] = __uint_as_float(from.w);
-}
-__device__ inline void unpack(float (&to)[8], const uint4& from) {  // bf16: the upper half of f32
+template <class T>
+__device__ inline void unpack(float (&to)[kPack<T>], const uint4& from) {
   const uint32_t words[4] = {from.x, from.y, from.z, from.w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    to[2 * i] = __uint_as_float(words[i] << 16);
-    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    if constexpr (std::is_same_v<T, float>) {
+      to[i] = __uint_as_float(words[i]);
+    } else if constexpr (std::is_same_v<T, bf16_t>) {  // the upper half of f32
+      to[2 * i] = __uint_as_float(words[i] << 16);
+      to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+    } else {
+      const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&words[i]));
+      to[2 * i] = both.x;
+      to[2 * i + 1] = both.y;
+    }
   }
 }
 // Zeros if out of range.
@@ -128,29 +131,33 @@ __device__ inline uint4 packed(const float (&from)[kPack<T>]) {
           word_of(type, from + 3 * kEach)};
 }
 
-// A pointer to f32 or bf16 values, decided at run time: for mixes of types, which are rare. All
-// threads of a launch take the same branch.
+// A pointer to f32, bf16 or f16 values, decided at run time: for mixes of types, which are rare.
+// All threads of a launch take the same branch.
 struct AnyPointer {
   void* at;
-  bool narrow;  // bf16
+  DType type;
 
   __device__ AnyPointer operator+(int64_t n) const {
-    return {static_cast<char*>(at) + n * (narrow ? 2 : 4), narrow};
+    return {static_cast<char*>(at) + n * (type == DType::f32 ? 4 : 2), type};
   }
 };
 template <int N>
 __device__ inline void load(float (&to)[N], AnyPointer from) {
-  if (from.narrow)
+  if (from.type == DType::f32)
+    load(to, static_cast<const float*>(from.at));
+  else if (from.type == DType::bf16)
     load(to, static_cast<const bf16_t*>(from.at));
   else
-    load(to, static_cast<const float*>(from.at));
+    load(to, static_cast<const f16_t*>(from.at));
 }
 template <int N>
 __device__ inline void store(AnyPointer to, const float (&from)[N]) {
-  if (to.narrow)
+  if (to.type == DType::f32)
+    store(static_cast<float*>(to.at), from);
+  else if (to.type == DType::bf16)
     store(static_cast<bf16_t*>(to.at), from);
   else
-    store(static_cast<float*>(to.at), from);
+    store(static_cast<f16_t*>(to.at), from);
 }
 
 // A value rounded as if stored and read back.
@@ -160,8 +167,12 @@ __device__ inline float rounded(const float*, float x) {
 __device__ inline float rounded(const bf16_t*, float x) {
   return to_float(from_float<bf16_t>(x));
 }
+__device__ inline float rounded(const f16_t*, float x) {
+  return to_float(from_float<f16_t>(x));
+}
 __device__ inline float rounded(AnyPointer to, float x) {
-  return to.narrow ? to_float(from_float<bf16_t>(x)) : x;
+  if (to.type == DType::f32) return x;
+  return to.type == DType::bf16 ? to_float(from_float<bf16_t>(x)) : to_float(from_float<f16_t>(x));
 }
 
 inline constexpr float kLog2e = 1.4426950408889634f;
@@ -182,6 +193,14 @@ __device__ inline float warp_max(float x) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, step));
   return x;
+}
+__device__ inline uint32_t warp_max(uint32_t x) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffff, x);
+#else
+  for (int step = 16; step > 0; step /= 2) x = max(x, __shfl_xor_sync(0xffffffff, x, step));
+  return x;
+#endif
 }
 
 // The sum over a block of kThreads, the same in every thread. `room` is shared memory for kThreads
@@ -219,21 +238,33 @@ __device__ inline void walk_rows(int64_t rows, int64_t width, const Body& body) 
 
 // ---- on the host ---------------------------------------------------------------------------
 
-// Calls body.operator()<T>() with the device's type: f32 or bf16.
+// Calls body.operator()<T>() with the device's type: bf16 or f16 …
+template <class Body>
+void with_narrow_type(DType type, const Body& body) {
+  if (type == DType::bf16)
+    body.template operator()<bf16_t>();
+  else
+    body.template operator()<f16_t>();
+}
+// … or f32, too.
 template <class Body>
 void with_type(DType type, const Body& body) {
   if (type == DType::f32)
     body.template operator()<float>();
   else
-    body.template operator()<bf16_t>();
+    with_narrow_type(type, body);
 }
-// … or f16, too.
+// The same for two tensors. bf16 and f16 do not meet: nothing is compiled for both.
 template <class Body>
-void with_storage_type(DType type, const Body& body) {
-  if (type == DType::f16)
-    body.template operator()<f16_t>();
-  else
-    with_type(type, body);
+void with_types(DType a, DType b, const Body& body) {
+  with_type(a, [&]<class A>() {
+    with_type(b, [&]<class B>() {
+      if constexpr (std::is_same_v<A, B> || std::is_same_v<A, float> || std::is_same_v<B, float>)
+        body.template operator()<A, B>();
+      else
+        fail(Fault::bug, "cuda: no arithmetic on {} with {}", name_of(a), name_of(b));
+    });
+  });
 }
 
 template <class T>
@@ -251,17 +282,19 @@ struct ScalarArgument {
 };
 
 inline AnyPointer any(const Tensor& t) {
-  return {t.raw(), t.dtype() == DType::bf16};
+  return {t.raw(), t ? t.dtype() : DType::f32};
 }
 
-// Calls body(pointers…): T* if all tensors have one type, f32 or bf16, otherwise AnyPointer. So a
-// kernel is compiled three times, for any number of operands. Absent tensors give null pointers and
-// match any type.
+// Calls body(pointers…): T* if all tensors have one type, otherwise AnyPointer. So a kernel is
+// compiled four times, for any number of operands. Absent tensors give null pointers and match any
+// type.
 template <class Body, class... Tensors>
 void with_pointers(const Body& body, const Tensors&... tensors) {
   const auto all = [&](DType type) { return ((!tensors || tensors.dtype() == type) && ...); };
   if (all(DType::bf16))
     body(data<bf16_t>(tensors)...);
+  else if (all(DType::f16))
+    body(data<f16_t>(tensors)...);
   else if (all(DType::f32))
     body(data<float>(tensors)...);
   else

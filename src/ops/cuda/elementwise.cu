@@ -141,8 +141,8 @@ void fill(Queue& q, const Tensor& y, float value) {
 
 void cast(Queue& q, const Tensor& y, const Tensor& x) {
   if (x.numel() == 0) return;
-  with_storage_type(y.dtype(), [&]<class Y>() {
-    with_storage_type(x.dtype(), [&]<class X>() { cast_rows<Y, X>(q, y, x, 1.0f); });
+  with_type(y.dtype(), [&]<class Y>() {
+    with_type(x.dtype(), [&]<class X>() { cast_rows<Y, X>(q, y, x, 1.0f); });
   });
   launched("cast");
 }
@@ -156,7 +156,7 @@ void copy(Queue& q, const Tensor& y, const Tensor& x) {
 
 void fill_normal(Queue& q, const Tensor& y, float std, const RngKey& key, int64_t first) {
   if (y.numel() == 0) return;
-  with_storage_type(y.dtype(), [&]<class Y>() {
+  with_type(y.dtype(), [&]<class Y>() {
     fill_normal_kernel<<<grid_for(y.numel() / 4 + 1, kThreads), kThreads, 0, stream_of(q)>>>(
         data<Y>(y), std, Rng(key), first, y.numel());
   });
@@ -165,7 +165,7 @@ void fill_normal(Queue& q, const Tensor& y, float std, const RngKey& key, int64_
 
 void fill_uniform(Queue& q, const Tensor& y, float bound, const RngKey& key, int64_t first) {
   if (y.numel() == 0) return;
-  with_storage_type(y.dtype(), [&]<class Y>() {
+  with_type(y.dtype(), [&]<class Y>() {
     fill_uniform_kernel<<<grid_for(y.numel() / 4 + 1, kThreads), kThreads, 0, stream_of(q)>>>(
         data<Y>(y), bound, Rng(key), first, y.numel());
   });
@@ -184,9 +184,7 @@ void add(Queue& q, const Tensor& y, const Tensor& a, const Tensor& b) {
 
 void scale(Queue& q, const Tensor& y, const Tensor& x, float factor) {
   if (x.numel() == 0) return;
-  with_type(y.dtype(), [&]<class Y>() {
-    with_type(x.dtype(), [&]<class X>() { cast_rows<Y, X>(q, y, x, factor); });
-  });
+  with_types(y.dtype(), x.dtype(), [&]<class Y, class X>() { cast_rows<Y, X>(q, y, x, factor); });
   launched("scale");
 }
 
@@ -195,20 +193,17 @@ void dropout(Queue& q, const Tensor& y, const Tensor& x, const DropoutMask& mask
   if (n == 0) return;
   const bool whole_draws =
       width % 8 == 0 && mask.columns_of(x) % 8 == 0 && mask.first_column % 8 == 0;
-  with_type(y.dtype(), [&]<class Y>() {
-    with_type(x.dtype(), [&]<class X>() {
-      const bool adds = mode == Write::add;
-      const bool wide = whole_draws &&
-                        reinterpret_cast<uintptr_t>(y.raw()) % (8 * sizeof(Y)) == 0 &&
-                        reinterpret_cast<uintptr_t>(x.raw()) % (8 * sizeof(X)) == 0;
-      const auto kernel =
-          wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
-               : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
-      // As many blocks as run at once: each computes its state from the key.
-      const unsigned grid = std::min(grid_for(n / 8 + 1, kThreads), 132u * 8);
-      kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), MaskArgument(mask, x), n,
-                                                  width);
-    });
+  with_types(y.dtype(), x.dtype(), [&]<class Y, class X>() {
+    const bool adds = mode == Write::add;
+    const bool wide = whole_draws && reinterpret_cast<uintptr_t>(y.raw()) % (8 * sizeof(Y)) == 0 &&
+                      reinterpret_cast<uintptr_t>(x.raw()) % (8 * sizeof(X)) == 0;
+    const auto kernel =
+        wide ? (adds ? wide_dropout_kernel<true, Y, X> : wide_dropout_kernel<false, Y, X>)
+             : (adds ? dropout_kernel<true, Y, X> : dropout_kernel<false, Y, X>);
+    // As many blocks as run at once: each computes its state from the key.
+    const unsigned grid = std::min(grid_for(n / 8 + 1, kThreads), 132u * 8);
+    kernel<<<grid, kThreads, 0, stream_of(q)>>>(data<Y>(y), data<X>(x), MaskArgument(mask, x), n,
+                                                width);
   });
   launched("dropout");
 }

@@ -32,7 +32,7 @@ struct HeadScratch {
   Tensor x_RD, dx_RD, term_RR, d_term_RR;  // [rows, …]; empty if the full tensor is absent
 };
 inline DType logits_type(const Tensor& x, const Tensor& w) {
-  return x.dtype() == DType::f32 || w.dtype() == DType::f32 ? DType::f32 : DType::bf16;
+  return x.dtype() == w.dtype() ? x.dtype() : DType::f32;
 }
 inline int64_t head_gemm_scratch(const HeadOperands& p, int64_t rows) {
   const Tensor logits(nullptr, logits_type(p.x_TD, p.w_VD), {rows, p.w_VD.dim(0)});

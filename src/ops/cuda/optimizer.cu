@@ -27,7 +27,7 @@ template <int N, class P>
 __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end, double* not_finite) {
   const float scale = value_or_one(e.grad_scale);
   if (isnan(scale)) return;
-  constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // if more than bf16 is stored
+  constexpr bool kExact = !std::is_same_v<P, bf16_t*>;  // if more digits are stored
   const P full = e.has_master ? e.master : e.weight;
   for (int64_t i = begin + int64_t{threadIdx.x} * N; i < end; i += kThreads * N) {
     float w[N], g[N], first[N], second[N];
@@ -42,7 +42,9 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end, d
     uint32_t most = 0;
 #pragma unroll
     for (int k = 0; k < N; ++k)
-      most = larger_bits(larger_bits(larger_bits(most, w[k]), first[k]), second[k]);
+      most = larger_bits(
+          larger_bits(larger_bits(most, as_stored(e.weight, w[k])), as_stored(e.m, first[k])),
+          as_stored(e.v, second[k]));
     tell_not_finite(not_finite, most);
     store(e.weight + i, w);
     if (e.has_master) store(e.master + i, w);
@@ -85,7 +87,8 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
     }
     w[0] -= s.lr * move;
     round_by(rounding, rounding_first + i, w);
-    tell_not_finite(not_finite, larger_bits(larger_bits(0, w[0]), momentum[0]));
+    tell_not_finite(not_finite, larger_bits(larger_bits(0, as_stored(weight, w[0])),
+                                            has_momentum ? as_stored(m, momentum[0]) : 0.0f));
     store(weight + i, w);
     if (has_master) store(master + i, w);
   }
@@ -100,9 +103,10 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_fini
   using Launch = decltype(launch);
   // The tensors of a launch have one mix of types.
   TensorBatch<AdamWEntry<bf16_t*>, Launch> narrow(launch);
+  TensorBatch<AdamWEntry<f16_t*>, Launch> half(launch);
   TensorBatch<AdamWEntry<float*>, Launch> full(launch);
   TensorBatch<AdamWEntry<AnyPointer>, Launch> mixed(launch);
-  const auto batches = std::tie(narrow, full, mixed);
+  const auto batches = std::tie(narrow, half, full, mixed);
   for (const auto& [p, s] : all) {
     const int64_t n = p.weight.numel();
     if (n == 0) continue;
@@ -127,6 +131,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_fini
         p.weight, p.master, p.grad, p.m, p.v);
   }
   narrow.flush();
+  half.flush();
   full.flush();
   mixed.flush();
   launched("adamw");

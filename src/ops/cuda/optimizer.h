@@ -15,6 +15,6 @@ constexpr int64_t sum_partials(int64_t n) {
 }
 void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials);
 void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,
-                const Tensor& loss);
+                const Tensor& loss, double times);
 
 }  // namespace capstan::cuda

@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       float a[N], b[N];
-      unpack(a, pack[i]);
-      unpack(b, other[i]);
+      unpack<T>(a, pack[i]);
+      unpack<T>(b, other[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) a[k] += b[k];
       pack[i] = packed<T>(a);  // the norm uses the sum as stored
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     float v[N];
-    unpack(v, pack[i]);
+    unpack<T>(v, pack[i]);
 #pragma unroll
     for (int k = 0; k < N; ++k) squares += v[k] * v[k];
   }
@@ -95,8 +95,8 @@ __global__ void __launch_bounds__(block_of(kLanes, 128))
     const int at = (lane + i * kLanes) * N;
     if (at >= packs * N) continue;
     float v[N], factor[N];
-    unpack(v, pack[i]);
-    unpack(factor, weight[i]);
+    unpack<T>(v, pack[i]);
+    unpack<T>(factor, weight[i]);
 #pragma unroll
     for (int k = 0; k < N; ++k) v[k] = v[k] * scale * factor[k];
     put(to + at, packed<T>(v));
@@ -159,9 +159,9 @@ __global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 2 : 1)
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       float g[N], v[N], factor[N];
-      unpack(g, r.gradient[i]);
-      unpack(v, r.value[i]);
-      unpack(factor, weight[i]);
+      unpack<T>(g, r.gradient[i]);
+      unpack<T>(v, r.value[i]);
+      unpack<T>(factor, weight[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) dot += g[k] * factor[k] * v[k];
     }
@@ -171,10 +171,10 @@ __global__ void __launch_bounds__(block_of(kLanes, 256), kLanes <= 256 ? 2 : 1)
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       float g[N], v[N], factor[N], out[N];
-      unpack(g, r.gradient[i]);
-      unpack(v, r.value[i]);
-      unpack(factor, weight[i]);
-      unpack(out, r.before[i]);
+      unpack<T>(g, r.gradient[i]);
+      unpack<T>(v, r.value[i]);
+      unpack<T>(factor, weight[i]);
+      unpack<T>(out, r.before[i]);
 #pragma unroll
       for (int k = 0; k < N; ++k) {
         sums[i][k] += g[k] * (v[k] * s);

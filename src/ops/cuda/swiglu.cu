@@ -6,11 +6,11 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// bf16 inputs and outputs have fewer digits than the fast version loses; the exact one takes twenty
-// instructions, too many when the clock is power-limited.
+// Narrow inputs and outputs have fewer digits than the fast version loses; the exact one takes
+// twenty instructions, too many when the clock is power-limited.
 template <class P>
 __device__ float sigmoid(float x) {
-  if constexpr (std::is_same_v<P, bf16_t*>)
+  if constexpr (std::is_same_v<P, bf16_t*> || std::is_same_v<P, f16_t*>)
     return __fdividef(1.0f, 1.0f + power_of_two(-kLog2e * x));
   else
     return 1.0f / (1.0f + expf(-x));

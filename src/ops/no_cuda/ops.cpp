@@ -75,7 +75,7 @@ void sgd(Queue&, const OptimizerOperands&, const SgdStep&, const Tensor&) {
 void sum_squares(Queue&, const Tensor&, std::span<const Tensor>, const Tensor&) {
   not_built();
 }
-void clip_scale(Queue&, const Tensor&, const Tensor&, float, const Tensor&) {
+void clip_scale(Queue&, const Tensor&, const Tensor&, float, const Tensor&, double) {
   not_built();
 }
 void quantize(Queue&, Quantize, const QuantizedPart&, const Tensor&) {

@@ -1,5 +1,6 @@
 #include "tensor/cuda/context.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string_view>
 
@@ -21,6 +22,14 @@ bool may_measure() {
   return text != "0";
 }
 
+// The most that a block can have, in bytes.
+int shared_memory_of(std::pair<int, int> capability) {
+  const auto [major, minor] = capability;
+  if (major < 8) return 64 << 10;
+  if (major == 8) return (minor == 0 || minor == 7 ? 163 : 99) << 10;
+  return (major < 12 ? 227 : 99) << 10;
+}
+
 }  // namespace
 
 Context::Context() {
@@ -29,18 +38,15 @@ Context::Context() {
         "read the device's properties");
   check(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, index_),
         "read the device's properties");
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index_),
-        "read the device's properties");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index_),
-        "read the device's properties");
   int shared_tables = 0;
   check(cudaDeviceGetAttribute(&shared_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables,
                                index_),
         "read the device's properties");
   reads_pageable_ = shared_tables != 0;
-  wgmma_ = CAPSTAN_WITH_WGMMA != 0 && major == 9;
-  fp8_ = multiplies_fp8(std::pair(major, minor));
+  capability_ = capability_of(index_);
+  wgmma_ = CAPSTAN_WITH_WGMMA != 0 && capability_.first == 9;
+  fp8_ = multiplies_fp8(capability_);
+  act_like(capability_);
   // A GPU's slice (MIG) has the name of the whole card, but fewer SMs. Builds with and without our
   // kernel have different candidates.
   if (may_measure())
@@ -49,6 +55,12 @@ Context::Context() {
         fmt::format("{}, {} multiprocessors, cuBLASLt {}{}{}", device_name(), multiprocessors_,
                     cublasLtGetVersion(), wgmma_ ? ", " : "", wgmma_ ? kWgmmaName : ""));
   check(cublasLtCreate(&blas_), "start cuBLASLt");
+}
+
+void Context::act_like(std::pair<int, int> capability) {
+  shared_memory_ = std::min(shared_memory_, shared_memory_of(capability));
+  if (capability.first < 9) avoid_wgmma(true);
+  capability_ = std::min(capability_, capability);
 }
 
 Context::~Context() {

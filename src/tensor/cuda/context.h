@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "tensor/cuda/graphs.h"
 #include "tensor/cuda/lanes.h"
@@ -36,6 +37,13 @@ class Context {
   // Whether Hopper's matrix products (ops/cuda/product/wgmma.cuh) may be used: the GPU has them,
   // and the program was compiled for them.
   bool wgmma() const { return wgmma_ && !avoids_wgmma_; }
+  // Whether warps can multiply this type (ops/cuda/product/mma.cuh).
+  bool has_mma(DType type) const {
+    return capability_ >= (type == DType::f16 ? std::pair(7, 5) : std::pair(8, 0));
+  }
+  // Chooses kernels as for a GPU of this compute capability, as far as it has less than this one:
+  // to test them.
+  void act_like(std::pair<int, int> capability);
   void avoid_wgmma(bool avoid) {  // to compare
     avoids_wgmma_ = avoid;
     methods_.clear();
@@ -74,12 +82,17 @@ class Context {
   int multiprocessors_ = 0, shared_memory_ = 0;
   bool wgmma_ = false, avoids_wgmma_ = false, favours_wgmma_ = false, fp8_ = false;
   bool reads_pageable_ = false;
+  std::pair<int, int> capability_;
   std::map<ProductKey, ProductMethod> methods_;
   std::map<const void*, int> resident_;
   std::unique_ptr<ProductCache> product_cache_;
   int measured_ = 0;
   double measured_seconds_ = 0;
 };
+
+// The compute capability of a GPU, 9.0. CAPSTAN_GPU_LIKE=7.5 lets the program treat it as one of
+// Turing's, to test what it does there; never as a newer one than it is.
+std::pair<int, int> capability_of(int device);
 
 inline cudaStream_t stream_of(const Queue& q) {
   return q.cuda().stream();

@@ -195,12 +195,15 @@ enum class Pass : uint8_t { forward, backward };
 const AttentionKernels& kernels_for(const Queue& q, const Tensor& query, Pass pass) {
   require_channels(query.dim(2), 32 * kMostEach);
   if (query.dim(2) > 128) return kWarpAttention;
-  const AttentionKernels& kernels = query.dtype() == DType::f32 ? kF32Attention
-                                    : q.cuda().wgmma()          ? kWgmmaAttention
-                                                                : kMmaAttention;
-  const SharedBytes bytes = kernels.shared(query.dim(2));
-  const int64_t needed = pass == Pass::forward ? bytes.forward : bytes.backward;
-  return needed <= shared_room(q) ? kernels : kWarpAttention;
+  if (query.dtype() == DType::bf16 && q.cuda().wgmma()) return kWgmmaAttention;
+  const auto fits = [&](const AttentionKernels& kernels) {
+    const SharedBytes bytes = kernels.shared(query.dim(2));
+    return (pass == Pass::forward ? bytes.forward : bytes.backward) <= shared_room(q);
+  };
+  if (query.dtype() == DType::f32) return fits(kF32Attention) ? kF32Attention : kWarpAttention;
+  if (!q.cuda().has_mma(query.dtype())) return kWarpAttention;
+  if (fits(kMmaAttention)) return kMmaAttention;
+  return fits(kSmallMmaAttention) ? kSmallMmaAttention : kWarpAttention;
 }
 
 }  // namespace

@@ -90,10 +90,11 @@ struct AttentionKernels {
   SharedBytes (*shared)(int64_t D);  // for heads of this many channels
   bool rotates_back = false;         // whether gradients are rotated back by in.rotated
 };
-extern const AttentionKernels kWarpAttention;   // f32 or bf16, heads of up to 256 channels
-extern const AttentionKernels kF32Attention;    // f32, up to 128
-extern const AttentionKernels kMmaAttention;    // bf16, up to 128: tensor cores
-extern const AttentionKernels kWgmmaAttention;  // the same on Hopper
+extern const AttentionKernels kWarpAttention;      // any type, heads of up to 256 channels
+extern const AttentionKernels kF32Attention;       // f32, up to 128
+extern const AttentionKernels kMmaAttention;       // bf16 or f16, up to 128: tensor cores
+extern const AttentionKernels kSmallMmaAttention;  // the same, with less shared memory
+extern const AttentionKernels kWgmmaAttention;     // bf16, up to 128, on Hopper
 
 // Throws Fault::usage if heads have more channels than a kernel supports.
 inline void require_channels(int64_t D, int64_t most) {

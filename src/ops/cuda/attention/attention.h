@@ -4,9 +4,9 @@
 
 namespace capstan::cuda {
 
-// Attention for heads of at most 128 channels in tiles (bf16 on tensor cores, on Hopper with
-// wgmma), and for longer heads with a warp per query. On tensor cores a NaN can reach other
-// documents in the same tile of 64 tokens, as zero times NaN.
+// Attention for heads of at most 128 channels in tiles (narrow types on tensor cores, bf16 on
+// Hopper with wgmma), and for longer heads with a warp per query. On tensor cores a NaN can reach
+// other documents in the same tile of 64 tokens, as zero times NaN.
 void attention(Queue& q, const Tensor& o_THD, const Tensor& lse_HT, const Tensor& q_THD,
                const Tensor& k_TKD, const Tensor& v_TKD, const AttentionMask& mask, float scale);
 

@@ -23,7 +23,11 @@ using RingTile = Tile<kRingDim>;
 // Marks a value as uniform across the warp, which the compiler cannot know: it then keeps such
 // numbers, and what it derives from them, in uniform registers.
 __device__ inline int same_in_warp(int x) {
+#if __CUDA_ARCH__ >= 800
   return __reduce_max_sync(0xffffffff, x);
+#else
+  return x;
+#endif
 }
 // The last group is the producer.
 __device__ inline int group_of_warp() {

@@ -69,8 +69,8 @@ __global__ void __launch_bounds__(kThreads, kOutputs > 32 ? 1 : 2)
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const uint4 &low = rows[2 * m], &high = rows[2 * m + 1];
-        multiply(sums[m][n], {low.x, high.x, low.y, high.y}, b.x, b.y);
-        multiply(sums[m][n], {low.z, high.z, low.w, high.w}, b.z, b.w);
+        multiply<bf16_t>(sums[m][n], {low.x, high.x, low.y, high.y}, b.x, b.y);
+        multiply<bf16_t>(sums[m][n], {low.z, high.z, low.w, high.w}, b.z, b.w);
       }
     }
   }

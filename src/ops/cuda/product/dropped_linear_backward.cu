@@ -74,8 +74,8 @@ __global__ void __launch_bounds__(kThreads, 2)
         uint32_t a[4];
         load_matrices_flipped(a, gradients.values + (k + lane() / 16 * 8 + lane() % 8) * kStride +
                                      16 * m + lane() / 8 % 2 * 8);
-        multiply(sums[m][0], a, b[0], b[1]);
-        multiply(sums[m][1], a, b[2], b[3]);
+        multiply<bf16_t>(sums[m][0], a, b[0], b[1]);
+        multiply<bf16_t>(sums[m][1], a, b[2], b[3]);
       }
     }
     __syncthreads();
@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(kThreads, 2)
             b, weights + (k + lane() % 16) * kInputStride + column0 + 8 * j + lane() / 16 * 8);
 #pragma unroll
         for (int m = 0; m < 2; ++m) {
-          multiply(sums[m][j], a[m], b[0], b[1]);
-          multiply(sums[m][j + 1], a[m], b[2], b[3]);
+          multiply<bf16_t>(sums[m][j], a[m], b[0], b[1]);
+          multiply<bf16_t>(sums[m][j + 1], a[m], b[2], b[3]);
         }
       }
     }
@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (row >= end) continue;
       const auto words = rng.draws(mask.half_of(ordinals[i], column) / 8);
       float v[8];
-      unpack(v, before[i]);
+      unpack<bf16_t>(v, before[i]);
 #pragma unroll
       for (int e = 0; e < 8; ++e)
         if (keeps(mask.keep, words, e))

@@ -23,7 +23,7 @@ void gemm(Queue& q, const Tensor& c, const Factor& a, const Factor& b, const Ten
   if (c.numel() == 0) return;
   auto* const workspace = static_cast<std::byte*>(scratch.raw());
   std::byte* rest = workspace + kGemmWorkspace;
-  const bool both_narrow = a.matrix.dtype() == DType::bf16 && b.matrix.dtype() == DType::bf16;
+  const bool both_narrow = a.matrix.dtype() == b.matrix.dtype() && is_narrow(a.matrix.dtype());
   const bool fused = bias && bias.dtype() == c.dtype() &&
                      (both_narrow || c.dtype() == DType::f32) &&
                      reinterpret_cast<uintptr_t>(bias.raw()) % 16 == 0;

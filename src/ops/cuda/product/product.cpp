@@ -10,6 +10,7 @@ namespace capstan::cuda {
 namespace {
 
 cudaDataType_t type_of(DType type) {
+  if (type == DType::f16) return CUDA_R_16F;
   return type == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
@@ -54,9 +55,10 @@ ProductKey key_of(const Tensor& c, const Factor& a, const Factor& b, const Tenso
   mark(b.transposed, 1 << 5);
   mark(add, kAdds);
   mark(bool{bias}, 1 << 3);
-  mark(a.matrix.dtype() == DType::bf16, 1 << 2);
-  mark(c.dtype() == DType::bf16, 1 << 1);
+  mark(is_narrow(a.matrix.dtype()), 1 << 2);
+  mark(is_narrow(c.dtype()), 1 << 1);
   mark(tf32, 1);
+  mark(a.matrix.dtype() == DType::f16, 1 << 11);
   int place = 7;
   for (const Factor* f : {&a, &b}) {
     if (f->format) flags |= int64_t{*f->format == Fp8::e4m3 ? 1 : 2} << place;

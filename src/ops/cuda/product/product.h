@@ -9,7 +9,7 @@
 namespace capstan::cuda {
 
 // A product of two matrices for cuBLASLt, and in some cases our kernel (wgmma_product.h): c =
-// factor · a b + bias, or c += the same. Factors have one type; c has that type, or f32 from bf16.
+// factor · a b + bias, or c += the same. Factors have one type; c has that type, or f32.
 // Or both are FP8, a plain and b transposed, with columns in multiples of 16, at most one of them
 // e5m2; then c is bf16 or f32, and a bias is bf16 and needs c in bf16. Sums of e4m3 factors stay in
 // the tensor cores, which is faster; those with e5m2 (gradients) are promoted to f32 at intervals.
