@@ -61,6 +61,12 @@ def configurations():
         if quantize == "null":
             keys["lora_head"] = "true"
         yield f"lora {precision} {kept} {quantize} dropout={dropout} 6/{micro}", "llama", "finetune_lora", keys
+    for precision, optimizer, micro in itertools.product(["16-true", "16-mixed"], ["AdamW", "SGD", "AdamW8bit"], [2, 6]):
+        yield (f"full {precision} {optimizer} 6/{micro}", "llama", "pretrain",
+               {"precision": precision, "optimizer": optimizer, "train.micro_batch_size": micro})
+    for precision, quantize, dropout in itertools.product(["16-true", "16-mixed"], ["null", "bnb.nf4"], [0, 0.1]):
+        yield (f"lora {precision} {quantize} dropout={dropout}", "llama", "finetune_lora",
+               {"precision": precision, "quantize": quantize, "lora_dropout": dropout})
 
 
 def short_hash(*parts: bytes) -> str:

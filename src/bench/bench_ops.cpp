@@ -48,6 +48,7 @@ struct AttentionOperands {
 
 Precision precision_of(const NumberType& t) {
   if (t.fp8) return Precision::fp8_mixed;
+  if (t.type == DType::f16) return Precision::f16_mixed;
   return t.type == DType::bf16 ? Precision::bf16_mixed : Precision::f32_true;
 }
 

@@ -13,7 +13,7 @@ using Unit = BenchRow::Unit;
 
 struct NamedPeak {
   std::string_view part;  // part of the device's name
-  DevicePeak peak;        // dense, in TFLOP/s and GB/s
+  DevicePeak peak;        // dense, in TFLOP/s and GB/s; f16 is as fast as bf16
 };
 // From the vendors' data sheets; a name comes before any shorter name that it contains.
 constexpr NamedPeak kPeaks[] = {
@@ -26,6 +26,9 @@ constexpr NamedPeak kPeaks[] = {
     {"A100-SXM4-80GB", {19.5, 156, 312, 0, 2039}},
     {"A100", {19.5, 156, 312, 0, 1555}},
     {"L40S", {91.6, 0, 362, 733, 864}},
+    {"V100", {15.7, 0, 125, 0, 900}},
+    {"T4", {8.1, 0, 65, 0, 300}},
+    {"L4", {30.3, 0, 121, 242, 300}},
     {"A10", {31.2, 0, 125, 0, 600}},
     {"A40", {37.4, 0, 149.7, 0, 696}},
     {"A6000", {38.7, 0, 154.8, 0, 768}},
@@ -36,7 +39,7 @@ constexpr NamedPeak kPeaks[] = {
 
 double peak_of(const DevicePeak& peak, const BenchRow& row) {
   if (row.unit == Unit::bytes) return peak.bytes;
-  if (row.type == "bf16") return peak.bf16;
+  if (row.type == "bf16" || row.type == "f16") return peak.narrow;
   if (row.type == "fp8") return peak.fp8;
   return row.type == "tf32" ? peak.tf32 : peak.f32;
 }
@@ -73,7 +76,7 @@ std::string value_of(const BenchRow& row) {
 std::optional<DevicePeak> known_peak(std::string_view name) {
   for (const NamedPeak& row : kPeaks)
     if (name.find(row.part) != std::string_view::npos)
-      return DevicePeak{row.peak.f32 * 1e12, row.peak.tf32 * 1e12, row.peak.bf16 * 1e12,
+      return DevicePeak{row.peak.f32 * 1e12, row.peak.tf32 * 1e12, row.peak.narrow * 1e12,
                         row.peak.fp8 * 1e12, row.peak.bytes * 1e9};
   return std::nullopt;
 }

@@ -22,7 +22,8 @@ constexpr std::array kOnCpu = {Precision::f32_true, Precision::bf16_mixed, Preci
 std::vector<NumberType> types_on(Device device) {
   if (device != Device::cuda) return {{"f32", DType::f32}, {"bf16", DType::bf16}};
   std::vector<NumberType> types = {
-      {"f32", DType::f32}, {"tf32", DType::f32, true}, {"bf16", DType::bf16}};
+      {"f32", DType::f32}, {"tf32", DType::f32, true}, {"f16", DType::f16}};
+  if (computes_bf16(device)) types.push_back({"bf16", DType::bf16});
   if (multiplies_fp8(device)) types.push_back({"fp8", DType::bf16, false, true});
   return types;
 }

@@ -15,7 +15,7 @@ namespace capstan {
 struct BenchRow {
   enum class Unit { flops, bytes, seconds };  // FLOP per second, bytes per second, seconds
   std::string what;
-  std::string type;  // "f32", "tf32", "bf16", "fp8", or empty
+  std::string type;  // "f32", "tf32", "bf16", "f16", "fp8", or empty
   Unit unit = Unit::flops;
   double value = 0;
 };
@@ -32,7 +32,7 @@ BenchResult bench_machine(Device device, const BenchSizes& sizes, const BenchPro
 
 // The vendor's peak of a device, in FLOP/s and bytes/s; 0 if unknown.
 struct DevicePeak {
-  double f32 = 0, tf32 = 0, bf16 = 0, fp8 = 0, bytes = 0;
+  double f32 = 0, tf32 = 0, narrow = 0, fp8 = 0, bytes = 0;  // narrow: bf16 and f16
 };
 std::optional<DevicePeak> known_peak(std::string_view name);
 

@@ -49,6 +49,10 @@ void for_each_field(State& s, const Visit& visit) {
     visit("best_step", s.best_step, kIsNew);
     visit("validations_since", s.validations_since, kIsNew);
   }
+  if (kParsing<State> || s.loss_scale) {
+    visit("loss_scale", s.loss_scale, kIsNew);
+    visit("loss_scale_steps", s.loss_scale_steps, kIsNew);
+  }
   visit("recipe", s.recipe);
 }
 

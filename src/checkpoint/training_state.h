@@ -35,6 +35,9 @@ struct TrainingState {
   // The lowest, if the run looks for it; the step after which it was; and validations since then.
   std::optional<double> best_val_loss;
   int64_t best_step = 0, validations_since = 0;
+  // In f16: the factor of the loss, and good steps since it changed (optim/loss_scale.h).
+  std::optional<double> loss_scale;
+  int64_t loss_scale_steps = 0;
   std::string recipe;  // its text
 
   bool operator==(const TrainingState&) const = default;

@@ -200,7 +200,8 @@ void add_sampling(CommandLine& line, GenerateOptions& g) {
 void add_precision(CommandLine& line, std::string& precision) {
   line.option(
       "--precision", precision,
-      "32-true or bf16-true (default: bf16-true on a GPU or for a bf16 checkpoint, else 32-true)");
+      "32-true, bf16-true or 16-true (default: bf16-true on a GPU or for a bf16 checkpoint, else "
+      "32-true)");
 }
 
 void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {

@@ -309,9 +309,11 @@ void print_text(const Planned& p, const Fit& fit, int64_t micro_batch, int64_t s
                                   count(o.limits.documents, "sample")));
   fmt::print("{}", rank_line(o, p.ranks));
   if (!largest.empty()) fmt::print("  largest that fits: {}\n", fmt::join(largest, ", or "));
-  fmt::print("{}  a training checkpoint takes {} on disk{}\n{}\n{}\n", cuda_share,
+  const std::string advice = precision_note(o);
+  fmt::print("{}  a training checkpoint takes {} on disk{}\n{}{}\n{}\n", cuda_share,
              format_bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
-             fit.fits() ? time_lines(p, time) : "", fit.verdict());
+             fit.fits() ? time_lines(p, time) : "",
+             advice.empty() ? "" : fmt::format("  {}\n", advice), fit.verdict());
 }
 
 constexpr std::pair<const char*, Task> kCommands[] = {{"pretrain", Task::pretrain},

@@ -20,12 +20,13 @@ int64_t longest_of(const InferenceOptions& o) {
 
 // Suggests what would need less memory, or another device.
 std::string suggestions(const InferenceOptions& o) {
-  const bool narrower = !o.merge && o.precision != Precision::bf16_true;
+  const Precision narrow = computes_bf16(o.device) ? Precision::bf16_true : Precision::f16_true;
+  const bool narrower = !o.merge && o.precision == Precision::f32_true;
   if (o.device == Device::cpu)
     return narrower ? "--precision bf16-true and a shorter text or batch need less"
                     : "A shorter text or batch needs less";
-  std::vector<std::string_view> ways;
-  if (narrower) ways.push_back("--precision bf16-true");
+  std::vector<std::string> ways;
+  if (narrower) ways.push_back(fmt::format("--precision {}", name_of(narrow)));
   if (!o.merge && o.quantize == Quantize::none) ways.push_back("--quantize bnb.nf4");
   ways.push_back("a shorter text or batch");
   return fmt::format("These need less: {}; --accelerator cpu uses this machine's memory, {} free",
@@ -63,10 +64,13 @@ void require_fit(const InferenceOptions& options, int64_t needed, int64_t availa
 
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device) {
   const bool narrow = device == Device::cuda || model.dtype == DType::bf16;
-  if (asked.empty()) return narrow ? Precision::bf16_true : Precision::f32_true;
+  if (asked.empty() && !narrow) return Precision::f32_true;
+  if (asked.empty()) return computes_bf16(device) ? Precision::bf16_true : Precision::f16_true;
   const Precision precision = parse_named<Precision>("precision", asked);
-  require(precision == Precision::bf16_true || precision == Precision::f32_true, Fault::usage,
-          "precision: {} is for training; use bf16-true or 32-true", asked);
+  require(precision == Precision::bf16_true || precision == Precision::f16_true ||
+              precision == Precision::f32_true,
+          Fault::usage, "precision: {} is for training; use bf16-true, 16-true or 32-true", asked);
+  require_precision(precision, device);
   return precision;
 }
 

@@ -27,7 +27,7 @@ struct InferenceOptions {
   bool merge = false;   // the adapter will be merged
 };
 
-// The default precision for inference: on a GPU bf16, as in LitGPT and in training; on a CPU bf16
+// The default precision for inference: on a GPU bf16 (f16 without it), as in LitGPT; on a CPU bf16
 // for a bf16 checkpoint, else f32 (bf16 would drop three bits of an f16). Throws Fault::usage for
 // precisions that are for training.
 Precision inference_precision(const std::string& asked, const ModelConfig& model, Device device);

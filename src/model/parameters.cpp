@@ -12,10 +12,31 @@ PrecisionTypes types_of(Precision precision) {
   switch (precision) {
     case Precision::f32_true: return {DType::f32, DType::f32, DType::f32, DType::f32};
     case Precision::bf16_true: return {DType::bf16, DType::bf16, DType::bf16, DType::bf16};
+    // In f16 the second moments would vanish: they are squares of gradients.
+    case Precision::f16_true: return {DType::f16, DType::f16, DType::f16, DType::f32};
+    case Precision::f16_mixed: return {DType::f16, DType::f32, DType::f32, DType::f32};
     case Precision::bf16_mixed:
     case Precision::fp8_mixed: return {DType::bf16, DType::f32, DType::f32, DType::f32};
   }
   fail(Fault::bug, "unknown precision");
+}
+
+Precision with_bf16(Precision precision) {
+  if (precision == Precision::f16_true) return Precision::bf16_true;
+  return precision == Precision::f16_mixed ? Precision::bf16_mixed : precision;
+}
+
+Precision with_f16(Precision precision) {
+  if (precision == Precision::bf16_true) return Precision::f16_true;
+  return types_of(precision).compute == DType::bf16 ? Precision::f16_mixed : precision;
+}
+
+void require_precision(Precision precision, Device device) {
+  if (types_of(precision).compute != DType::bf16 || computes_bf16(device)) return;
+  fail(Fault::device,
+       "precision: {} needs a GPU that computes with bf16 (compute capability 8.0, Ampere, or "
+       "newer), but {} does not; use {}",
+       name_of(precision), device_name(device), name_of(with_f16(precision)));
 }
 
 namespace {

@@ -13,8 +13,9 @@
 
 namespace capstan {
 
-inline constexpr Precision kPrecisions[] = {Precision::f32_true, Precision::bf16_true,
-                                            Precision::bf16_mixed, Precision::fp8_mixed};
+inline constexpr Precision kPrecisions[] = {Precision::f32_true,   Precision::bf16_true,
+                                            Precision::bf16_mixed, Precision::f16_true,
+                                            Precision::f16_mixed,  Precision::fp8_mixed};
 
 struct PrecisionTypes {
   DType compute;  // weights as used, activations
@@ -24,6 +25,12 @@ struct PrecisionTypes {
   bool has_master() const { return master != compute; }
 };
 PrecisionTypes types_of(Precision precision);
+
+// The precision with bf16 for one with f16, and the other way round; others stay.
+Precision with_bf16(Precision precision);
+Precision with_f16(Precision precision);
+// Throws Fault::device for bf16 on a GPU without it, naming what it has instead.
+void require_precision(Precision precision, Device device);
 
 enum class Gradients : uint8_t {
   none,     // inference

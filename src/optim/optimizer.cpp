@@ -172,7 +172,7 @@ GradientClip::GradientClip(Queue& q, double max_norm, const Communicator& group)
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");
 }
 
-void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss) {
+void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss, double times) {
   const double zero = 0;
   q.upload(sum_, &zero);
   gradients_.clear();
@@ -180,11 +180,12 @@ void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss) {
   sum_squares(q, sum_, gradients_);
   params.group().sum_scalars(q, sum_, *all_sums_);
   if (loss) params.group().sum_scalars(q, loss, *all_sums_);
-  clip_scale(q, scale_, sum_, max_norm_, loss);
+  times_ = times;
+  clip_scale(q, scale_, sum_, max_norm_, loss, times);
 }
 
 double GradientClip::norm(Queue& q) const {
-  return std::sqrt(q.value<double>(sum_));
+  return std::sqrt(q.value<double>(sum_)) / times_;
 }
 
 }  // namespace capstan

@@ -85,13 +85,15 @@ class GradientClip {
 
   // Computes norm and scale; call when all gradients of the step are complete. The loss (one f64,
   // or absent) becomes that of all ranks. If it or the gradients are not finite, the scale is NaN,
-  // and updates do nothing.
-  void measure(Queue& q, const Parameters& params, Tensor loss = {});
+  // and updates do nothing. The gradients are `times` as large as they should be (LossScale); the
+  // scale makes up for it.
+  void measure(Queue& q, const Parameters& params, Tensor loss = {}, double times = 1);
   Tensor scale() const { return *scale_; }  // one f32
-  double norm(Queue& q) const;              // before clipping; waits for the device
+  double norm(Queue& q) const;  // before clipping, of gradients as they should be; waits
 
  private:
   float max_norm_;
+  double times_ = 1;
   Buffer all_sums_;  // one of each rank
   Buffer sum_, scale_;
   std::vector<Tensor> gradients_;  // a member, so that a step does not allocate

@@ -28,7 +28,7 @@ constexpr const char* kToHost = "to_host_bytes_per_second";
 constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attention,
                                    OpKind::attention_backward};
 constexpr std::array kByteKinds = {OpKind::elementwise, OpKind::optimizer};
-constexpr std::array<std::string_view, 4> kTypes = {"f32", "tf32", "bf16", "fp8"};
+constexpr std::array<std::string_view, 5> kTypes = {"f32", "tf32", "bf16", "f16", "fp8"};
 constexpr std::array<std::string_view, 3> kOfCpu = {"32-true", "bf16-mixed", "bf16-true"};
 constexpr std::array<std::string_view, 3> kCallCosts = {"seconds_per_call", "seconds_per_flop",
                                                         "seconds_per_byte"};
@@ -240,10 +240,10 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
     c.to_host_per_second = file.rate(kToHost);
   }
   const Fields types = file.object("types");
-  types.expect_only({kTypes[0], kTypes[1], kTypes[2], kTypes[3]});
+  types.expect_only(kTypes);
   for (const std::string_view type : kTypes)
     if (types.has(type)) c.types.emplace(type, type_rates(types.object(type)));
-  if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16 or fp8, found none");
+  if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16, f16 or fp8, found none");
   if (file.has("precisions")) {
     const Fields precisions = file.object("precisions");
     precisions.expect_only(kOfCpu);
@@ -311,7 +311,8 @@ std::optional<Calibration> find_calibration(Device device) {
 
 std::string_view type_of_products(const TrainOptions& o) {
   if (o.precision == Precision::fp8_mixed) return "fp8";
-  if (types_of(o.precision).compute == DType::bf16) return "bf16";
+  if (const DType compute = types_of(o.precision).compute; is_narrow(compute))
+    return name_of(compute);
   return o.tf32 && o.device == Device::cuda ? "tf32" : "f32";
 }
 

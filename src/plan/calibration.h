@@ -40,9 +40,10 @@ struct Calibration {
   Device device = Device::cpu;  // cpu or cuda
   std::string date;             // "2026-08-05", UTC
   double seconds_per_call = 0;
-  double bytes_per_second = 0;                               // of a copy, counting reads and writes
-  double to_device_per_second = 0, to_host_per_second = 0;   // bytes/s; GPU with pinned memory
-  std::map<std::string, TypeRates, std::less<>> types;       // "f32", "bf16"; a GPU's "tf32", "fp8"
+  double bytes_per_second = 0;                              // of a copy, counting reads and writes
+  double to_device_per_second = 0, to_host_per_second = 0;  // bytes/s; GPU with pinned memory
+  std::map<std::string, TypeRates, std::less<>>
+      types;  // "f32", "bf16"; a GPU's "tf32", "f16", "fp8"
   std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
   std::map<int, Network> networks;  // by number of ranks: `capstan bench comm`
 
@@ -65,7 +66,7 @@ Calibration read_calibration(const std::filesystem::path& path);
 // measured or is absent; warns about a file that cannot be used.
 std::optional<Calibration> find_calibration(Device device);
 
-// "f32", "tf32", "bf16" or "fp8": the type of the run's matrix products in its blocks.
+// "f32", "tf32", "bf16", "f16" or "fp8": the type of the run's matrix products in its blocks.
 std::string_view type_of_products(const TrainOptions& options);
 
 // What connects so many ranks, as measured among as many, or the nearest number; none if nothing

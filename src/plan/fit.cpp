@@ -155,6 +155,11 @@ std::vector<std::pair<std::string, TrainOptions>> other_meshes(const TrainOption
   return others;
 }
 
+// The precision with the smallest state.
+Precision narrowest(const TrainOptions& o) {
+  return computes_bf16(o.device) ? Precision::bf16_true : Precision::f16_true;
+}
+
 // Single changes that make the run fit, as "key: value".
 std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
                                         const RunPlan& plan, const Room& available) {
@@ -195,8 +200,9 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
     attempt(fmt::format("strategy: {}", strategy_name(offloaded)),
             [&](auto& o) { o.sharding = offloaded; });
   }
-  if (options.precision != Precision::bf16_true)
-    attempt("precision: bf16-true", [](auto& o) { o.precision = Precision::bf16_true; });
+  const Precision narrow = narrowest(options);
+  if (options.precision != narrow)
+    attempt(fmt::format("precision: {}", name_of(narrow)), [&](auto& o) { o.precision = narrow; });
   if (options.lora && options.quantize == Quantize::none)
     attempt("quantize: bnb.nf4", [](auto& o) { o.quantize = Quantize::nf4; });
   attempt_moments(false);
@@ -218,9 +224,9 @@ std::string joint_change(TrainOptions options, const Room& available) {
     options.recompute = Recompute::block;
     if (enough("activations: block")) return together();
   }
-  if (options.precision != Precision::bf16_true) {
-    options.precision = Precision::bf16_true;
-    if (enough("precision: bf16-true")) return together();
+  if (const Precision narrow = narrowest(options); options.precision != narrow) {
+    options.precision = narrow;
+    if (enough(fmt::format("precision: {}", name_of(narrow)))) return together();
   }
   if (options.lora && options.quantize == Quantize::none) {
     options.quantize = Quantize::nf4;

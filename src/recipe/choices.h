@@ -12,15 +12,18 @@ namespace capstan {
 //   32-true     all f32
 //   bf16-true   weights, gradients and optimizer state bf16
 //   bf16-mixed  f32 masters, gradients and state; bf16 weights and activations to compute with
-//   fp8-mixed   the same, and the products of the blocks' linear maps in FP8, for training all
+//   16-true     weights and gradients f16, optimizer state f32
+//   16-mixed    as bf16-mixed, with f16
+//   fp8-mixed   as bf16-mixed, and the products of the blocks' linear maps in FP8, for training all
 //               weights (ops/linear_fp8.h)
-enum class Precision : uint8_t { f32_true, bf16_true, bf16_mixed, fp8_mixed };
+// f16 is for GPUs without bf16; its gradients need a loss scale (optim/loss_scale.h).
+enum class Precision : uint8_t { f32_true, bf16_true, bf16_mixed, f16_true, f16_mixed, fp8_mixed };
 template <>
 struct NameTable<Precision> {
-  static constexpr Named<Precision> rows[] = {{Precision::f32_true, "32-true"},
-                                              {Precision::bf16_true, "bf16-true"},
-                                              {Precision::bf16_mixed, "bf16-mixed"},
-                                              {Precision::fp8_mixed, "fp8-mixed"}};
+  static constexpr Named<Precision> rows[] = {
+      {Precision::f32_true, "32-true"},      {Precision::bf16_true, "bf16-true"},
+      {Precision::bf16_mixed, "bf16-mixed"}, {Precision::f16_true, "16-true"},
+      {Precision::f16_mixed, "16-mixed"},    {Precision::fp8_mixed, "fp8-mixed"}};
 };
 
 // The products of 32-true on a GPU: of f32, or with factors rounded to TF32 (high).

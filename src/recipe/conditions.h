@@ -98,7 +98,13 @@ inline constexpr Condition kF32Products[] = {
        return r.matmul_precision == MatmulPrecision::highest ||
               r.precision.value_or(Precision::f32_true) == Precision::f32_true;
      },
-     noted, "{precision} multiplies in bf16 or less already"}};
+     noted, "{precision} multiplies in 16 bits or less already"}};
+inline constexpr Condition kLossScale[] = {{[](const Recipe& r, Task) {
+                                              return !r.precision ||
+                                                     r.precision == Precision::f16_true ||
+                                                     r.precision == Precision::f16_mixed;
+                                            },
+                                            noted, "{precision} needs no loss scale"}};
 inline constexpr Condition kDevices[] = {
     {[](const Recipe& r, Task) {
        return r.devices.automatic || (r.devices.count >= 1 && r.devices.count <= kMostRanks);

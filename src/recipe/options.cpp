@@ -56,20 +56,11 @@ const std::vector<Option> kModel = {
 
 const std::vector<Option> kRun = {
     {"out_dir", &R::out_dir, any, kAll, "folder for checkpoints, logs and the report"},
-    {"precision",
-     &R::precision,
-     any,
-     kAll,
-     "number types of the run; null: bf16-mixed on a GPU, 32-true on a CPU; fp8-mixed needs "
-     "pretrain or finetune_full",
-     kPrecision,
-     nullptr,
-     {{"16-true",
-       "needs float16, which Capstan does not support; use bf16-true, which has the same size and "
-       "a wider range"},
-      {"16-mixed",
-       "needs float16, which Capstan does not support; use bf16-mixed, which has the same size and "
-       "a wider range"}}},
+    {"precision", &R::precision, any, kAll,
+     "number types of the run; null: bf16-mixed on a GPU (16-mixed on one without bf16), 32-true "
+     "on "
+     "a CPU; fp8-mixed needs pretrain or finetune_full",
+     kPrecision},
     {"matmul_precision", &R::matmul_precision, any, kTrain,
      "matrix products of 32-true on a GPU: highest multiplies in f32, high in TF32, which is "
      "faster",
@@ -235,6 +226,12 @@ const std::vector<Option> kTrainOptions = {
      "the weights"},
     {"train.max_skipped", &R::max_skipped, positive, kAll,
      "train.on_nan skip: end the run after this many skipped steps in a row", kSkips},
+    {"train.loss_scale", &R::loss_scale, power_of_two, kAll,
+     "16-true and 16-mixed: the loss's factor at the start, a power of two; halved when gradients "
+     "exceed f16",
+     kLossScale},
+    {"train.loss_scale_interval", &R::loss_scale_interval, positive, kAll,
+     "16-true and 16-mixed: steps without that before the factor is doubled", kLossScale},
     {"eval.interval", &R::eval_interval, positive, kAll, "steps between validations"},
     {"eval.max_new_tokens", &R::eval_max_new_tokens, positive, kTrain,
      "maximum tokens of the generated sample; null: generate none"},

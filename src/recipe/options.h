@@ -25,7 +25,7 @@ using RecipeField = std::variant<
     ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 
 // What numbers are good; those with a fraction must be so as float too, which the kernels take.
-enum class Check : uint8_t { any, positive, not_negative, fraction };
+enum class Check : uint8_t { any, positive, not_negative, fraction, power_of_two };
 
 // A word that LitGPT takes for a key and Capstan does not.
 struct RefusedWord {

@@ -108,6 +108,8 @@ struct Recipe {
   LrDecay schedule = LrDecay::cosine;
   OnNan on_nan = OnNan::stop;
   int64_t max_skipped = 10;
+  double loss_scale = 65536;
+  int64_t loss_scale_interval = 2000;
   // eval
   int64_t eval_interval = 600;
   std::optional<int64_t> eval_max_new_tokens = 100;

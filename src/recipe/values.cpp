@@ -20,6 +20,10 @@ bool within(Check check, double value) {
     case Check::positive: return value > 0;
     case Check::not_negative: return value >= 0;
     case Check::fraction: return value >= 0 && value < 1;
+    case Check::power_of_two: {
+      int exponent = 0;
+      return std::frexp(value, &exponent) == 0.5;
+    }
     default: return true;
   }
 }
@@ -29,6 +33,7 @@ std::string expectation(Check check, std::string_view kind) {
     case Check::positive: return fmt::format("{} above 0", kind);
     case Check::not_negative: return fmt::format("{}, 0 or more", kind);
     case Check::fraction: return fmt::format("{} from 0 to below 1", kind);
+    case Check::power_of_two: return "a power of two";
     default: return std::string(kind);
   }
 }

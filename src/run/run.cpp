@@ -155,6 +155,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");
+  if (const std::string note = precision_note(options_); !note.empty()) log::info("{}", note);
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)
     log::warn(

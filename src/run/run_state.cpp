@@ -51,6 +51,10 @@ TrainingState TrainingRun::state() const {
   s.base_fingerprint = identity_.base;
   s.computed_on = identity_.machine;
   s.recipe = settings();
+  if (const LossScale& scale = trainer_->loss_scale(); scale.moves()) {
+    s.loss_scale = scale.value();
+    s.loss_scale_steps = scale.state().good_steps;
+  }
   record_.write_to(s);
   return s;
 }
@@ -230,7 +234,8 @@ void TrainingRun::load_state(Queue& q, Trainer& trainer) const {
   Parameters& params = trainer.params();
   if (resumed_after_) {
     if (options_.lora) load_parameters(q, params, inputs_.model.folder);
-    load_checkpoint(q, params, trainer.optimizer(), saved_);
+    const TrainingState s = load_checkpoint(q, params, trainer.optimizer(), saved_);
+    if (s.loss_scale) trainer.loss_scale().restore({*s.loss_scale, s.loss_scale_steps});
     return;
   }
   if (inputs_.model.folder.empty())

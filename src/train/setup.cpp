@@ -362,9 +362,10 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.model = model;
   o.device = device_of(r.accelerator);
   o.staging = r.save_async;
-  // As in LitGPT: bf16-mixed on devices with fast bf16.
-  const auto usual = o.device == Device::cuda ? Precision::bf16_mixed : Precision::f32_true;
-  o.precision = r.precision.value_or(usual);
+  // As in LitGPT: on a GPU bf16-mixed, or 16-mixed if it has no bf16.
+  const auto on_gpu = computes_bf16(o.device) ? Precision::bf16_mixed : Precision::f16_mixed;
+  o.precision = r.precision.value_or(o.device == Device::cuda ? on_gpu : Precision::f32_true);
+  require_precision(o.precision, o.device);
   o.tf32 = r.matmul_precision == MatmulPrecision::high;
   o.recompute_to_fit = r.activations.automatic;
   if (!o.recompute_to_fit) o.recompute = recomputation_of(r.activations);
@@ -382,6 +383,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
                  .seed = static_cast<uint64_t>(r.seed)};
   o.decay = r.decay;
   o.max_norm = r.max_norm.value_or(0);
+  o.loss_scale = {.start = r.loss_scale, .interval = r.loss_scale_interval};
   o.skip_not_finite = r.on_nan == OnNan::skip;
   o.seed = static_cast<uint64_t>(r.seed);
   if (task == Task::finetune_lora) {
@@ -389,6 +391,16 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
     o.quantize = r.quantize.value_or(Quantize::none);
   }
   return o;
+}
+
+std::string precision_note(const TrainOptions& o) {
+  if (types_of(o.precision).compute != DType::f16 || !computes_bf16(o.device)) return {};
+  const std::string where =
+      o.device == Device::cpu ? "a CPU converts f16 value by value, which is slow"
+      : cuda_present()        ? "this GPU has bf16, with the range of f32"
+                              : "GPUs from Ampere on have bf16, with the range of f32";
+  return fmt::format("precision: {}: {} would serve better than {}, and needs no loss scale", where,
+                     name_of(with_bf16(o.precision)), name_of(o.precision));
 }
 
 void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,

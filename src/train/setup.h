@@ -74,6 +74,9 @@ TrainOptions train_options(const Recipe& recipe, Task task, const RunInputs& inp
 // With the largest batch that max_seq_length allows: for a plan without data.
 TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConfig& model);
 
+// Advice about the precision, or nothing: f16 is for GPUs that have no bf16.
+std::string precision_note(const TrainOptions& options);
+
 // Makes them the options of one of several ranks on so many machines, with the recipe's strategy.
 // Throws Fault::usage if the strategy needs as many ranks on each machine, and they are not.
 void set_ranks(TrainOptions& options, const Recipe& recipe, const Ranks& ranks,

@@ -22,6 +22,10 @@ float scale_of(int64_t targets) {
   return 1.0f / static_cast<float>(std::max<int64_t>(1, targets));
 }
 
+LossScale loss_scale_of(const TrainOptions& o) {
+  return types_of(o.precision).compute == DType::f16 ? LossScale(o.loss_scale) : LossScale();
+}
+
 Gradients gradient_life(const TrainOptions& o) {
   return o.single_micro_batch ? Gradients::in_step : Gradients::kept;
 }
@@ -84,6 +88,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
       kept_(model_.make_kept()),
       optimizer_(q, params_, optimizer_of(options)),
       clip_(q, clip_limit(options), group),
+      loss_scale_(loss_scale_of(options)),
       batch_(q, options.limits, options.model, arrays_of(options)),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")),
@@ -110,10 +115,10 @@ RunPlan Trainer::plan(const TrainOptions& options) {
 void Trainer::rehearse() {
   const Batch largest = batch_.largest();
   run_step(
-      0, 1, largest.targets, [&] { return largest; }, [&] { update(0); });
+      0, 1, largest.targets, 1, [&] { return largest; }, [&] { update(0); });
   if (params_.group().size() > 1)
     run_step(
-        0, 1, 1, [] { return Batch(); }, [&] { update(0); });
+        0, 1, 1, 1, [] { return Batch(); }, [&] { update(0); });
   rehearse_evaluation(q_, model_, batch_, loss());
   if (decoder_) decoder_->rehearse(q_);
 }
@@ -130,12 +135,19 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   const double loss_sum = results[0];
   result.loss = loss_sum * double{scale_of(result.targets)};
   result.grad_norm = clip_.norm(q_);
+  result.loss_scale = loss_scale_.value();
   const bool finite = std::isfinite(loss_sum) && std::isfinite(result.grad_norm);
-  if (finite && results[1] == 0) return;
+  if (finite && results[1] == 0) return loss_scale_.count_good_step();
   params_.settle(q_);  // the step may end here with an error, on every rank
   if (results[1] != 0) throw NotFiniteUpdate(Fault::usage, update_not_finite(step, result.lr));
   optimizer_.restore(optimizer_.steps() - 1);
   const bool in_loss = !std::isfinite(loss_sum);
+  if (!in_loss && loss_scale_.lower()) {
+    log::info("step {}: gradients exceeded f16: left this step out, and the loss scale is now {:g}",
+              step + 1, loss_scale_.value());
+    result.overflowed = true;
+    return;
+  }
   const std::string what = not_finite(in_loss ? "loss" : "gradient norm",
                                       in_loss ? loss_sum : result.grad_norm, step, data);
   require(options_.skip_not_finite, Fault::usage, "{}", what);
@@ -148,9 +160,9 @@ void Trainer::copy_ahead(MicroBatches& data) {
   if (host != nullptr && host->tokens() > 0) batch_.send(*host);
 }
 
-void Trainer::begin(int64_t targets) {
+void Trainer::begin(int64_t targets, double loss_scale) {
   const double zero = 0;
-  const float scale = scale_of(targets);
+  const float scale = static_cast<float>(loss_scale) * scale_of(targets);
   q_.upload(loss(), &zero);
   q_.upload(scale_, &scale);
   params_.begin_step(q_);
@@ -171,7 +183,7 @@ void Trainer::train_micro_batch(const Batch& batch, int64_t step) {
 // The update scales the gradients by a factor that is NaN if loss or gradients are not finite; it
 // then leaves the weights unchanged. The host checks afterwards, so the device does not wait.
 void Trainer::update(double lr) {
-  clip_.measure(q_, params_, loss());
+  clip_.measure(q_, params_, loss(), loss_scale_.value());
   optimizer_.update(q_, lr, clip_.scale(), update_flag());
   params_.group().sum_scalars(q_, update_flag(), *all_flags_);
   params_.end_update(q_);
@@ -179,9 +191,9 @@ void Trainer::update(double lr) {
 }
 
 template <class Next, class Finish>
-void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
-                       const Finish& finish) {
-  begin(targets);
+void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, double loss_scale,
+                       const Next& next, const Finish& finish) {
+  begin(targets, loss_scale);
   if (options_.single_micro_batch) {
     require(micro_batches == 1, Fault::bug,
             "a step of {} micro-batches was planned as a single micro-batch", micro_batches);
@@ -241,7 +253,7 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     if (meanwhile) meanwhile();
     learn_result(result, data, step);
   };
-  run_step(step, data.count(), data.targets(), next, finish);
+  run_step(step, data.count(), data.targets(), loss_scale_.value(), next, finish);
   return result;
 }
 
@@ -251,7 +263,7 @@ Trainer::Probe Trainer::probe(MicroBatches& data) {
   const HostBatch& host = *data.next();
   const int64_t targets = params_.group().size() == 1 ? host.targets : data.targets();
   run_step(
-      0, 1, targets, [&] { return host.tokens() > 0 ? batch_.upload(q_, host) : Batch(); },
+      0, 1, targets, 1, [&] { return host.tokens() > 0 ? batch_.upload(q_, host) : Batch(); },
       [&] {
         clip_.measure(q_, params_, loss());
         params_.end_step();
@@ -265,7 +277,7 @@ Trainer::Probe Trainer::try_step(MicroBatches& data, int64_t step,
     const HostBatch& host = *data.next();
     return host.tokens() > 0 ? batch_.upload(q_, host) : Batch();
   };
-  run_step(step, data.count(), data.targets(), next, [&] {
+  run_step(step, data.count(), data.targets(), 1, next, [&] {
     clip_.measure(q_, params_, loss());
     look();
     params_.end_step();

@@ -10,6 +10,7 @@
 #include "data/batch/step_batches.h"
 #include "infer/evaluation.h"
 #include "model/decoder.h"
+#include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 
@@ -32,6 +33,7 @@ struct TrainOptions {
   uint64_t seed = 0;                   // of dropout
   Schedule schedule;
   double max_norm = 0;           // 0: no clipping
+  LossScaleOptions loss_scale;   // of f16
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
   Ranks ranks;                   // this one of those that train together
   Sharding sharding;             // of the model among them
@@ -43,15 +45,17 @@ struct TrainOptions {
 struct StepResult {
   // Loss, norm and targets are those of the whole global batch, of all ranks; tokens, padding and
   // micro-batches are those of this rank.
-  double loss = 0;       // mean over the targets
-  double grad_norm = 0;  // before clipping
+  double loss = 0;        // mean over the targets
+  double grad_norm = 0;   // before clipping
+  double loss_scale = 1;  // that the gradients were computed with
   double lr = 0;
   int64_t tokens = 0;  // including padding
   int64_t padding = 0;
   int64_t targets = 0;
   int64_t micro_batches = 0;
-  bool skipped = false;  // not finite and skipped: the weights are unchanged
-  bool masked = false;   // no targets: nothing was computed or changed
+  bool skipped = false;     // not finite and skipped: the weights are unchanged
+  bool overflowed = false;  // gradients exceeded f16: the weights are unchanged, the scale is less
+  bool masked = false;      // no targets: nothing was computed or changed
 };
 
 // Thrown after an update made weights or moments that are not finite: the trainer's state is
@@ -79,9 +83,9 @@ class Trainer {
 
   // Runs one optimizer step, number `step` of the run (from 0), over the micro-batches of `data`. A
   // loss or gradient that is not finite never changes a weight: the step throws Fault::usage,
-  // naming the samples (the run adds the advice), or is skipped if the options say so. Throws
-  // NotFiniteUpdate if the update itself overflowed. A step without targets changes nothing: no
-  // decay, no moment, no step count.
+  // naming the samples (the run adds the advice), or is skipped if the options say so, or if in f16
+  // a lower loss scale may help. Throws NotFiniteUpdate if the update itself overflowed. A step
+  // without targets changes nothing: no decay, no moment, no step count.
   //
   // `following` is the StepBatches that `data` belongs to. If a GPU copies batches ahead, the first
   // micro-batch of the next step is sent during this step; it is neither consumed nor counted now.
@@ -96,8 +100,9 @@ class Trainer {
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
   };
   Probe probe(MicroBatches& data);
-  // The same over all micro-batches of `data`, as step `step` of the run. `look` is called while
-  // the gradients of the step exist; it must not request memory of the queue.
+  // The same over all micro-batches of `data`, as step `step` of the run, without a loss scale.
+  // `look` is called while the gradients of the step exist; it must not request memory of the
+  // queue.
   Probe try_step(MicroBatches& data, int64_t step, const std::function<void()>& look);
 
   // Evaluates the micro-batches of a started step.
@@ -106,6 +111,8 @@ class Trainer {
   Parameters& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   Transformer& model() { return model_; }
+  LossScale& loss_scale() { return loss_scale_; }
+  const LossScale& loss_scale() const { return loss_scale_; }
   Decoder* decoder() { return decoder_.get(); }
   Snapshot* snapshot() { return snapshot_.get(); }
   Queue& queue() { return q_; }
@@ -117,11 +124,12 @@ class Trainer {
   void pass_over(StepResult& result, MicroBatches& data, int64_t step);
   // Runs one step: forward and backward of each micro-batch in a phase "micro", then
   // `finish` in a phase "update"; all in one phase "step" if a step is one micro-batch. `next`
-  // returns the micro-batches. The loss is the mean over `targets` targets.
+  // returns the micro-batches. The gradients are those of the mean loss over `targets` targets,
+  // times `loss_scale`.
   template <class Next, class Finish>
-  void run_step(int64_t step, int64_t micro_batches, int64_t targets, const Next& next,
-                const Finish& finish);
-  void begin(int64_t targets);
+  void run_step(int64_t step, int64_t micro_batches, int64_t targets, double loss_scale,
+                const Next& next, const Finish& finish);
+  void begin(int64_t targets, double loss_scale);
   void train_micro_batch(const Batch& batch, int64_t step);
   // One micro-batch in a phase of this name. A batch without tokens: this rank has none.
   void run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count);
@@ -138,6 +146,7 @@ class Trainer {
   Transformer::Kept kept_;
   Optimizer optimizer_;
   GradientClip clip_;
+  LossScale loss_scale_;
   DeviceBatch batch_;
   Buffer results_;  // one buffer, so that the host fetches both in one copy
   Buffer scale_;

@@ -110,7 +110,7 @@ TEST(BenchTable, NothingIsMoreThanAllOfTheBest) {
 
 TEST(KnownPeaks, TakeTheLongerOfTwoNames) {
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA A100-SXM4-80GB")->bytes, 2039e9);
-  EXPECT_DOUBLE_EQ(known_peak("NVIDIA A10")->bf16, 125e12);
+  EXPECT_DOUBLE_EQ(known_peak("NVIDIA A10")->narrow, 125e12);
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA H200")->fp8, 1979e12);
   EXPECT_DOUBLE_EQ(known_peak("NVIDIA GH200 480GB")->bytes, 4000e9);
   EXPECT_FALSE(known_peak("ARM, 2 threads"));

@@ -71,7 +71,7 @@ TEST_F(Finetune, WeightsThatAreNotFiniteAreNeverSaved) {
     words.insert(words.end(), more.begin(), more.end());
     return words;
   };
-  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed"})
+  for (const char* precision : {"32-true", "bf16-true", "bf16-mixed", "16-true", "16-mixed"})
     for (const char* optimizer : {"AdamW", "AdamW8bit"}) {
       const std::string out = fmt::format("{}-{}", precision, optimizer);
       expect_refused(2,

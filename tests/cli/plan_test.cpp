@@ -90,6 +90,34 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   EXPECT_EQ(with("cuda", "bf16-true"), nearest);
 }
 
+TEST_F(Plan, OfF16SaysThatBf16ServesBetter) {
+  const auto text = [&](const std::string& precision) {
+    const Outcome o = run({"plan", "finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",
+                           "--memory=80GiB", "--accelerator=cuda", "--precision=" + precision});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return o.out;
+  };
+  expect_holds(text("16-mixed"), {"bf16-mixed would serve better than 16-mixed"});
+  expect_holds(text("16-true"), {"bf16-true would serve better than 16-true"});
+  for (const char* other : {"bf16-mixed", "bf16-true", "32-true"})
+    EXPECT_EQ(text(other).find("serve better"), std::string::npos) << other;
+}
+
+// With weights and gradients in two bytes, and moments in four each.
+TEST_F(Plan, OfF16KeepsTheMomentsInF32) {
+  const auto by_category = [&](const std::string& precision) {
+    return plan({"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--memory=80GiB",
+                 "--accelerator=cuda", "--precision=" + precision},
+                0)["memory"]["by_category"];
+  };
+  const json half = by_category("16-true"), bf16 = by_category("bf16-true");
+  EXPECT_EQ(half["weights"], bf16["weights"]);
+  EXPECT_EQ(half["gradients"], bf16["gradients"]);
+  const double ratio = half["optimizer"].get<double>() / bf16["optimizer"].get<double>();
+  EXPECT_NEAR(ratio, 2, 1e-3);
+  EXPECT_EQ(by_category("16-mixed"), by_category("bf16-mixed"));
+}
+
 // No GPU is needed to know what a paged optimizer leaves of its memory.
 TEST_F(Plan, OfAGpuHasHostMemoryInASpaceOfItsOwn) {
   const auto with = [&](const char* optimizer, const Words& more, int code) {

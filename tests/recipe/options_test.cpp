@@ -26,7 +26,7 @@ std::string another_value(const Option& o) {
     return "7";
   if (std::holds_alternative<double Recipe::*>(o.field) ||
       std::holds_alternative<std::optional<double> Recipe::*>(o.field))
-    return "0.12345678901234567";
+    return o.check == Check::power_of_two ? "0.125" : "0.12345678901234567";
   if (std::holds_alternative<Betas Recipe::*>(o.field)) return "[0.5, 0.25]";
   if (std::holds_alternative<bool Recipe::*>(o.field) ||
       std::holds_alternative<std::optional<bool> Recipe::*>(o.field))
@@ -136,7 +136,7 @@ TEST(SetOption, WhatValueOfSaysIsReadBackToTheBit) {
     set_option(back, o, value_of(r, o));
     EXPECT_EQ(value_of(back, o), value_of(r, o)) << o.key;
     if (const auto* field = std::get_if<double Recipe::*>(&o.field)) {
-      EXPECT_EQ(back.*(*field), 0.12345678901234567);
+      EXPECT_EQ(back.*(*field), std::stod(another_value(o)));
     }
   }
 }
@@ -249,11 +249,17 @@ TEST(SetOption, SplitNamesAreTwo) {
 }
 
 TEST(SetOption, AWordOfLitgptsThatIsNotHereSaysWhatToUse) {
-  EXPECT_NE(refusal("precision", "16-mixed").find("use bf16-mixed"), std::string::npos);
-  EXPECT_NE(refusal("precision", "16-true").find("use bf16-true"), std::string::npos);
   EXPECT_EQ(refusal("logger_name", "CSV"),
             "logger_name: expected one of csv, tensorboard, jsonl, mlflow, wandb or several as "
             "[csv, mlflow], found 'CSV' (did you mean csv?)");
+}
+
+TEST(SetOption, ALossScaleIsAPowerOfTwo) {
+  for (const char* text : {"65536", "1", "0.5", "1e0"})
+    EXPECT_EQ(with("train.loss_scale", text).loss_scale, std::stod(text)) << text;
+  for (const char* text : {"3", "0", "-2", "inf", "nan", "65535"})
+    EXPECT_NE(refusal("train.loss_scale", text).find("expected a power of two"), std::string::npos)
+        << text;
 }
 
 TEST(SetOption, SeveralLoggersAreAList) {

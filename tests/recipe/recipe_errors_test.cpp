@@ -118,8 +118,8 @@ TEST_F(Input, SaysWhereMatmulPrecisionHasNoEffect) {
   EXPECT_EQ(read("precision: bf16-true\n" + high).matmul_precision, MatmulPrecision::high);
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(
-      input->notes()[0].ends_with("r.yaml:2:1): has no effect: bf16-true multiplies in bf16 "
-                                  "or less already"))
+      input->notes()[0].ends_with("r.yaml:2:1): has no effect: bf16-true multiplies in 16 "
+                                  "bits or less already"))
       << input->notes()[0];
   read("precision: bf16-true\nmatmul_precision: highest\n");
   EXPECT_TRUE(input->notes().empty());

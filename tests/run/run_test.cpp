@@ -150,6 +150,8 @@ TEST(TrainingRun, ResumesBitForBit) {
       r.precision = precision;
       r.optimizer.kind = optimizer;
       r.momentum = 0.9;
+      r.loss_scale = 0x1p50;  // in f16: several steps are left out, at each stop and after it
+      r.loss_scale_interval = 2;
       r.max_steps = 11;
       r.lr_warmup_steps = 3;
       r.eval_interval = 2;

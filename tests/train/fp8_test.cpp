@@ -214,7 +214,8 @@ TEST(Fp8Options, AdaptersAndQuantizedWeightsAreRefused) {
 TEST(Fp8Options, InferenceIsRefused) {
   const std::string message = message_of(
       Fault::usage, [] { inference_precision("fp8-mixed", config_for_fp8(), Device::cpu); });
-  EXPECT_NE(message.find("fp8-mixed is for training; use bf16-true or 32-true"), std::string::npos)
+  EXPECT_NE(message.find("fp8-mixed is for training; use bf16-true, 16-true or 32-true"),
+            std::string::npos)
       << message;
 }
 

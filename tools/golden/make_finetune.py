@@ -107,4 +107,5 @@ def main() -> None:
     print(losses[0], losses[-1])
 
 
-main()
+if __name__ == "__main__":
+    main()
