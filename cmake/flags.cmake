@@ -38,8 +38,11 @@ if(CAPSTAN_SANITIZE)
 endif()
 if(CAPSTAN_CUDA)
   # Hopper's matrix products are in its own instruction set alone.
-  target_compile_definitions(capstan_flags INTERFACE
-    CAPSTAN_WITH_WGMMA=$<IN_LIST:90a,${CMAKE_CUDA_ARCHITECTURES}>)
+  set(wgmma 0)
+  if("90a" IN_LIST CMAKE_CUDA_ARCHITECTURES OR "90a-real" IN_LIST CMAKE_CUDA_ARCHITECTURES)
+    set(wgmma 1)
+  endif()
+  target_compile_definitions(capstan_flags INTERFACE CAPSTAN_WITH_WGMMA=${wgmma})
   # fmt turns its constexpr off for nvcc, and needs it for the checks of format strings.
   target_compile_definitions(capstan_flags INTERFACE
     "$<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>")

@@ -75,6 +75,12 @@ reports before a run how much memory the run will need, and allocates
 exactly that. Recipes and commands are those of LitGPT; checkpoints are
 folders that Hugging Face programs open.")
 if(CAPSTAN_CUDA)
+  # Under the names of NVIDIA's packages, or of Debian's.
+  set(toolkit ${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR})
+  list(APPEND CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS
+    "cuda-cudart-${toolkit} | libcudart${CUDAToolkit_VERSION_MAJOR}"
+    "libcublas-${toolkit} | libcublaslt${CUDAToolkit_VERSION_MAJOR}")
+  list(JOIN CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS ", " CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_CONFLICTS capstan)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_PROVIDES capstan)
   set(CPACK_DEBIAN_PROGRAM_PACKAGE_REPLACES capstan)
@@ -85,7 +91,7 @@ set(CPACK_COMPONENT_MPI_DESCRIPTION
 "With this package, Capstan trains one model with several processes, on one
 machine or on several, that Open MPI connects.")
 set(CPACK_DEBIAN_NCCL_PACKAGE_NAME ${name}-nccl)
-set(CPACK_DEBIAN_NCCL_PACKAGE_DEPENDS "${name} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_NCCL_PACKAGE_DEPENDS "${name} (= ${PROJECT_VERSION}), libnccl2")
 set(CPACK_COMPONENT_NCCL_DESCRIPTION
 "With this package, processes of Capstan that have a GPU each exchange data
 by NCCL.")
