@@ -29,7 +29,7 @@ install(FILES ${generated}/_capstan DESTINATION ${data}/zsh/vendor-completions C
   OPTIONAL)
 install(FILES ${generated}/capstan.fish DESTINATION ${data}/fish/vendor_completions.d
   COMPONENT program OPTIONAL)
-install(DIRECTORY recipes DESTINATION ${data}/capstan COMPONENT program)
+install(DIRECTORY recipes catalogue DESTINATION ${data}/capstan COMPONENT program)
 install(FILES cmake/package/copyright DESTINATION ${data}/doc/${name} COMPONENT program)
 install(FILES ${generated}/changelog.gz DESTINATION ${data}/doc/${name} COMPONENT program OPTIONAL)
 get_property(loaded GLOBAL PROPERTY capstan_loaded)

@@ -4,38 +4,13 @@
 
 #include "base/units.h"
 #include "bench/machine_bench.h"
+#include "plan/gpu_catalogue.h"
 #include "report/bar.h"
 
 namespace capstan {
 namespace {
 
 using Unit = BenchRow::Unit;
-
-struct NamedPeak {
-  std::string_view part;  // part of the device's name
-  DevicePeak peak;        // dense, in TFLOP/s and GB/s; f16 is as fast as bf16
-};
-// From the vendors' data sheets; a name comes before any shorter name that it contains.
-constexpr NamedPeak kPeaks[] = {
-    {"B200", {80, 1125, 2250, 4500, 8000}},
-    {"GH200", {67, 494.5, 989, 1979, 4000}},
-    {"H200", {67, 494.5, 989, 1979, 4800}},
-    {"H100 PCIe", {51, 378, 756, 1513, 2000}},
-    {"H100", {67, 494.5, 989, 1979, 3350}},
-    {"A100 80GB PCIe", {19.5, 156, 312, 0, 1935}},
-    {"A100-SXM4-80GB", {19.5, 156, 312, 0, 2039}},
-    {"A100", {19.5, 156, 312, 0, 1555}},
-    {"L40S", {91.6, 0, 362, 733, 864}},
-    {"V100", {15.7, 0, 125, 0, 900}},
-    {"T4", {8.1, 0, 65, 0, 300}},
-    {"L4", {30.3, 0, 121, 242, 300}},
-    {"A10", {31.2, 0, 125, 0, 600}},
-    {"A40", {37.4, 0, 149.7, 0, 696}},
-    {"A6000", {38.7, 0, 154.8, 0, 768}},
-    {"RTX 3090", {35.6, 0, 71, 0, 936}},
-    {"RTX 4090", {82.6, 0, 165, 330, 1008}},
-    {"RTX 5090", {105, 0, 209.5, 419, 1792}},
-};
 
 double peak_of(const DevicePeak& peak, const BenchRow& row) {
   if (row.unit == Unit::bytes) return peak.bytes;
@@ -74,11 +49,10 @@ std::string value_of(const BenchRow& row) {
 }  // namespace
 
 std::optional<DevicePeak> known_peak(std::string_view name) {
-  for (const NamedPeak& row : kPeaks)
-    if (name.find(row.part) != std::string_view::npos)
-      return DevicePeak{row.peak.f32 * 1e12, row.peak.tf32 * 1e12, row.peak.narrow * 1e12,
-                        row.peak.fp8 * 1e12, row.peak.bytes * 1e9};
-  return std::nullopt;
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const GpuModel* const gpu = catalogue.reported_as(name);
+  if (gpu == nullptr) return std::nullopt;
+  return DevicePeak{gpu->f32, gpu->tf32, gpu->narrow, gpu->fp8, gpu->bytes_per_second};
 }
 
 std::optional<double> share_of_peak(const BenchRow& row, const BenchResult& result) {

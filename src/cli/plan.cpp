@@ -16,6 +16,7 @@
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
 #include "plan/fit.h"
+#include "plan/gpu_catalogue.h"
 #include "plan/predict.h"
 #include "recipe/nearest.h"
 #include "report/summary.h"
@@ -28,7 +29,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Options {
-  std::string memory, host_memory, command, calibration;
+  std::string gpu, memory, host_memory, command, calibration;
   bool json = false;
 };
 
@@ -368,8 +369,11 @@ std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
       "code 0: it fits; 3: it does not. RECIPE may also be a model's folder or the name of a known "
       "model (Llama-3.2-1B). Any key of the recipe can follow.",
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
+  line.option("--gpu", o.gpu,
+              "plan for a GPU that is not here, by its data sheet: v100-32, rtx4090, h100-sxm …");
   line.option("--memory", o.memory,
-              "total memory of the device, such as 80GiB (default: what is free here)");
+              "total memory of the device, such as 80GiB (default: the --gpu's, or what is free "
+              "here)");
   line.option("--host-memory", o.host_memory,
               "memory of the GPU's host, such as 128GiB (default: what is free here, or, with "
               "--memory, unlimited)");
@@ -400,6 +404,21 @@ struct Available {
   Room room;
   std::string cuda_share;
 };
+// The recipe for a GPU of the catalogue. Without bf16 it takes f16, as a run there does.
+void take_gpu(Recipe& recipe, Options& o, const GpuModel& gpu) {
+  require(recipe.accelerator != Accelerator::cpu, Fault::usage,
+          "plan: --gpu {} and --accelerator cpu exclude each other", gpu.id);
+  recipe.accelerator = Accelerator::cuda;
+  if (o.memory.empty()) o.memory = fmt::format("{}MiB", gpu.bytes >> 20);
+  if (computes_bf16(gpu.capability)) return;
+  const Precision precision = recipe.precision.value_or(Precision::f16_mixed);
+  require(with_f16(precision) == precision, Fault::usage,
+          "precision: {} needs a GPU that computes with bf16 (compute capability 8.0, Ampere, or "
+          "newer), but {} does not; use {}",
+          name_of(precision), gpu.id, name_of(with_f16(precision)));
+  recipe.precision = precision;
+}
+
 Available available_for(const Options& o, Device device, int64_t ranks_on_machine) {
   require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
           "plan: there is no GPU here; give its memory, such as --memory 80GiB");
@@ -431,9 +450,20 @@ int plan(const Arguments& arguments) {
   std::optional<Task> given = command_named(o.command);
   const Arguments rest = with_keys(*keys, given);
   const Task task = given ? *given : task_of(rest);
-  const auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
+  auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
   if (!recipe) return 0;
+  std::optional<GpuModel> gpu;
+  const GpuCatalogue catalogue = gpu_catalogue();
+  if (!o.gpu.empty()) {
+    gpu = catalogue.named(o.gpu);
+    take_gpu(*recipe, o, *gpu);
+  }
   Planned planned = plan_for(*recipe, task);
+  if (gpu) {
+    planned.options.has_bf16 = computes_bf16(gpu->capability);
+    planned.basis += fmt::format(", on a {} ({}) by the catalogue of {}", gpu->id,
+                                 format_bytes(gpu->bytes), catalogue.date);
+  }
   // Ranks on a CPU share its cores: each needs memory for its own threads alone.
   if (const auto ranks = static_cast<int>(ranks_per_machine(*recipe));
       ranks > 1 && planned.options.device == Device::cpu)

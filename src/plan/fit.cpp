@@ -157,7 +157,7 @@ std::vector<std::pair<std::string, TrainOptions>> other_meshes(const TrainOption
 
 // The precision with the smallest state.
 Precision narrowest(const TrainOptions& o) {
-  return computes_bf16(o.device) ? Precision::bf16_true : Precision::f16_true;
+  return o.has_bf16 ? Precision::bf16_true : Precision::f16_true;
 }
 
 // Single changes that make the run fit, as "key: value".

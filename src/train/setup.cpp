@@ -363,7 +363,8 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.device = device_of(r.accelerator);
   o.staging = r.save_async;
   // As in LitGPT: on a GPU bf16-mixed, or 16-mixed if it has no bf16.
-  const auto on_gpu = computes_bf16(o.device) ? Precision::bf16_mixed : Precision::f16_mixed;
+  o.has_bf16 = computes_bf16(o.device);
+  const auto on_gpu = o.has_bf16 ? Precision::bf16_mixed : Precision::f16_mixed;
   o.precision = r.precision.value_or(o.device == Device::cuda ? on_gpu : Precision::f32_true);
   require_precision(o.precision, o.device);
   o.tf32 = r.matmul_precision == MatmulPrecision::high;
@@ -394,7 +395,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
 }
 
 std::string precision_note(const TrainOptions& o) {
-  if (types_of(o.precision).compute != DType::f16 || !computes_bf16(o.device)) return {};
+  if (types_of(o.precision).compute != DType::f16 || !o.has_bf16) return {};
   const std::string where =
       o.device == Device::cpu ? "a CPU converts f16 value by value, which is slow"
       : cuda_present()        ? "this GPU has bf16, with the range of f32"

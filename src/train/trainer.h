@@ -21,7 +21,8 @@ struct TrainOptions {
   Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
-  bool tf32 = false;  // f32 matrix products on cuda may use TF32
+  bool has_bf16 = true;  // the device computes with it
+  bool tf32 = false;     // f32 matrix products on cuda may use TF32
   Recomputation recompute;
   bool recompute_to_fit = false;  // fit_of (fit.h) chooses `recompute`
   BatchLimits limits;

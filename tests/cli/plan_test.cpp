@@ -103,6 +103,33 @@ TEST_F(Plan, OfF16SaysThatBf16ServesBetter) {
     EXPECT_EQ(text(other).find("serve better"), std::string::npos) << other;
 }
 
+TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
+  const auto with = [&](const Words& more, int code) {
+    Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words, code);
+  };
+  const json v100 = with({"--gpu=v100-32"}, 0), h100 = with({"--gpu=h100-sxm"}, 0);
+  EXPECT_EQ(v100["memory"]["by_category"],
+            with({"--memory=32GiB", "--accelerator=cuda", "--precision=16-mixed"},
+                 0)["memory"]["by_category"])
+      << "it has no bf16";
+  EXPECT_EQ(h100["memory"], with({"--memory=80GiB", "--accelerator=cuda"}, 0)["memory"]);
+  EXPECT_NE(v100["basis"].get<std::string>().find("on a v100-32 (32.0 GiB)"), std::string::npos);
+  const json t4 = with({"--gpu=t4"}, 3);
+  for (const auto& change : t4["fits_with"])
+    EXPECT_EQ(change.get<std::string>().find("bf16"), std::string::npos) << change;
+  EXPECT_EQ(with({"--gpu=t4", "--memory=24GiB"}, 0)["memory"]["peak_bytes"],
+            v100["memory"]["peak_bytes"]);
+  const Words words = {"plan", "finetune_full", "Llama-3.2-1B", "--gpu=v100-32"};
+  Words bf16 = words, cpu = words;
+  bf16.push_back("--precision=bf16-mixed");
+  cpu.push_back("--accelerator=cpu");
+  expect_refused(2, bf16, {"bf16-mixed needs a GPU that computes with bf16", "use 16-mixed"});
+  expect_refused(2, cpu, {"--gpu v100-32 and --accelerator cpu exclude each other"});
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h101"}, {"no GPU 'h101' is known"});
+}
+
 // With weights and gradients in two bytes, and moments in four each.
 TEST_F(Plan, OfF16KeepsTheMomentsInF32) {
   const auto by_category = [&](const std::string& precision) {

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace capstan {
+
+// A GPU by its data sheet: what a plan knows of one that is not here.
+struct GpuModel {
+  std::string id;       // "v100-32", as `plan --gpu` takes it
+  std::string in_name;  // part of the name that the driver reports
+  std::pair<int, int> capability;
+  int64_t bytes = 0;            // of memory
+  double bytes_per_second = 0;  // of memory
+  // Dense FLOP/s; 0: there are no such products, or it is not known. `narrow`: bf16 and f16.
+  double f32 = 0, tf32 = 0, narrow = 0, fp8 = 0;
+  double watts = 0;
+  double link_bytes_per_second = 0;  // both directions together
+  std::string origin;
+
+  bool operator==(const GpuModel&) const = default;
+};
+
+// Rows of catalogue/gpus.yaml, which is part of the program.
+struct GpuCatalogue {
+  std::string date;
+  std::vector<GpuModel> gpus;
+
+  // Throws Fault::usage, with the nearest name, if there is none of this name.
+  const GpuModel& named(std::string_view id) const;
+  // The row of a GPU whose driver reports this name, the one that says most of it; null: unknown.
+  const GpuModel* reported_as(std::string_view name) const;
+};
+
+// Throws Fault::file, with the place, for what is not of the form of catalogue/gpus.yaml.
+GpuCatalogue parse_gpus(std::string_view yaml, std::string_view where);
+
+// The program's rows; those of the file $CAPSTAN_CATALOGUE take precedence.
+GpuCatalogue gpu_catalogue();
+
+}  // namespace capstan

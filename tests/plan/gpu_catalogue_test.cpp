@@ -1,0 +1,85 @@
+#include "plan/gpu_catalogue.h"
+
+#include <gtest/gtest.h>
+
+#include "support/message_of.h"
+#include "support/temp_folder.h"
+#include "support/variable.h"
+
+namespace capstan {
+namespace {
+
+TEST(GpuCatalogue, HasTheDataSheets) {
+  const GpuCatalogue all = gpu_catalogue();
+  const GpuModel& v100 = all.named("v100-32");
+  EXPECT_EQ(v100.capability, std::pair(7, 0));
+  EXPECT_EQ(v100.bytes, int64_t{32} << 30);
+  EXPECT_DOUBLE_EQ(v100.narrow, 125e12);
+  EXPECT_DOUBLE_EQ(v100.fp8, 0);
+  EXPECT_DOUBLE_EQ(all.named("h100-sxm").bytes_per_second, 3350e9);
+  EXPECT_EQ(all.named("b200").capability, std::pair(10, 0));
+  for (const GpuModel& gpu : all.gpus) {
+    EXPECT_FALSE(gpu.origin.empty()) << gpu.id;
+    EXPECT_EQ(all.reported_as("NVIDIA " + gpu.in_name), &gpu) << gpu.id << " is another's name";
+  }
+}
+
+TEST(GpuCatalogue, KnowsTheNamesThatDriversReport) {
+  const GpuCatalogue all = gpu_catalogue();
+  const std::pair<const char*, const char*> names[] = {{"NVIDIA H200", "h200"},
+                                                       {"NVIDIA H100 80GB HBM3", "h100-sxm"},
+                                                       {"NVIDIA H100 PCIe", "h100-pcie"},
+                                                       {"NVIDIA GH200 480GB", "gh200-96"},
+                                                       {"NVIDIA A100-SXM4-80GB", "a100-80-sxm"},
+                                                       {"NVIDIA A100-SXM4-40GB", "a100-40-sxm"},
+                                                       {"Tesla V100-SXM2-32GB", "v100-32"},
+                                                       {"Tesla T4", "t4"},
+                                                       {"NVIDIA RTX A6000", "a6000"},
+                                                       {"NVIDIA GeForce RTX 4090", "rtx4090"}};
+  for (const auto& [name, id] : names) {
+    const GpuModel* const found = all.reported_as(name);
+    ASSERT_NE(found, nullptr) << name;
+    EXPECT_EQ(found->id, id) << name;
+  }
+  for (const char* name : {"NVIDIA L40", "NVIDIA A1000", "ARM, 2 threads", ""})
+    EXPECT_EQ(all.reported_as(name), nullptr) << name;
+}
+
+TEST(GpuCatalogue, AFileOfTheUsersAddsAndReplaces) {
+  const TempFolder folder;
+  const auto file = folder.write(
+      "mine.yaml",
+      "date: 2027-01-02\ngpus:\n"
+      "  h200: {capability: 9.0, memory: 120, memory_bandwidth: 4000, f32: 60, power: 500}\n"
+      "  mine: {capability: 13.5, memory: 1.5, memory_bandwidth: 1, f32: 1, power: 1}\n");
+  const GpuCatalogue before = gpu_catalogue();
+  const Variable variable("CAPSTAN_CATALOGUE", file.c_str());
+  const GpuCatalogue all = gpu_catalogue();
+  EXPECT_EQ(all.date, "2027-01-02");
+  EXPECT_EQ(all.gpus.size(), before.gpus.size() + 1);
+  EXPECT_EQ(all.named("h200").bytes, int64_t{120} << 30);
+  EXPECT_EQ(all.named("mine").capability, std::pair(13, 5));
+  EXPECT_EQ(all.named("mine").origin, file.string());
+  EXPECT_EQ(all.named("t4"), before.named("t4"));
+}
+
+TEST(GpuCatalogue, WhatIsWrongIsToldWithItsPlace) {
+  const auto refused = [](const char* yaml) {
+    return message_of(Fault::file, [&] { parse_gpus(yaml, "g.yaml"); });
+  };
+  EXPECT_EQ(refused("gpus: {a: {capability: 9.0, colour: 3}}"),
+            "g.yaml:1:29: a: colour: no such key");
+  EXPECT_EQ(refused("gpus:\n  a: {memory: 3}"),
+            "g.yaml:2:6: a: capability: expected a number, found none");
+  EXPECT_EQ(refused("gpus:\n  a: {capability: nine}"),
+            "g.yaml:2:19: a: capability: expected a number above 0, found 'nine'");
+  EXPECT_EQ(refused("gpus: 3"), "g.yaml:1:1: gpus: expected a mapping");
+  EXPECT_EQ(refused("3"), "g.yaml:1:1: the catalogue: expected a mapping");
+  EXPECT_TRUE(refused("gpus: {").starts_with("g.yaml:1:")) << refused("gpus: {");
+  EXPECT_NE(message_of(Fault::usage, [] { gpu_catalogue().named("h10-sxm"); })
+                .find("did you mean h100-sxm?"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace capstan
