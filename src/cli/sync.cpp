@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/command_line.h"
 #include "report/trackers/mlflow_sender.h"
+#include "report/trackers/wandb_upload.h"
 
 namespace capstan::cli {
 namespace {
@@ -43,16 +44,34 @@ int64_t send(const fs::path& folder, double patience) {
   return left;
 }
 
+// Uploads W&B's runs that are not there yet; returns how many are left.
+int64_t upload(const std::vector<fs::path>& runs, double patience) {
+  int64_t left = 0;
+  for (const fs::path& run : runs) {
+    const bool there = is_uploaded(run);
+    const std::string why = there ? "" : upload_wandb(run, patience);
+    if (why.empty())
+      log::say("{}: {}", run.string(), there ? "everything has arrived" : "uploaded");
+    else
+      log::warn("{}: {}", run.string(), why);
+    left += why.empty() ? 0 : 1;
+  }
+  return left;
+}
+
 }  // namespace
 
 int sync(const Arguments& arguments) {
   CommandLine line(
-      "Sends what a run measured to MLflow, if its server was away when the run ended.",
+      "Sends what a run measured to MLflow, if its server was away when the run ended, and to W&B, "
+      "by its program wandb.",
       "capstan sync OUT_DIR");
   std::string name;
-  double timeout = 10;
+  double timeout = 10, upload_timeout = 600;
   line.required("out_dir", name, "folder of the run");
   line.option("--timeout", timeout, "seconds to wait for the server", {.least = 0, .most = 86400});
+  line.option("--upload_timeout", upload_timeout, "seconds that wandb sync may take for a run",
+              {.least = 0, .most = 86400});
   if (!line.parse(arguments)) return 0;
   std::vector<fs::path> folders;
   std::error_code error;
@@ -60,15 +79,18 @@ int sync(const Arguments& arguments) {
   if (fs::exists(fs::path(name) / "outbox.jsonl", error)) folders.emplace_back(name);
   for (fs::directory_iterator it(logs, error), end; !error && it != end; it.increment(error))
     if (fs::exists(it->path() / "outbox.jsonl")) folders.push_back(it->path());
-  require(!folders.empty(), Fault::file,
-          "{}: expected the folder of a run with --logger_name mlflow, which has "
-          "logs/mlflow/version_N/outbox.jsonl",
+  const auto runs = wandb_runs(fs::path(name) / "logs" / "wandb");
+  require(!folders.empty() || !runs.empty(), Fault::file,
+          "{}: expected the folder of a run with --logger_name mlflow or wandb, which has "
+          "logs/mlflow/version_N/outbox.jsonl or logs/wandb",
           name);
   std::sort(folders.begin(), folders.end());
   int64_t left = 0;
   for (const fs::path& folder : folders) left += send(folder, timeout);
+  const int64_t not_uploaded = upload(runs, upload_timeout);
   require(left == 0, Fault::peer, "MLflow: {} not sent; try again when the server answers",
           count(left, "record"));
+  require(not_uploaded == 0, Fault::peer, "W&B: {} not uploaded", count(not_uploaded, "run"));
   return 0;
 }
 

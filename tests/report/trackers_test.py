@@ -245,8 +245,8 @@ class TrackerTest(unittest.TestCase):
     def environment(self, server=None):
         return {**os.environ, "MLFLOW_TRACKING_URI": (server or self.server).uri, "OMP_NUM_THREADS": "1"}
 
-    def run_capstan(self, words, expect=0, server=None):
-        done = subprocess.run(words, cwd=self.root, env=self.environment(server), capture_output=True, text=True,
+    def run_capstan(self, words, expect=0, server=None, env=None):
+        done = subprocess.run(words, cwd=self.root, env=self.environment(server) | (env or {}), capture_output=True, text=True,
                               timeout=240, check=False)
         self.assertEqual(done.returncode, expect, done.stdout[-2000:] + done.stderr)
         return done.stdout + done.stderr
@@ -437,6 +437,38 @@ class TrackerTest(unittest.TestCase):
     def test_wandb_resumed(self):
         self.killed_and_resumed("wandb")
         self.assert_same_wandb()
+
+    def stand_in(self, script):
+        """A program `wandb` on the PATH."""
+        folder = self.root / "bin"
+        folder.mkdir(exist_ok=True)
+        (folder / "wandb").write_text("#!/bin/sh\n" + script)
+        (folder / "wandb").chmod(0o755)
+        return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+    def test_wandb_uploads(self):
+        """Real `wandb sync` ends with 0 after errors, too: its mark counts."""
+        works = 'echo "$@" >> "$2/called"; echo some words; touch "$2"/*.wandb.synced "$(echo "$2"/*.wandb).synced"'
+        online = self.stand_in(works) | {"WANDB_MODE": "online"}
+        out = self.run_capstan(self.words("wandb", 20), env=online)
+        self.assertIn("W&B: the run is uploaded", out)
+        run, = (self.root / "out/tiny/logs/wandb").rglob("offline-run-*")
+        self.assertEqual((run / "called").read_text(), f"sync {run.relative_to(self.root)}\n")
+        self.assertEqual((run / "logs/upload.log").read_text(), "some words\n")
+        self.assertIn("everything has arrived", self.run_capstan([CAPSTAN, "sync", "out/tiny"], env=online))
+
+        # Offline, and then by hand; a program that fails, that says nothing, that hangs, that is not there.
+        out = self.run_capstan(self.words("wandb", 20, "--out_dir", "out/other"))
+        self.assertIn("wandb sync ", out)
+        for script, word in (("exit 3", "status 3"), ("exit 0", "did not mark the run"),
+                             ("sleep 60", "did not end in 0.5 s")):
+            out = self.run_capstan([CAPSTAN, "sync", "out/other", "--upload_timeout", "0.5"], expect=6,
+                                   env=self.stand_in(script))
+            self.assertIn(word, out)
+            self.assertIn("W&B: 1 run not uploaded", out)
+        out = self.run_capstan([CAPSTAN, "sync", "out/other"], expect=6, env={"PATH": "/nowhere"})
+        self.assertIn("pip install wandb", out)
+        self.assertIn("uploaded", self.run_capstan([CAPSTAN, "sync", "out/other"], env=self.stand_in(works)))
 
     @unittest.skipUnless(importlib.util.find_spec("wandb"), "wandb is not installed")
     def test_wandb_itself_reads_the_file(self):

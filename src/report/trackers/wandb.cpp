@@ -14,8 +14,10 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "report/crc32.h"
 #include "report/protobuf.h"
+#include "report/trackers/wandb_upload.h"
 
 namespace capstan {
 
@@ -226,7 +228,14 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
   put_varint(message, 2, static_cast<uint64_t>(wall_time() - start_));
   append(kExit, message);
   file_->sync();
-  log::say("W&B: to upload the run: wandb sync {}", file_->path().parent_path().string());
+  const fs::path run = file_->path().parent_path();
+  constexpr double kPatience = 600;
+  if (environment_value("WANDB_MODE") == "online") {
+    const std::string why = upload_wandb(run, kPatience);
+    if (why.empty()) return log::say("W&B: the run is uploaded");
+    log::warn("W&B: {}", why);
+  }
+  log::say("W&B: to upload the run: wandb sync {}", run.string());
 }
 
 }  // namespace capstan
