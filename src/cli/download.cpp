@@ -154,6 +154,20 @@ void say_what_it_is(const fs::path& folder, bool has_weights) {
   }
 }
 
+// "name" or "owner/name", of the characters that the Hub allows: a folder gets this name.
+bool is_repository(std::string_view name) {
+  const size_t slash = name.find('/');
+  const auto good = [](std::string_view part) {
+    return !part.empty() && part.front() != '.' && part.find("..") == std::string_view::npos &&
+           part.find_first_not_of(
+               "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+               std::string_view::npos;
+  };
+  return slash == std::string_view::npos
+             ? good(name)
+             : good(name.substr(0, slash)) && good(name.substr(slash + 1));
+}
+
 }  // namespace
 
 int download(const Arguments& arguments) {
@@ -186,6 +200,8 @@ int download(const Arguments& arguments) {
   access.timeout = timeout;
   if (!token.empty()) access.token = token;
   options.repository = repository_of(name);
+  require(is_repository(options.repository), Fault::usage,
+          "{}: expected the name of a repository, such as TinyLlama/TinyLlama_v1.1", name);
   options.folder = fs::path(folder) / options.repository;
   options.at_once = static_cast<int>(at_once);
   const std::string offline = environment_value("HF_HUB_OFFLINE");

@@ -62,6 +62,11 @@ bool names_data(const Recipe& recipe) {
   return recipe.data != DataClass::json || recipe.json_path.has_value();
 }
 
+// Records that will come from standard input: the run reads them, not the plan.
+bool comes_later(const Recipe& recipe) {
+  return recipe.data == DataClass::json && recipe.json_path == "-";
+}
+
 bool tokenizer_exists(const Recipe& recipe, const NamedModel& model) {
   const auto named = try_checkpoint_dir(recipe.tokenizer_dir.value_or(""));
   if (!named && recipe.tokenizer_dir) return false;
@@ -76,7 +81,9 @@ Planned plan_for(const Recipe& recipe, Task task) {
   const NamedModel model = model_of(recipe, task, nullptr, true);
   p.model = model.name;
   std::string missing = "the checkpoint is not on this disk";
-  if (!model.folder.empty() || task == Task::pretrain) {
+  if (comes_later(recipe)) {
+    missing = "the data come from standard input, which the run reads";
+  } else if (!model.folder.empty() || task == Task::pretrain) {
     try {
       p.inputs = find_inputs(recipe, task);
       const RunInputs& inputs = *p.inputs;

@@ -90,6 +90,16 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   EXPECT_EQ(with("cuda", "bf16-true"), nearest);
 }
 
+TEST_F(Plan, DoesNotReadStandardInput) {
+  ASSERT_EQ(run({"demo", "--out_dir=demo", "--train.max_steps=1"}).code, 0);
+  const json found = plan({"finetune", "demo/final", "--data.json_path=-", "--memory=8GiB",
+                           "--train.max_seq_length=64"},
+                          0);
+  EXPECT_NE(found["basis"].get<std::string>().find("the data come from standard input"),
+            std::string::npos)
+      << found["basis"];
+}
+
 TEST_F(Plan, OfF16SaysThatBf16ServesBetter) {
   const auto text = [&](const std::string& precision) {
     const Outcome o = run({"plan", "finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",

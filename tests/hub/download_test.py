@@ -85,6 +85,12 @@ class DownloadTest(unittest.TestCase):
         left = [p.name for p in (self.root / "checkpoints").rglob("*.incomplete")]
         self.assertEqual(left, [])
 
+    def test_names_that_are_none(self):
+        for name in ("../x", "a/../b", "a/b/c", "/etc/passwd", "a/.b", "a b/c", "", "https://x.y/a"):
+            out = self.download(expect=2, name=name)
+            self.assertIn("expected the name", out, name)
+        self.assertEqual(self.hub.requests, [])
+
     def test_what_a_model_needs(self):
         out = self.download()
         self.assert_whole()
