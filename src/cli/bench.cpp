@@ -10,6 +10,7 @@
 #include "cli/command_line.h"
 #include "comm/process_group.h"
 #include "machine/name.h"
+#include "plan/gpu_catalogue.h"
 
 namespace capstan::cli {
 namespace {
@@ -91,6 +92,7 @@ int bench(const Arguments& arguments) {
   require(!file.empty(), Fault::usage,
           "bench: neither CAPSTAN_CACHE nor HOME is set; name the output file with --out FILE");
   require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  gpu_catalogue();  // what is wrong with the user's own is told before the measuring, not after
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   log::clear_bar();
   write_calibration(file, result.calibration);

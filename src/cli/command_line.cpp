@@ -198,10 +198,10 @@ void add_sampling(CommandLine& line, GenerateOptions& g) {
 }
 
 void add_precision(CommandLine& line, std::string& precision) {
-  line.option(
-      "--precision", precision,
-      "32-true, bf16-true or 16-true (default: bf16-true on a GPU or for a bf16 checkpoint, else "
-      "32-true)");
+  line.option("--precision", precision,
+              "32-true, bf16-true or 16-true (default: bf16-true on a GPU that has bf16, else "
+              "16-true; on a "
+              "CPU bf16-true for a bf16 checkpoint, else 32-true)");
 }
 
 void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {

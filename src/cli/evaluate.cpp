@@ -251,7 +251,9 @@ int evaluate(const Arguments& arguments) {
   require(e.targets > 0, Fault::file,
           "there is nothing to evaluate: every token is masked or truncated");
   require(std::isfinite(e.mean()), Fault::file,
-          "the loss is {}: the model's weights are damaged, or its training diverged", e.mean());
+          "the loss is {}: the model's weights are damaged, or its training diverged{}", e.mean(),
+          options.precision == Precision::f16_true ? ", or they exceed f16; try --precision 32-true"
+                                                   : "");
   report(o, in, e, took.count());
   return 0;
 }

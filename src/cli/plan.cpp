@@ -48,6 +48,7 @@ struct Planned {
   std::optional<int64_t> steps;
   std::optional<RunInputs> inputs;  // if all of them are on disk
   RankBytes ranks;                  // if there are several
+  bool elsewhere = false;           // on a GPU that is not this machine's
 };
 
 // Predicted times on the calibrated machine.
@@ -254,12 +255,18 @@ std::string three_digits(double n) {
   return digits;
 }
 
-std::string unknown_time_line(const TrainOptions& o) {
+bool is_f16(const TrainOptions& o) {
+  return types_of(o.precision).compute == DType::f16;
+}
+
+std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
   const Device device = o.device;
+  if (device == Device::cpu && is_f16(o))
+    return "  the time of a step is unknown: f16 is not measured on a CPU\n";
   std::string way = "run 'capstan bench' to measure this machine";
   if (device == Device::cpu && cuda_present())
     way = "run 'capstan bench --accelerator cpu' to measure this machine";
-  if (device == Device::cuda && !cuda_present())
+  if (device == Device::cuda && (elsewhere || !cuda_present()))
     way = "run 'capstan bench --out FILE' there and pass --calibration FILE here";
   // Between processes sums need room: the ranks are on several machines.
   const std::string comm = o.network.room
@@ -282,7 +289,7 @@ std::string unknown_time_line(const TrainOptions& o) {
 }
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (!time) return unknown_time_line(p.options);
+  if (!time) return unknown_time_line(p.options, p.elsewhere);
   std::string s =
       fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
                   about(time->step.seconds), three_digits(time->step.tokens_per_second()),
@@ -400,9 +407,13 @@ std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
 
 // A calibration file that the user names must be valid; an unsuitable one in the cache is ignored.
 std::optional<Calibration> calibration_for(const Options& o, const TrainOptions& planned) {
-  if (!o.calibration.empty()) return read_calibration(o.calibration);
-  auto found = find_calibration(planned.device);
-  if (found && !found->types.contains(type_of_products(planned))) found.reset();
+  const bool named = !o.calibration.empty();
+  if (!named && !o.gpu.empty()) return std::nullopt;  // this machine's is of another GPU
+  auto found =
+      named ? std::optional(read_calibration(o.calibration)) : find_calibration(planned.device);
+  // f16 is not measured on a CPU.
+  const bool needed = named && !(planned.device == Device::cpu && is_f16(planned));
+  if (!needed && found && !found->types.contains(type_of_products(planned))) found.reset();
   return found;
 }
 
@@ -417,12 +428,17 @@ void take_gpu(Recipe& recipe, Options& o, const GpuModel& gpu) {
           "plan: --gpu {} and --accelerator cpu exclude each other", gpu.id);
   recipe.accelerator = Accelerator::cuda;
   if (o.memory.empty()) o.memory = fmt::format("{}MiB", gpu.bytes >> 20);
-  if (computes_bf16(gpu.capability)) return;
-  const Precision precision = recipe.precision.value_or(Precision::f16_mixed);
-  require(with_f16(precision) == precision, Fault::usage,
+  const bool bf16 = computes_bf16(gpu.capability);
+  const Precision precision =
+      recipe.precision.value_or(bf16 ? Precision::bf16_mixed : Precision::f16_mixed);
+  require(bf16 || with_f16(precision) == precision, Fault::usage,
           "precision: {} needs a GPU that computes with bf16 (compute capability 8.0, Ampere, or "
           "newer), but {} does not; use {}",
           name_of(precision), gpu.id, name_of(with_f16(precision)));
+  require(precision != Precision::fp8_mixed || multiplies_fp8(gpu.capability), Fault::usage,
+          "precision: fp8-mixed needs a GPU with FP8 products (compute capability 8.9 or above), "
+          "but {} has none; use bf16-mixed",
+          gpu.id);
   recipe.precision = precision;
 }
 
@@ -460,16 +476,18 @@ int plan(const Arguments& arguments) {
   auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
   if (!recipe) return 0;
   std::optional<GpuModel> gpu;
-  const GpuCatalogue catalogue = gpu_catalogue();
   if (!o.gpu.empty()) {
-    gpu = catalogue.named(o.gpu);
+    gpu = gpu_catalogue().named(o.gpu);
     take_gpu(*recipe, o, *gpu);
   }
   Planned planned = plan_for(*recipe, task);
+  planned.elsewhere = gpu.has_value();
   if (gpu) {
     planned.options.has_bf16 = computes_bf16(gpu->capability);
     planned.basis += fmt::format(", on a {} ({}) by the catalogue of {}", gpu->id,
-                                 format_bytes(gpu->bytes), catalogue.date);
+                                 format_bytes(gpu->bytes), gpu->date);
+  } else {
+    require_precision(planned.options.precision, planned.options.device);
   }
   // Ranks on a CPU share its cores: each needs memory for its own threads alone.
   if (const auto ranks = static_cast<int>(ranks_per_machine(*recipe));

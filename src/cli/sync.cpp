@@ -9,6 +9,7 @@
 #include "cli/command_line.h"
 #include "report/trackers/mlflow_sender.h"
 #include "report/trackers/wandb_upload.h"
+#include "run/stop_signals.h"
 
 namespace capstan::cli {
 namespace {
@@ -47,14 +48,17 @@ int64_t send(const fs::path& folder, double patience) {
 // Uploads W&B's runs that are not there yet; returns how many are left.
 int64_t upload(const std::vector<fs::path>& runs, double patience) {
   int64_t left = 0;
+  const StopSignals signals;
+  const auto stopped = [&] { return signals.caught() != 0; };
   for (const fs::path& run : runs) {
     const bool there = is_uploaded(run);
-    const std::string why = there ? "" : upload_wandb(run, patience);
+    const std::string why = there ? "" : upload_wandb(run, patience, stopped);
     if (why.empty())
       log::say("{}: {}", run.string(), there ? "everything has arrived" : "uploaded");
     else
       log::warn("{}: {}", run.string(), why);
     left += why.empty() ? 0 : 1;
+    if (stopped()) fail(Fault::usage, "interrupted; the same command goes on later");
   }
   return left;
 }

@@ -152,7 +152,8 @@ std::vector<int32_t> generate(Queue& q, Decoder& decoder, std::span<const int32_
   while (static_cast<int64_t>(result.size()) < options.max_new_tokens) {
     require(std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); }),
             Fault::file,
-            "the model's logits are not finite: its weights are damaged, or training diverged");
+            "the model's logits are not finite: its weights are damaged, or training diverged{}",
+            decoder.in_f16() ? ", or they exceed f16; try --precision 32-true" : "");
     const int32_t token = choose_token(logits, options.sampling, rng.uniform(result.size()));
     const auto& stops = options.stop_ids;
     if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;

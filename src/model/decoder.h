@@ -39,6 +39,8 @@ class Decoder {
   // Rehearses feed on `sim` with the largest request.
   void rehearse(Queue& q);
 
+  bool in_f16() const { return model_.params().types().compute == DType::f16; }
+
  private:
   void feed_piece(Queue& q, std::span<const int32_t> ids);
 

@@ -38,9 +38,9 @@ class Fields {
     if (!value) return 0;
     double number = 0;
     const bool good = value.IsScalar() && YAML::convert<double>::decode(value, number) &&
-                      std::isfinite(number) && (needed ? number > 0 : number >= 0);
-    require(good, Fault::file, "{}: {}: {}: expected a number{}, found '{}'", place(value), what_,
-            key, needed ? " above 0" : "", value.IsScalar() ? value.Scalar() : "a list");
+                      number >= (needed ? 1 : 0) && number <= 1e6;
+    require(good, Fault::file, "{}: {}: {}: expected a number from {} to 1000000, found '{}'",
+            place(value), what_, key, needed ? 1 : 0, value.IsScalar() ? value.Scalar() : "a list");
     return number;
   }
   void expect_only(std::initializer_list<std::string_view> known) const {
@@ -67,7 +67,7 @@ class Fields {
 };
 
 GpuModel gpu_of(const std::string& id, const YAML::Node& node, const std::string& origin,
-                std::string_view where) {
+                const std::string& date, std::string_view where) {
   const Fields f(node, where, id);
   f.expect_only({"in_name", "capability", "memory", "memory_bandwidth", "f32", "tf32", "narrow",
                  "fp8", "power", "link", "origin"});
@@ -84,7 +84,8 @@ GpuModel gpu_of(const std::string& id, const YAML::Node& node, const std::string
           .fp8 = 1e12 * f.number("fp8", false),
           .watts = f.number("power", true),
           .link_bytes_per_second = 1e9 * f.number("link", false),
-          .origin = f.text("origin", origin)};
+          .origin = f.text("origin", origin),
+          .date = date};
 }
 
 // Whether the text has the word: "A10" is not in "A100".
@@ -95,6 +96,18 @@ bool has_word(std::string_view text, std::string_view word) {
   for (size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1))
     if ((at == 0 || !joins(at - 1)) && !joins(at + word.size())) return true;
   return false;
+}
+
+// Whether the name has all words of `words`, and no other that makes another card of it.
+bool is_named(std::string_view name, std::string_view words) {
+  for (const char* other : {"Ti", "SUPER", "D", "Laptop", "NVL", "MIG"})
+    if (has_word(name, other) && !has_word(words, other)) return false;
+  for (size_t begin = 0; begin < words.size();) {
+    const size_t end = std::min(words.find(' ', begin), words.size());
+    if (!has_word(name, words.substr(begin, end - begin))) return false;
+    begin = end + 1;
+  }
+  return !words.empty();
 }
 
 }  // namespace
@@ -114,7 +127,7 @@ const GpuModel& GpuCatalogue::named(std::string_view id) const {
 const GpuModel* GpuCatalogue::reported_as(std::string_view name) const {
   const GpuModel* best = nullptr;
   for (const GpuModel& gpu : gpus)
-    if (has_word(name, gpu.in_name) &&
+    if (is_named(name, gpu.in_name) &&
         (best == nullptr || gpu.in_name.size() > best->in_name.size()))
       best = &gpu;
   return best;
@@ -127,12 +140,21 @@ GpuCatalogue parse_gpus(std::string_view yaml, std::string_view where) {
   } catch (const YAML::Exception& e) {
     fail(Fault::file, "{}:{}:{}: {}", where, e.mark.line + 1, e.mark.column + 1, e.msg);
   }
+  require(!root.IsNull(), Fault::file, "{}: expected a catalogue of GPUs, found nothing", where);
   const Fields file(root, where, "the catalogue");
   file.expect_only({"date", "origin", "gpus"});
-  GpuCatalogue catalogue{.date = file.text("date", "unknown"), .gpus = {}};
+  GpuCatalogue catalogue;
   const std::string origin = file.text("origin", std::string(where));
-  for (const auto& entry : file.node("gpus"))
-    catalogue.gpus.push_back(gpu_of(entry.first.as<std::string>(""), entry.second, origin, where));
+  const std::string date = file.text("date", "an unknown date");
+  for (const auto& entry : file.node("gpus")) {
+    const std::string id = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const bool again = std::any_of(catalogue.gpus.begin(), catalogue.gpus.end(),
+                                   [&](const GpuModel& g) { return g.id == id; });
+    require(!id.empty() && !again, Fault::file, "{}:{}:{}: expected the name of a GPU, {}", where,
+            entry.first.Mark().line + 1, entry.first.Mark().column + 1,
+            again ? fmt::format("found '{}' again", id) : "found none");
+    catalogue.gpus.push_back(gpu_of(id, entry.second, origin, date, where));
+  }
   return catalogue;
 }
 
@@ -141,7 +163,6 @@ GpuCatalogue gpu_catalogue() {
   const std::string file = environment_value("CAPSTAN_CATALOGUE");
   if (file.empty()) return all;
   const GpuCatalogue own = parse_gpus(read_text(file), file);
-  all.date = own.date;
   for (const GpuModel& gpu : own.gpus) {
     std::erase_if(all.gpus, [&](const GpuModel& g) { return g.id == gpu.id; });
     all.gpus.push_back(gpu);

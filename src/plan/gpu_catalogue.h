@@ -11,7 +11,7 @@ namespace capstan {
 // A GPU by its data sheet: what a plan knows of one that is not here.
 struct GpuModel {
   std::string id;       // "v100-32", as `plan --gpu` takes it
-  std::string in_name;  // part of the name that the driver reports
+  std::string in_name;  // words of the name that the driver reports
   std::pair<int, int> capability;
   int64_t bytes = 0;            // of memory
   double bytes_per_second = 0;  // of memory
@@ -19,14 +19,13 @@ struct GpuModel {
   double f32 = 0, tf32 = 0, narrow = 0, fp8 = 0;
   double watts = 0;
   double link_bytes_per_second = 0;  // both directions together
-  std::string origin;
+  std::string origin, date;
 
   bool operator==(const GpuModel&) const = default;
 };
 
 // Rows of catalogue/gpus.yaml, which is part of the program.
 struct GpuCatalogue {
-  std::string date;
   std::vector<GpuModel> gpus;
 
   // Throws Fault::usage, with the nearest name, if there is none of this name.

@@ -83,6 +83,7 @@ RunPlan TrainingRun::make_plan() {
   std::string_view why;
   require(options_.device != Device::cuda || cuda_present(&why), Fault::device,
           "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
+  require_precision(options_.precision, options_.device);
   const Ranks mine = options_.ranks;
   if (mine.size > 1) {
     const auto needs = team_.gather(Trainer::plan(options_).device.total_bytes);
@@ -262,7 +263,7 @@ void TrainingRun::take_step(StepBatches& batches) {
   // Count a step only when the checkpoint written during it is complete. Otherwise the run could be
   // more than save_interval steps past the last complete checkpoint.
   spend_on_saving([&] { wait_for_save(); });
-  if (record_.add(r)) good_ = saved_;
+  if (record_.add(r) && !r.overflowed) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
   // The final validation may be of more samples: to be compared, the last step has one of its own.
   const bool compares = recipe_.keep_best || recipe_.patience;

@@ -145,7 +145,11 @@ void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
           "resume: {} was trained on other base weights than those now in {}. Resume with the "
           "original weights, or start a new run with another --out_dir",
           c.dir.string(), inputs_.model.folder.string());
-  const auto changed = new_lines(c.state.recipe, now.recipe);
+  auto changed = new_lines(c.state.recipe, now.recipe);
+  const auto scale = [](const std::string& line) { return line.starts_with("loss_scale:"); };
+  if (c.state.loss_scale && std::erase_if(changed, scale) > 0)
+    log::warn("train.loss_scale is for the start of a run: this one goes on with {:g}",
+              *c.state.loss_scale);
   if (!changed.empty()) log::warn("resumed with changed settings: {}", fmt::join(changed, " · "));
 }
 

@@ -143,7 +143,7 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   optimizer_.restore(optimizer_.steps() - 1);
   const bool in_loss = !std::isfinite(loss_sum);
   if (!in_loss && loss_scale_.lower()) {
-    log::info("step {}: gradients exceeded f16: left this step out, and the loss scale is now {:g}",
+    log::info("step {}: gradients exceeded f16: left this step out, and the loss scale is now {}",
               step + 1, loss_scale_.value());
     result.overflowed = true;
     return;

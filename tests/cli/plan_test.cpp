@@ -136,6 +136,9 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
   bf16.push_back("--precision=bf16-mixed");
   cpu.push_back("--accelerator=cpu");
   expect_refused(2, bf16, {"bf16-mixed needs a GPU that computes with bf16", "use 16-mixed"});
+  expect_refused(
+      2, {"plan", "finetune_full", "Llama-3.2-1B", "--gpu=a100-80-sxm", "--precision=fp8-mixed"},
+      {"fp8-mixed needs a GPU with FP8 products", "a100-80-sxm has none"});
   expect_refused(2, cpu, {"--gpu v100-32 and --accelerator cpu exclude each other"});
   expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h101"}, {"no GPU 'h101' is known"});
 }

@@ -33,6 +33,10 @@ TEST(GpuCatalogue, KnowsTheNamesThatDriversReport) {
                                                        {"NVIDIA A100-SXM4-80GB", "a100-80-sxm"},
                                                        {"NVIDIA A100-SXM4-40GB", "a100-40-sxm"},
                                                        {"Tesla V100-SXM2-32GB", "v100-32"},
+                                                       {"Tesla V100-PCIE-16GB", "v100-16"},
+                                                       {"NVIDIA H100 NVL", "h100-nvl"},
+                                                       {"NVIDIA GH200 144G HBM3e", "gh200-141"},
+                                                       {"NVIDIA A100 80GB PCIe", "a100-80-pcie"},
                                                        {"Tesla T4", "t4"},
                                                        {"NVIDIA RTX A6000", "a6000"},
                                                        {"NVIDIA GeForce RTX 4090", "rtx4090"}};
@@ -41,7 +45,8 @@ TEST(GpuCatalogue, KnowsTheNamesThatDriversReport) {
     ASSERT_NE(found, nullptr) << name;
     EXPECT_EQ(found->id, id) << name;
   }
-  for (const char* name : {"NVIDIA L40", "NVIDIA A1000", "ARM, 2 threads", ""})
+  for (const char* name : {"NVIDIA L40", "NVIDIA A1000", "NVIDIA GeForce RTX 3090 Ti",
+                           "NVIDIA GeForce RTX 4090 Laptop GPU", "ARM, 2 threads", ""})
     EXPECT_EQ(all.reported_as(name), nullptr) << name;
 }
 
@@ -55,7 +60,8 @@ TEST(GpuCatalogue, AFileOfTheUsersAddsAndReplaces) {
   const GpuCatalogue before = gpu_catalogue();
   const Variable variable("CAPSTAN_CATALOGUE", file.c_str());
   const GpuCatalogue all = gpu_catalogue();
-  EXPECT_EQ(all.date, "2027-01-02");
+  EXPECT_EQ(all.named("mine").date, "2027-01-02");
+  EXPECT_NE(all.named("t4").date, "2027-01-02");
   EXPECT_EQ(all.gpus.size(), before.gpus.size() + 1);
   EXPECT_EQ(all.named("h200").bytes, int64_t{120} << 30);
   EXPECT_EQ(all.named("mine").capability, std::pair(13, 5));
@@ -72,7 +78,13 @@ TEST(GpuCatalogue, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_EQ(refused("gpus:\n  a: {memory: 3}"),
             "g.yaml:2:6: a: capability: expected a number, found none");
   EXPECT_EQ(refused("gpus:\n  a: {capability: nine}"),
-            "g.yaml:2:19: a: capability: expected a number above 0, found 'nine'");
+            "g.yaml:2:19: a: capability: expected a number from 1 to 1000000, found 'nine'");
+  EXPECT_EQ(refused("gpus:\n  a: {capability: 1e300}"),
+            "g.yaml:2:19: a: capability: expected a number from 1 to 1000000, found '1e300'");
+  const std::string row = "{capability: 9, memory: 1, memory_bandwidth: 1, f32: 1, power: 1}";
+  EXPECT_EQ(refused(("gpus:\n  a: " + row + "\n  a: " + row).c_str()),
+            "g.yaml:3:3: expected the name of a GPU, found 'a' again");
+  EXPECT_EQ(refused(""), "g.yaml: expected a catalogue of GPUs, found nothing");
   EXPECT_EQ(refused("gpus: 3"), "g.yaml:1:1: gpus: expected a mapping");
   EXPECT_EQ(refused("3"), "g.yaml:1:1: the catalogue: expected a mapping");
   EXPECT_TRUE(refused("gpus: {").starts_with("g.yaml:1:")) << refused("gpus: {");

@@ -461,7 +461,9 @@ class TrackerTest(unittest.TestCase):
         out = self.run_capstan(self.words("wandb", 20, "--out_dir", "out/other"))
         self.assertIn("wandb sync ", out)
         for script, word in (("exit 3", "status 3"), ("exit 0", "did not mark the run"),
-                             ("sleep 60", "did not end in 0.5 s")):
+                             ("sleep 60", "did not end in 0.5 s"),
+                             ("kill -9 $$", "was ended by signal 9"),
+                             ("trap '' TERM; sleep 60; sleep 60", "did not end in 0.5 s")):
             out = self.run_capstan([CAPSTAN, "sync", "out/other", "--upload_timeout", "0.5"], expect=6,
                                    env=self.stand_in(script))
             self.assertIn(word, out)

@@ -230,12 +230,14 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
   file_->sync();
   const fs::path run = file_->path().parent_path();
   constexpr double kPatience = 600;
-  if (environment_value("WANDB_MODE") == "online") {
+  // A run that was stopped, or failed, has to end now.
+  if (end == RunEnd::finished && environment_value("WANDB_MODE") == "online") {
+    log::say("W&B: uploading the run ...");
     const std::string why = upload_wandb(run, kPatience);
     if (why.empty()) return log::say("W&B: the run is uploaded");
     log::warn("W&B: {}", why);
   }
-  log::say("W&B: to upload the run: wandb sync {}", run.string());
+  log::say("W&B: to upload the run: wandb sync '{}'", run.string());
 }
 
 }  // namespace capstan

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -31,21 +32,32 @@ fs::path mark_of(const fs::path& file) {
   return file.string() + ".synced";
 }
 
-// The exit status, or nothing if it had to be ended.
-std::optional<int> wait_for(pid_t process, double seconds) {
+// The exit status of a process that leads a group, or nothing if they had to be ended.
+std::optional<int> wait_for(pid_t process, double seconds, const std::function<bool()>& stopped) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  constexpr double kGrace = 3;  // seconds, to end by itself
   int status = 0;
-  for (;;) {
-    const pid_t found = ::waitpid(process, &status, WNOHANG);
-    if (found == process) return status;
-    if (found < 0 && errno != EINTR) return status;
-    if (Clock::now() >= end) break;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  const auto ends_within = [&](double most, bool may_stop) {
+    const auto end = Clock::now() + std::chrono::duration<double>(most);
+    for (;;) {
+      const pid_t found = ::waitpid(process, &status, WNOHANG);
+      if (found == process || (found < 0 && errno != EINTR)) return true;
+      if (Clock::now() >= end || (may_stop && stopped && stopped())) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  };
+  if (ends_within(seconds, true)) return status;
+  ::kill(-process, SIGTERM);
+  if (!ends_within(kGrace, false)) {
+    ::kill(-process, SIGKILL);
+    ::waitpid(process, &status, 0);
   }
-  ::kill(process, SIGTERM);
-  ::waitpid(process, &status, 0);
   return std::nullopt;
+}
+
+std::string ending(int status) {
+  return WIFSIGNALED(status) ? fmt::format("was ended by signal {}", WTERMSIG(status))
+                             : fmt::format("ended with status {}", WEXITSTATUS(status));
 }
 
 }  // namespace
@@ -68,32 +80,39 @@ bool is_uploaded(const fs::path& run) {
          fs::last_write_time(mark_of(*file), error) >= fs::last_write_time(*file, error);
 }
 
-std::string upload_wandb(const fs::path& run, double seconds) {
+std::string upload_wandb(const fs::path& run, double seconds,
+                         const std::function<bool()>& stopped) {
   std::error_code error;
-  if (const auto file = file_of(run)) fs::remove(mark_of(*file), error);
   const fs::path log = run / "logs" / "upload.log";
   fs::create_directories(log.parent_path(), error);
+  const int output = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (output < 0) return fmt::format("{}: cannot write: {}", log.string(), std::strerror(errno));
+  if (const auto file = file_of(run)) fs::remove(mark_of(*file), error);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  posix_spawn_file_actions_adddup2(&actions, output, 1);
+  posix_spawn_file_actions_adddup2(&actions, output, 2);
+  posix_spawnattr_t attributes;  // a group of its own: it starts a service
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setpgroup(&attributes, 0);
   std::string program = "wandb", command = "sync", folder = run.string();
   char* words[] = {program.data(), command.data(), folder.data(), nullptr};
   pid_t process = 0;
-  const int failed = ::posix_spawnp(&process, "wandb", &actions, nullptr, words, environ);
+  const int failed = ::posix_spawnp(&process, "wandb", &actions, &attributes, words, environ);
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
+  ::close(output);
   if (failed != 0)
-    return fmt::format("the program wandb cannot be started: {}; install it (pip install wandb)",
-                       std::strerror(failed));
-  const auto status = wait_for(process, seconds);
-  if (!status) return fmt::format("wandb sync did not end in {:g} s", seconds);
+    return fmt::format("the program wandb cannot be started: {}{}", std::strerror(failed),
+                       failed == ENOENT ? "; install it (pip install wandb)" : "");
+  const auto status = wait_for(process, seconds, stopped);
+  if (!status) return fmt::format("wandb sync did not end in {:g} s, or was stopped", seconds);
   // It ends with 0 after some errors, too.
   if (is_uploaded(run)) return {};
-  return fmt::format(
-      "wandb sync ended with status {} and did not mark the run as uploaded; {} has "
-      "what it said",
-      WIFEXITED(*status) ? WEXITSTATUS(*status) : -1, log.string());
+  return fmt::format("wandb sync {} and did not mark the run as uploaded; {} has what it said",
+                     ending(*status), log.string());
 }
 
 }  // namespace capstan

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,8 @@ std::vector<std::filesystem::path> wandb_runs(const std::filesystem::path& folde
 bool is_uploaded(const std::filesystem::path& run);
 
 // Runs `wandb sync`, with its words in the run's logs/upload.log. Returns why it failed; nothing if
-// the run is there. It ends after `seconds` at the latest.
-std::string upload_wandb(const std::filesystem::path& run, double seconds);
+// the run is there. After `seconds`, or when `stopped` says so, the program is ended.
+std::string upload_wandb(const std::filesystem::path& run, double seconds,
+                         const std::function<bool()>& stopped = {});
 
 }  // namespace capstan
