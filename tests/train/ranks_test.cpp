@@ -96,7 +96,7 @@ TEST(Ranks, EveryWayToTrainIsThatOfOneRank) {
   save_base(grouped_config(), temp / "base");
   enum class Way : uint8_t { full, lora, qlora };
   for (const Way way : {Way::full, Way::lora, Way::qlora})
-    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed, Precision::f16_mixed})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
       for (const Recompute recompute : {Recompute::none, Recompute::block})
         for (const int64_t accumulation : {1, 3}) {
           Case c{.precision = precision, .recompute = recompute, .steps = 10};
@@ -200,7 +200,7 @@ TEST(Ranks, EightBitMomentsAreThoseOfDdp) {
 // Groups of ranks keep slices of the model, and all groups the same.
 TEST(Ranks, HybridGroupsTrainAsOneRankDoes) {
   for (const bool lora : {false, true})
-    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed, Precision::f16_mixed})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
       for (const int64_t micro : {2, 5}) {
         Case c{.precision = precision, .micro_batch = micro, .steps = 10};
         c.optimizer = plain_sgd();
@@ -259,7 +259,7 @@ TEST(RanksOnGpu, TrainAsOneRankDoes) {
   save_base(grouped_config(), temp / "base");
   enum class Way : uint8_t { full, lora, qlora };
   for (const Way way : {Way::full, Way::lora, Way::qlora})
-    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed, Precision::f16_mixed})
+    for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
       for (const int64_t accumulation : {1, 3}) {
         Case c{.device = Device::cuda, .precision = precision, .global_batch = 12, .steps = 10};
         c.optimizer = plain_sgd();
