@@ -1,33 +1,11 @@
 // capstan plan: what a run needs, with nothing on the disk but the recipe.
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
-#include "program.h"
+#include "plan_program.h"
 
 namespace capstan::cli_test {
 namespace {
-
-using nlohmann::json;
-
-class Plan : public Cli {
- protected:
-  json plan(Words words, int code) const {
-    words.insert(words.begin(), "plan");
-    words.emplace_back("--json");
-    const Outcome o = run(words);
-    EXPECT_EQ(o.code, code) << o.err << o.out;
-    EXPECT_LT(o.seconds, 5.0);
-    const json out = json::parse(o.out, nullptr, false);
-    EXPECT_EQ(out.value("fits", false), code == 0) << o.out << o.err;
-    int64_t sum = 0;
-    for (const auto& [name, bytes] : out["memory"]["by_category"].items())
-      sum += bytes.get<int64_t>();
-    EXPECT_EQ(out["memory"]["peak_bytes"], sum) << "categories are all there is";
-    return out;
-  }
-  fs::path recipes = fs::path(CAPSTAN_SOURCE_DIR) / ".." / "shared" / "recipes";
-};
 
 TEST_F(Plan, AKnownModelNeedsNoFiles) {
   const Words full = {"--command=finetune_full", "--checkpoint_dir=meta-llama/Llama-3.2-1B",
@@ -69,27 +47,6 @@ TEST_F(Plan, AMicroBatchOfAnySizeIsPlannedAtOnce) {
   expect_holds(o.out + o.err, {"does not fit", "train.micro_batch_size"});
 }
 
-TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
-  Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--memory=80GiB"};
-  const auto with = [&](std::string accelerator, std::string precision = "") {
-    Words all = words;
-    all.push_back("--accelerator=" + accelerator);
-    if (!precision.empty()) all.push_back("--precision=" + precision);
-    return plan(all, 0)["memory"]["by_category"];
-  };
-  EXPECT_EQ(with("cuda"), with("gpu")) << "two words for one thing";
-  EXPECT_EQ(with("cuda"), with("cuda", "bf16-mixed")) << "what LitGPT would take";
-  EXPECT_EQ(with("cpu"), with("cpu", "32-true"));
-  EXPECT_NE(with("cuda", "32-true"), with("cpu", "32-true")) << "each has scratch of its own";
-  const auto exact = with("cuda", "32-true");
-  words.push_back("--matmul_precision=high");
-  EXPECT_EQ(with("cuda", "32-true"), exact) << "TF32 needs no room";
-  words.pop_back();
-  const auto nearest = with("cuda", "bf16-true");
-  words.push_back("--optimizer.rounding=stochastic");
-  EXPECT_EQ(with("cuda", "bf16-true"), nearest);
-}
-
 TEST_F(Plan, DoesNotReadStandardInput) {
   ASSERT_EQ(run({"demo", "--out_dir=demo", "--train.max_steps=1"}).code, 0);
   const json found = plan({"finetune", "demo/final", "--data.json_path=-", "--memory=8GiB",
@@ -98,130 +55,6 @@ TEST_F(Plan, DoesNotReadStandardInput) {
   EXPECT_NE(found["basis"].get<std::string>().find("the data come from standard input"),
             std::string::npos)
       << found["basis"];
-}
-
-TEST_F(Plan, OfF16SaysThatBf16ServesBetter) {
-  const auto text = [&](const std::string& precision) {
-    const Outcome o = run({"plan", "finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",
-                           "--memory=80GiB", "--accelerator=cuda", "--precision=" + precision});
-    EXPECT_EQ(o.code, 0) << o.err;
-    return o.out;
-  };
-  expect_holds(text("16-mixed"), {"bf16-mixed would serve better than 16-mixed"});
-  expect_holds(text("16-true"), {"bf16-true would serve better than 16-true"});
-  for (const char* other : {"bf16-mixed", "bf16-true", "32-true"})
-    EXPECT_EQ(text(other).find("serve better"), std::string::npos) << other;
-}
-
-TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
-  const auto with = [&](const Words& more, int code) {
-    Words words = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512"};
-    words.insert(words.end(), more.begin(), more.end());
-    return plan(words, code);
-  };
-  const json v100 = with({"--gpu=v100-32"}, 0), h100 = with({"--gpu=h100-sxm"}, 0);
-  EXPECT_EQ(v100["memory"]["by_category"],
-            with({"--memory=32GiB", "--accelerator=cuda", "--precision=16-mixed"},
-                 0)["memory"]["by_category"])
-      << "it has no bf16";
-  EXPECT_EQ(h100["memory"], with({"--memory=80GiB", "--accelerator=cuda"}, 0)["memory"]);
-  EXPECT_NE(v100["basis"].get<std::string>().find("on a v100-32 (32.0 GiB)"), std::string::npos);
-  const json t4 = with({"--gpu=t4"}, 3);
-  for (const auto& change : t4["fits_with"])
-    EXPECT_EQ(change.get<std::string>().find("bf16"), std::string::npos) << change;
-  EXPECT_EQ(with({"--gpu=t4", "--memory=24GiB"}, 0)["memory"]["peak_bytes"],
-            v100["memory"]["peak_bytes"]);
-  const Words words = {"plan", "finetune_full", "Llama-3.2-1B", "--gpu=v100-32"};
-  Words bf16 = words, cpu = words;
-  bf16.push_back("--precision=bf16-mixed");
-  cpu.push_back("--accelerator=cpu");
-  expect_refused(2, bf16, {"bf16-mixed needs a GPU that computes with bf16", "use 16-mixed"});
-  expect_refused(
-      2, {"plan", "finetune_full", "Llama-3.2-1B", "--gpu=a100-80-sxm", "--precision=fp8-mixed"},
-      {"fp8-mixed needs a GPU with FP8 products", "a100-80-sxm has none"});
-  expect_refused(2, cpu, {"--gpu v100-32 and --accelerator cpu exclude each other"});
-  expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h101"}, {"no GPU 'h101' is known"});
-}
-
-// With weights and gradients in two bytes, and moments in four each.
-TEST_F(Plan, OfF16KeepsTheMomentsInF32) {
-  const auto by_category = [&](const std::string& precision) {
-    return plan({"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--memory=80GiB",
-                 "--accelerator=cuda", "--precision=" + precision},
-                0)["memory"]["by_category"];
-  };
-  const json half = by_category("16-true"), bf16 = by_category("bf16-true");
-  EXPECT_EQ(half["weights"], bf16["weights"]);
-  EXPECT_EQ(half["gradients"], bf16["gradients"]);
-  const double ratio = half["optimizer"].get<double>() / bf16["optimizer"].get<double>();
-  EXPECT_NEAR(ratio, 2, 1e-3);
-  EXPECT_EQ(by_category("16-mixed"), by_category("bf16-mixed"));
-}
-
-// No GPU is needed to know what a paged optimizer leaves of its memory.
-TEST_F(Plan, OfAGpuHasHostMemoryInASpaceOfItsOwn) {
-  const auto with = [&](const char* optimizer, const Words& more, int code) {
-    Words words = {"finetune_full",
-                   "Llama-3.2-1B",
-                   "--accelerator=cuda",
-                   "--precision=bf16-true",
-                   "--train.save_async=false",
-                   "--train.max_seq_length=512",
-                   "--memory=80GiB",
-                   std::string("--optimizer=") + optimizer};
-    words.insert(words.end(), more.begin(), more.end());
-    return plan(words, code);
-  };
-  const auto peak = [](const json& p, const char* space) {
-    return p[space]["peak_bytes"].get<int64_t>();
-  };
-  const auto state = [](const json& p, const char* space) {
-    return p[space]["by_category"].value("optimizer", int64_t{0});
-  };
-  for (const std::string kind : {"AdamW", "AdamW8bit"}) {
-    const json usual = with(kind.c_str(), {}, 0), paged = with(("Paged" + kind).c_str(), {}, 0);
-    const int64_t batches = peak(usual, "host_memory");
-    EXPECT_EQ(batches, usual["host_memory"]["by_category"]["data"]) << "on their way to the GPU";
-    EXPECT_LT(batches, 1 << 20);
-    EXPECT_EQ(peak(paged, "memory") + peak(paged, "host_memory"), peak(usual, "memory") + batches);
-    EXPECT_EQ(state(paged, "memory"), 512) << "the gradients' norm and its factor";
-    EXPECT_EQ(state(paged, "host_memory") + batches, peak(paged, "host_memory"));
-    EXPECT_FALSE(paged["host_memory"].contains("available_bytes")) << "nobody said";
-  }
-  const json little = with("PagedAdamW", {"--host-memory=2GiB"}, 3);
-  EXPECT_EQ(little["host_memory"]["available_bytes"], int64_t{2} << 30);
-  const json beside = with("AdamW", {"--train.save_async=true"}, 0);
-  const json waiting = with("AdamW", {}, 0);
-  const auto copy = beside["host_memory"]["by_category"]["staging"].get<int64_t>();
-  EXPECT_EQ(peak(waiting, "host_memory") + copy, peak(beside, "host_memory"));
-  EXPECT_EQ(peak(beside, "memory"), peak(waiting, "memory"));
-  // Without room for the copy the run waits for its saves, and fits.
-  EXPECT_EQ(
-      peak(with("AdamW", {"--train.save_async=true", "--host-memory=1GiB"}, 0), "host_memory"),
-      peak(waiting, "host_memory"));
-}
-
-TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
-  Words words = {"finetune_full",
-                 "Llama-3.2-1B",
-                 "--accelerator=cuda",
-                 "--precision=bf16-true",
-                 "--train.max_seq_length=128",
-                 "--train.micro_batch_size=1",
-                 "--memory=7GiB"};
-  const json out = plan(words, 3);
-  const json& changes = out["fits_with"];
-  EXPECT_NE(std::find(changes.begin(), changes.end(), "optimizer: PagedAdamW"), changes.end())
-      << changes;
-  words.push_back("--optimizer=PagedAdamW");
-  EXPECT_EQ(plan(words, 0)["memory"]["available_bytes"], (int64_t{7} << 30) - (int64_t{896} << 20));
-  words.push_back("--host-memory=1GiB");
-  words.insert(words.begin(), "plan");
-  const Outcome refused = run(words);
-  EXPECT_EQ(refused.code, 3);
-  expect_holds(refused.out, {"PagedAdamW\n", "  host memory ", "does not fit: needs ",
-                             " of host memory, 1.00 GiB free",
-                             "CUDA itself takes about 896 MiB of the GPU's 7.00 GiB\n"});
 }
 
 TEST_F(Plan, ARecipeOfAnAdapterIsKnownByAnyOfItsKeys) {
@@ -236,29 +69,12 @@ TEST_F(Plan, ARecipeOfAnAdapterIsKnownByAnyOfItsKeys) {
   EXPECT_EQ(trainable("quantize: null\n"), all);
 }
 
-TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {
-  expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda", "--memory=500MiB"},
-                 {"--memory 500MiB is less than CUDA itself takes on a GPU, about 896 MiB"});
-}
-
 TEST_F(Plan, TimeAloneIsNoNumberOfSteps) {
   Words words = tiny({"--train.max_steps=null", "--train.max_time=60", "--train.schedule=constant",
                       "--memory=8GiB"});
   EXPECT_FALSE(plan(words, 0).contains("steps"));
   words.emplace_back("--train.max_steps=7");
   EXPECT_EQ(plan(words, 0)["steps"], 7);
-}
-
-TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
-  if (cuda_present()) GTEST_SKIP() << "there is one here";
-  expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},
-                 {"there is no GPU here; give its memory", "--memory 80GiB"});
-}
-
-TEST_F(Plan, HostMemoryIsBesideAGpuAlone) {
-  expect_refused(
-      2, {"plan", "Llama-3.2-1B", "--accelerator=cpu", "--memory=80GiB", "--host-memory=80GiB"},
-      {"--host-memory is for a GPU"});
 }
 
 TEST_F(Plan, WhatItNamesWouldFit) {
