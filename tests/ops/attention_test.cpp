@@ -2,6 +2,7 @@
 
 #include "ops/attention_reference.h"
 #include "ops/cpu/attention.h"
+#include "ops/elementwise.h"
 #if CAPSTAN_WITH_CUDA
 #include "tensor/cuda/context.h"
 #endif
@@ -93,8 +94,10 @@ TEST_P(AttentionGenerations, SmallerGpusComputeTheSameBits) {
     for (size_t i = 0; i < 2; ++i) {
       if (!q_.cuda().has_mma(types[i])) continue;
       const Case& c = cases[i];
+      for (const Tensor& t : {*c.o, *c.lse, *c.dqkv}) fill(q_, t, NAN);  // of the one before
       forward(c);
       backward(c, c.dqkv);
+      EXPECT_TRUE(std::isfinite(values(c.o)[0]));
       const std::vector<Values> found = {values(c.o), values(c.lse), values(c.dqkv)};
       if (expected[i].empty()) expected[i] = found;
       EXPECT_TRUE(found == expected[i]) << name_of(types[i]) << " " << capability.first;
