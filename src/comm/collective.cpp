@@ -8,6 +8,7 @@ std::string_view name_of(Collective::Kind kind) {
     case Collective::Kind::all_gather: return "all_gather";
     case Collective::Kind::reduce_scatter: return "reduce_scatter";
     case Collective::Kind::all_reduce: return "all_reduce";
+    case Collective::Kind::pass: return "pass";
   }
   return "?";
 }
@@ -27,6 +28,10 @@ Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
 
 Tensor Collective::slice(int i) const {
   return slice_of_rank(whole, i, size());
+}
+
+bool sums(const Collective& c) {
+  return c.kind == Collective::Kind::reduce_scatter || c.kind == Collective::Kind::all_reduce;
 }
 
 uint64_t fingerprint(const Collective& c) {

@@ -16,9 +16,10 @@ struct Collective {
     all_gather,      // whole = every rank's `mine`, in rank order
     reduce_scatter,  // mine = Σ over ranks of this rank's slice of their `whole`
     all_reduce,      // whole = Σ over ranks of their `whole`
+    pass,            // of two ranks: the second one's whole = the first one's
   };
   Kind kind{};
-  Tensor whole, mine;  // contiguous; all_reduce has no `mine`
+  Tensor whole, mine;  // contiguous; all_reduce and pass have no `mine`
   Write mode = Write::replace;
   int unit = -1;         // of the model that the values belong to; -1: none
   Members members = {};  // the ranks that take part, and…
@@ -34,6 +35,9 @@ struct Collective {
 
 // The slice of one rank among `size`, as one row.
 Tensor slice_of_rank(const Tensor& whole, int rank, int size);
+
+// Whether it adds the values of its ranks.
+bool sums(const Collective& c);
 
 // What all ranks must agree on: kind, type, size, mode and unit, but not addresses.
 uint64_t fingerprint(const Collective& c);

@@ -34,6 +34,16 @@ Communicator Communicator::part(const Members& members) const {
   some.machines_ = 1;
   return some;
 }
+Communicator Communicator::split(const Members& members, std::string_view name, Lane lane) const {
+  if (!transport_) return {};
+  const int index = (rank() - members.first) / members.stride;
+  require(!part_ && index >= 0 && index < members.count && members.at(index) == rank() &&
+              members.at(members.count - 1) < size(),
+          Fault::bug, "group {}: rank {} of {} is not one of {} from {}", name, rank(), size(),
+          members.count, members.first);
+  auto other = transport_->split({index, members.count}, members, std::string(name), lane);
+  return members.count == 1 ? Communicator() : Communicator(std::move(other));
+}
 std::string_view Communicator::name() const {
   return transport_ ? std::string_view(transport_->name()) : "alone";
 }
@@ -89,6 +99,12 @@ Work Communicator::all_reduce(Queue& q, Tensor x) const {
   check_slices("all_reduce", x, slice_of(x), size());
   if (transport_) return begin(q, {Collective::Kind::all_reduce, x, slice_of(x)});
   return {};
+}
+
+Work Communicator::pass(Queue& q, Tensor x) const {
+  require(size() == 2 && x.contiguous(), Fault::bug, "group {}: pass of {} among {} ranks", name(),
+          x.shape(), size());
+  return begin(q, {Collective::Kind::pass, x, x});
 }
 
 Buffer Communicator::make_room(Arena& arena, int64_t largest_bytes) const {

@@ -39,6 +39,11 @@ class Communicator {
   // Some ranks of this group, of which this one is one. All ranks of the group call the collectives
   // of such parts in the same order, each those of its own part; parts are of one size.
   Communicator part(const Members& members) const;
+  // Another group, of some ranks of this one, with collectives of its own: their order has nothing
+  // to do with that of this group's. All ranks of this group call it together, each for the group
+  // that it is to belong to; this group is not itself a part or another's. On a GPU its collectives
+  // are work of `lane`. It ends when this group ends, and the other way round.
+  Communicator split(const Members& members, std::string_view name, Lane lane) const;
   // The same group, of which so many neighbours each are on one machine: its collectives add theirs
   // first, then the sums of the machines in their order.
   Communicator by_machine(int machines) const;
@@ -73,6 +78,9 @@ class Communicator {
   // Every rank's x = their sum. The number of values must be a multiple of size().
   [[nodiscard]] Work all_reduce(Queue& q, Tensor x) const;
 
+  // In a group of two: rank 1's x becomes rank 0's. For rank 0 it is complete when rank 1 has it.
+  [[nodiscard]] Work pass(Queue& q, Tensor x) const;
+
   // Memory in which the transport sums tensors of up to `largest_bytes`; empty if it needs none. To
   // be kept as long as the group sums. Allocates Category::communication, outside of a phase.
   [[nodiscard]] Buffer make_room(Arena& arena, int64_t largest_bytes) const;
@@ -99,8 +107,8 @@ class Communicator {
   // Ranks whose process has not answered since then; asks all of them again. None if the transport
   // cannot tell.
   std::vector<int> silent_since(std::chrono::steady_clock::time_point then) const;
-  // Ends all collectives of the group, now and later, with this error on every other rank. When it
-  // returns, no rank reads this one's memory.
+  // Ends all collectives of the group, and of those that it was split from or into, now and later,
+  // with this error on every other rank. When it returns, no rank reads this one's memory.
   void abort(std::string_view why) noexcept;
 
  private:

@@ -14,17 +14,23 @@ using Kind = Collective::Kind;
 
 class Simulated : public Transport {
  public:
-  Simulated(const Ranks& ranks, std::string name, const Network& network)
-      : Transport(ranks.rank, ranks.size, std::move(name)), network_(network) {}
+  Simulated(const Ranks& ranks, std::string name, const Network& network, Lane lane = Lane::comm,
+            const Members& members = {.count = 0})
+      : Transport(ranks.rank, ranks.size, std::move(name), lane, members), network_(network) {}
+
+  std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members, std::string name,
+                                   Lane lane) override {
+    return std::make_shared<Simulated>(ranks, std::move(name), network_, lane, members);
+  }
 
   int64_t room_for(int64_t whole_bytes) const override { return network_.room ? whole_bytes : 0; }
 
   uint64_t begin(Queue& q, const Collective& c) override {
     free_at_ = std::max(free_at_, q.now()) + seconds(c);
     running_.push_back({c, free_at_});
-    if (q.target() == Device::cuda && c.kind != Kind::all_gather) {
+    if (q.target() == Device::cuda && sums(c)) {
       // A GPU sums beside its computation.
-      const Queue::OnLane lane(q, Lane::comm);
+      const Queue::OnLane on_lane(q, lane());
       q.wait_until(free_at_);
       sum(q, c);
       running_.back().complete_at = q.now();
@@ -37,7 +43,7 @@ class Simulated : public Transport {
       const Running& first = running_.front();
       q.wait_until(first.complete_at);
       // A CPU has no other time for the sum.
-      if (q.target() == Device::cpu && first.call.kind != Kind::all_gather) sum(q, first.call);
+      if (q.target() == Device::cpu && sums(first.call)) sum(q, first.call);
     }
   }
 
@@ -61,6 +67,9 @@ class Simulated : public Transport {
 
   // Each rank sends its slice, or a slice to each other rank; all_reduce does both.
   double seconds(const Collective& c) const {
+    if (c.kind == Kind::pass)
+      return network_.seconds_per_message +
+             static_cast<double>(c.whole.nbytes()) / network_.bytes_per_second;
     const double rounds = c.kind == Kind::all_reduce ? 2 : 1, others = c.size() - 1;
     const double slice = static_cast<double>(c.whole.nbytes()) / c.size();
     return rounds * others * (network_.seconds_per_message + slice / network_.bytes_per_second);

@@ -7,6 +7,7 @@
 #include <array>
 #include <condition_variable>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -35,6 +36,16 @@ int stages_of(Kind kind) {
 // What the ranks of a group tell each other.
 class ThreadGroup::Shared {
  public:
+  // Of a group and all that were split from it: they end together.
+  struct Family {
+    std::mutex mutex;  // for all that follows, and for what the groups share
+    std::condition_variable changed;
+    std::vector<Shared*> groups;
+    std::vector<std::vector<Member*>> members;  // by rank of the first group: in all of its groups
+    int working = 0;                            // ranks that are inside of a stage
+    std::string ended;                          // why the groups have ended; empty: they have not
+  };
+
   // Collectives that have begun and are not complete.
   static constexpr size_t kMost = 128;
 
@@ -54,70 +65,99 @@ class ThreadGroup::Shared {
     std::vector<std::array<Event, kMostStages>> done;
   };
 
-  Shared(int size, std::string group_name, Duration longest)
-      : name(std::move(group_name)), timeout(longest), slots(kMost, Slot(size)) {}
+  Shared(std::shared_ptr<Family> its_family, int size, std::string group_name, Duration longest)
+      : name(std::move(group_name)),
+        timeout(longest),
+        family(std::move(its_family)),
+        slots(kMost, Slot(size)) {
+    family->groups.push_back(this);
+  }
+  int size() const { return static_cast<int>(slots[0].calls.size()); }
 
   Slot& at(uint64_t sequence) { return slots[sequence % kMost]; }
+  bool ended() const { return !family->ended.empty(); }
   void check_alive() const {
-    if (!ended.empty()) fail(Fault::peer, "{}", ended);
+    if (ended()) fail(Fault::peer, "{}", family->ended);
   }
   void end(std::string_view why) {
-    if (ended.empty()) ended = why;
-    for (const auto& channel : channels) channel->end(ended);
-    changed.notify_all();
+    if (!ended()) family->ended = why;
+    for (const Shared* group : family->groups)
+      for (const auto& channel : group->channels) channel->end(family->ended);
+    family->changed.notify_all();
   }
   // The channel that every rank opens as its number `index`.
   std::shared_ptr<ThreadChannel> channel(size_t index, std::string channel_name) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(family->mutex);
     if (index == channels.size())
-      channels.push_back(std::make_shared<ThreadChannel>(static_cast<int>(slots[0].calls.size()),
-                                                         std::move(channel_name)));
-    if (!ended.empty()) channels[index]->end(ended);
+      channels.push_back(std::make_shared<ThreadChannel>(size(), std::move(channel_name)));
+    if (ended()) channels[index]->end(family->ended);
     return channels[index];
+  }
+  // The group that its members split off by their call number `index`.
+  std::shared_ptr<Shared> child(size_t index, const Members& members, std::string child_name) {
+    const std::lock_guard lock(family->mutex);
+    std::shared_ptr<Shared>& group = children[{index, members.first}];
+    if (!group)
+      group = std::make_shared<Shared>(family, members.count, std::move(child_name), timeout);
+    return group;
   }
 
   const std::string name;
   const Duration timeout;
-  std::mutex mutex;  // for all that follows
-  std::condition_variable changed;
+  const std::shared_ptr<Family> family;
   std::vector<Slot> slots;
   std::vector<std::shared_ptr<ThreadChannel>> channels;  // in the order in which they are opened
-  int working = 0;                                       // ranks that are inside of a stage
-  std::string ended;  // why the group has ended; empty: it has not
+  std::map<std::pair<size_t, int>, std::shared_ptr<Shared>> children;
 };
 
 class ThreadGroup::Member : public Transport {
  public:
-  Member(std::shared_ptr<Shared> shared, int rank)
-      : Transport(rank, static_cast<int>(shared->slots[0].calls.size()), shared->name),
+  // `root`: the group that it was split from, which it keeps.
+  Member(std::shared_ptr<Shared> shared, int rank, Lane lane = Lane::comm,
+         const Members& members = {.count = 0}, std::shared_ptr<Shared> root = nullptr)
+      : Transport(rank, shared->size(), shared->name, lane, members),
+        root_(std::move(root)),
         shared_(std::move(shared)),
-        terms_(static_cast<size_t>(size())) {}
+        family_(*shared_->family),
+        terms_(static_cast<size_t>(size())) {
+    const std::lock_guard lock(family_.mutex);
+    const auto own = static_cast<size_t>(among_all(rank));
+    if (family_.members.size() <= own) family_.members.resize(own + 1);
+    family_.members[own].push_back(this);
+  }
+  ~Member() override {
+    const std::lock_guard lock(family_.mutex);
+    std::erase(ours(), this);
+  }
 
   uint64_t begin(Queue& q, const Collective& c) override {
     if (begun_ - complete_ == Shared::kMost) finish(q, complete_);
+    Shared::Slot& slot = shared_->at(begun_);
+    // Others may not have left the collective that had this slot before.
+    wait(
+        q, [&] { return slot.reached[index()] == Shared::Slot::kFree; },
+        [&] {
+          shared_->end(
+              fmt::format("group {}: rank {} waited for others", name(), among_all(rank())));
+          shared_->check_alive();
+        });
     {
-      std::unique_lock lock(shared_->mutex);
-      Shared::Slot& slot = shared_->at(begun_);
-      // Others may not have left the collective that had this slot before.
-      const bool is_free = shared_->changed.wait_for(lock, shared_->timeout, [&] {
-        return !shared_->ended.empty() || slot.reached[index()] == Shared::Slot::kFree;
-      });
-      if (!is_free)
-        shared_->end(fmt::format("group {}: rank {} waited for others", name(), rank()));
+      const std::lock_guard lock(family_.mutex);
       shared_->check_alive();
       slot.calls[index()] = c;
       q.record(slot.ready[index()]);
       slot.reached[index()] = 0;
     }
-    shared_->changed.notify_all();
+    family_.changed.notify_all();
     const uint64_t sequence = begun_++;
-    while (complete_ < begun_ && advance(q, false)) {
-    }
+    advance(q);
     return sequence;
   }
 
   void finish(Queue& q, uint64_t sequence) override {
-    while (complete_ <= sequence) advance(q, true);
+    const auto is_ready = [&] { return can_advance(); };
+    for (advance(q); complete_ <= sequence; advance(q))
+      wait(q, is_ready, [&] { give_up(shared_->at(complete_)); });
     q.wait(completed_[sequence % Shared::kMost]);
   }
 
@@ -125,20 +165,27 @@ class ThreadGroup::Member : public Transport {
     return ThreadChannel::end_of(shared_->channel(opened_++, std::move(channel)), rank());
   }
 
+  std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members, std::string name,
+                                   Lane lane) override {
+    auto group = shared_->child(splits_++, members, std::move(name));
+    return std::make_shared<Member>(std::move(group), ranks.rank, lane, members, shared_);
+  }
+
   void check() override {
-    const std::lock_guard lock(shared_->mutex);
+    const std::lock_guard lock(family_.mutex);
     shared_->check_alive();
   }
 
   // Afterwards no rank reads this one's memory.
   void abort(std::string_view why) noexcept override {
-    std::unique_lock lock(shared_->mutex);
+    std::unique_lock lock(family_.mutex);
     shared_->end(why);
-    shared_->changed.wait(lock, [&] { return shared_->working == 0; });
+    family_.changed.wait(lock, [&] { return family_.working == 0; });
     try {
-      for (const Shared::Slot& slot : shared_->slots)
-        for (const auto& stages : slot.done)
-          for (const Event& done : stages) done.wait();
+      for (const Shared* group : family_.groups)
+        for (const Shared::Slot& slot : group->slots)
+          for (const auto& stages : slot.done)
+            for (const Event& done : stages) done.wait();
     } catch (...) {  // the device has failed, and reads nothing more
     }
   }
@@ -153,40 +200,73 @@ class ThreadGroup::Member : public Transport {
     return all;
   }
 
-  // Runs the next stage of the oldest collective, or completes it. Returns false if that would mean
-  // waiting for another rank and `wait` is false.
-  bool advance(Queue& q, bool wait) {
+  // This rank's members of all groups. With the mutex locked.
+  std::vector<Member*>& ours() { return family_.members[static_cast<size_t>(among_all(rank()))]; }
+
+  // Whether the oldest collective need not wait for another rank. With the mutex locked.
+  bool can_advance() const {
+    const Shared::Slot& slot = shared_->at(complete_);
+    return complete_ < begun_ && (shared_->ended() || all_of(slot.calls[index()], [&](size_t r) {
+                                    return slot.reached[r] >= stage_;
+                                  }));
+  }
+
+  // Waits until the test holds, or the groups have ended; after the timeout calls `give_up`.
+  // Meanwhile this rank does its part of its other groups' collectives: others may wait for that.
+  // Both are called with the mutex locked.
+  template <class Test, class GiveUp>
+  void wait(Queue& q, const Test& test, const GiveUp& give_up) {
+    std::unique_lock lock(family_.mutex);
+    const auto able = [](const Member* m) { return m->can_advance(); };
+    const auto done = [&] { return shared_->ended() || test(); };
+    while (!done()) {
+      Member* other = nullptr;
+      const auto something = [&] {
+        const auto found = std::find_if(ours().begin(), ours().end(), able);
+        other = found == ours().end() ? nullptr : *found;
+        return done() || other != nullptr;
+      };
+      if (!family_.changed.wait_for(lock, shared_->timeout, something)) give_up();
+      if (done() || other == nullptr) continue;
+      lock.unlock();
+      other->advance(q);
+      lock.lock();
+    }
+    shared_->check_alive();
+  }
+
+  // Runs the stages of the oldest collectives for which no rank must be waited for.
+  void advance(Queue& q) {
+    while (advance_once(q)) {
+    }
+  }
+  bool advance_once(Queue& q) {
     Shared::Slot& slot = shared_->at(complete_);
     const Collective& mine = slot.calls[index()];
     {
-      std::unique_lock lock(shared_->mutex);
-      const auto all_here = [&] {
-        return !shared_->ended.empty() ||
-               all_of(mine, [&](size_t r) { return slot.reached[r] >= stage_; });
-      };
-      if (!all_here() && !wait) return false;
-      if (!shared_->changed.wait_for(lock, shared_->timeout, all_here)) give_up(slot);
+      const std::lock_guard lock(family_.mutex);
+      if (!can_advance()) return false;
       shared_->check_alive();
       if (stage_ == 0) compare(slot);
-      shared_->working += stage_ < stages_of(mine.kind);
+      family_.working += stage_ < stages_of(mine.kind);
     }
     if (stage_ < stages_of(mine.kind)) {
       run_stage(q, slot);
-      const std::lock_guard lock(shared_->mutex);
-      --shared_->working;
+      const std::lock_guard lock(family_.mutex);
+      --family_.working;
       slot.reached[index()] = ++stage_;
     } else {
       note_completed(q, slot);
       leave(slot);
     }
-    shared_->changed.notify_all();
+    family_.changed.notify_all();
     return true;
   }
 
   // A GPU has completed it when every rank's last stage is done: until then they may read this
   // rank's memory.
   void note_completed(Queue& q, const Shared::Slot& slot) {
-    const Queue::OnLane lane(q, Lane::comm);
+    const Queue::OnLane on_lane(q, lane());
     wait_for_stage(q, slot, stage_ - 1);
     q.record(completed_[complete_ % Shared::kMost]);
   }
@@ -201,7 +281,7 @@ class ThreadGroup::Member : public Transport {
 
   // The last rank to leave a slot frees it for another collective.
   void leave(Shared::Slot& slot) {
-    const std::lock_guard lock(shared_->mutex);
+    const std::lock_guard lock(family_.mutex);
     slot.reached[index()] = kLeft;
     if (std::all_of(slot.reached.begin(), slot.reached.end(), [](int r) { return r == kLeft; }))
       std::fill(slot.reached.begin(), slot.reached.end(), Shared::Slot::kFree);
@@ -210,7 +290,7 @@ class ThreadGroup::Member : public Transport {
   }
 
   void run_stage(Queue& q, Shared::Slot& slot) {
-    const Queue::OnLane lane(q, Lane::comm);
+    const Queue::OnLane on_lane(q, lane());
     wait_for_stage(q, slot, stage_ - 1);
     move(q, slot);
     q.record(slot.done[index()][static_cast<size_t>(stage_)]);
@@ -221,7 +301,11 @@ class ThreadGroup::Member : public Transport {
     const auto call_of = [&](int i) -> const Collective& {
       return slot.calls[static_cast<size_t>(c.members.at(i))];
     };
-    if (c.kind != Kind::all_gather && stage_ == 0) {
+    if (c.kind == Kind::pass) {
+      if (c.index == 1) copy(q, c.whole, call_of(0).whole);
+      return;
+    }
+    if (sums(c) && stage_ == 0) {
       terms_.clear();
       for (int i = 0; i < c.size(); ++i) terms_.push_back(call_of(i).slice(c.index));
       return sum_slices(q, c.mine, terms_, c.mode, c.machines);
@@ -239,7 +323,8 @@ class ThreadGroup::Member : public Transport {
       const auto r = static_cast<size_t>(mine.members.at(i));
       if (fingerprint(slot.calls[r]) == fingerprint(mine)) continue;
       shared_->end(fmt::format("group {}, collective {}: rank {} called {}, rank {} {}", name(),
-                               complete_, rank(), mine.describe(), r, slot.calls[r].describe()));
+                               complete_, among_all(rank()), mine.describe(),
+                               among_all(static_cast<int>(r)), slot.calls[r].describe()));
       shared_->check_alive();
     }
   }
@@ -247,11 +332,12 @@ class ThreadGroup::Member : public Transport {
   [[noreturn]] void give_up(const Shared::Slot& slot) {
     std::vector<std::string> missing;
     all_of(slot.calls[index()], [&](size_t r) {
-      if (slot.reached[r] < stage_) missing.push_back(std::to_string(r));
+      if (slot.reached[r] < stage_)
+        missing.push_back(std::to_string(among_all(static_cast<int>(r))));
       return true;
     });
     shared_->end(fmt::format("group {}, collective {}: rank {} waited {:g} s for rank {} in {}",
-                             name(), complete_, rank(),
+                             name(), complete_, among_all(rank()),
                              std::chrono::duration<double>(shared_->timeout).count(),
                              fmt::join(missing, ", "), slot.calls[index()].describe()));
     shared_->check_alive();
@@ -260,7 +346,9 @@ class ThreadGroup::Member : public Transport {
 
   static constexpr int kLeft = 1 << 20;
 
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Shared> root_, shared_;
+  Shared::Family& family_;
+  size_t splits_ = 0;
   uint64_t begun_ = 0, complete_ = 0;
   size_t opened_ = 0;  // channels
   int stage_ = 0;      // of the oldest collective that is not complete
@@ -269,11 +357,12 @@ class ThreadGroup::Member : public Transport {
 };
 
 ThreadGroup::ThreadGroup(int size, std::string name, Duration timeout)
-    : shared_(std::make_shared<Shared>(size, std::move(name), timeout)) {}
+    : shared_(std::make_shared<Shared>(std::make_shared<Shared::Family>(), size, std::move(name),
+                                       timeout)) {}
 ThreadGroup::~ThreadGroup() = default;
 
 Communicator ThreadGroup::of(int rank) {
-  if (shared_->slots[0].calls.size() == 1) return {};
+  if (shared_->size() == 1) return {};
   return Communicator(std::make_shared<Member>(shared_, rank));
 }
 

@@ -8,10 +8,14 @@
 
 namespace capstan {
 
-Transport::Transport(int rank, int size, std::string name)
-    : rank_(rank), size_(size), name_(std::move(name)) {
+Transport::Transport(int rank, int size, std::string name, Lane lane, const Members& members)
+    : rank_(rank), size_(size), name_(std::move(name)), lane_(lane), members_(members) {
   require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
           "a group has 1 to {} ranks, not {}", kMostSlices, size);
+}
+
+std::shared_ptr<Transport> Transport::split(const Ranks&, const Members&, std::string name, Lane) {
+  fail(Fault::usage, "group {}: ranks of this kind cannot be split into groups", name);
 }
 
 void Transport::join(Queue& q, uint64_t sequence) {

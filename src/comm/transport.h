@@ -14,8 +14,10 @@ namespace capstan {
 // How the ranks of a group reach each other. One object for each rank; calls come from its thread.
 class Transport {
  public:
-  // Throws Fault::usage for more ranks than can sum at once.
-  Transport(int rank, int size, std::string name);
+  // A group that was split from another one has its `members` there. Throws Fault::usage for more
+  // ranks than can sum at once.
+  Transport(int rank, int size, std::string name, Lane lane = Lane::comm,
+            const Members& members = {.count = 0});
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
@@ -23,6 +25,9 @@ class Transport {
   int rank() const { return rank_; }
   int size() const { return size_; }
   const std::string& name() const { return name_; }
+  Lane lane() const { return lane_; }
+  // The number of one of its ranks among all: for messages.
+  int among_all(int rank) const { return members_.count > 0 ? members_.at(rank) : rank; }
 
   // Memory that this transport needs to sum `whole_bytes` from every rank, and the memory itself,
   // which it uses for one collective after the other. Without: it cannot sum.
@@ -47,6 +52,10 @@ class Transport {
     return {};
   }
   virtual std::unique_ptr<HostChannel> open_channel(std::string name) = 0;
+  // Another group, of these members of this one; `ranks` is this rank there. May be null for one
+  // member.
+  virtual std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members,
+                                           std::string name, Lane lane);
 
   // Adds a collective to the digest.
   void note(const Collective& c) { digest_ = (digest_ ^ fingerprint(c)) * 0x100000001b3u + 1; }
@@ -62,6 +71,8 @@ class Transport {
  private:
   int rank_, size_;
   std::string name_;
+  Lane lane_;
+  Members members_;
   double waited_ = 0;
   LaneTimer on_gpu_;
   uint64_t digest_ = 0;

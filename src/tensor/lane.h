@@ -16,10 +16,18 @@ class Event;  // tensor/cuda/lanes.h
 // what must be complete before other work begins.
 enum class Lane : uint8_t {
   compute,  // where ops go, unless they are told otherwise
-  comm,     // collectives
+  comm,     // collectives of the ranks that share the data
   copy,     // transfers between host and device
+  tensor,   // collectives of the ranks that share each layer …
+  context,  // … and of those that share each sequence
+  // To and from the stages of a pipeline: each direction on its own, since a message is complete
+  // only when the other stage takes it.
+  send_down,
+  receive_down,
+  send_up,
+  receive_up,
 };
-inline constexpr int kLanes = 3;
+inline constexpr int kLanes = 9;
 
 // A point in the work of a lane: Queue::record and Queue::wait. A handle: copies are the same
 // event. Before it is recorded it lies in the past, as it always does on a CPU.

@@ -272,5 +272,122 @@ TEST(ThreadGroup, ARankThatIsSilentIsNamed) {
             "group dp, collective 0: rank 0 waited 0.2 s for rank 1 in all_reduce of 4 f32 values");
 }
 
+// Rows and columns of a mesh of 2 x 3, whose ranks call their collectives in any order.
+TEST_P(ThreadGroups, SplitGroupsHaveAnOrderOfTheirOwn) {
+  std::mutex mutex;
+  run_as_threads(6, [&](Communicator all) {
+    Memory m(GetParam());
+    const int row = all.rank() / 3, column = all.rank() % 3;
+    const Communicator rows = all.split({.first = row * 3, .count = 3}, "row", Lane::tensor);
+    const Communicator columns =
+        all.split({.first = column, .stride = 3, .count = 2}, "column", Lane::context);
+    const Communicator alone = all.split({.first = all.rank()}, "alone", Lane::comm);
+    const auto value = [&](int64_t n) {
+      Buffer x = m.arena.make(Category::data, DType::f32, {n}, "x");
+      fill(m.q, x, static_cast<float>(1 << all.rank()));
+      return x;
+    };
+    std::vector<Buffer> in_rows, in_columns;
+    std::vector<Work> works;
+    for (int i = 0; i < 50; ++i) {
+      in_rows.push_back(value(3));
+      in_columns.push_back(value(2));
+    }
+    for (size_t i = 0; i < 50; ++i) {  // every rank in another order
+      const bool first = (static_cast<int>(i) + all.rank()) % 2 == 0;
+      if (first) works.push_back(rows.all_reduce(m.q, in_rows[i]));
+      works.push_back(columns.all_reduce(m.q, in_columns[i]));
+      if (!first) works.push_back(rows.all_reduce(m.q, in_rows[i]));
+    }
+    const Buffer whole = value(6);
+    Work sum = all.all_reduce(m.q, whole);
+    for (Work& work : works) work.join(m.q);
+    sum.join(m.q);
+    const std::lock_guard lock(mutex);
+    EXPECT_EQ(alone.size(), 1);
+    EXPECT_EQ(values_of(m.q, whole), Values(6, 63));
+    for (size_t i = 0; i < 50; ++i) {
+      EXPECT_EQ(values_of(m.q, in_rows[i]), Values(3, row == 0 ? 7 : 56));
+      EXPECT_EQ(values_of(m.q, in_columns[i]), Values(2, (1 << column) * 9));
+    }
+  });
+}
+
+// A ring in which every rank sends before it receives.
+TEST_P(ThreadGroups, PassToTheNextRank) {
+  const int ranks = 4;
+  std::mutex mutex;
+  run_as_threads(ranks, [&](Communicator all) {
+    Memory m(GetParam());
+    // Link i goes from rank i to i + 1; the last one back to rank 0, from the other end.
+    std::vector<Communicator> links;
+    for (int i = 0; i + 1 < ranks; ++i) {
+      const bool ours = all.rank() == i || all.rank() == i + 1;
+      links.push_back(
+          all.split(ours ? Members{.first = i, .count = 2} : Members{.first = all.rank()}, "link",
+                    all.rank() == i ? Lane::send_down : Lane::receive_down));
+    }
+    std::vector<Buffer> sent, received;
+    std::vector<Work> works;
+    for (int round = 0; round < 200; ++round) {
+      if (all.rank() + 1 < ranks) {
+        sent.push_back(m.random(DType::bf16, 1000, all.rank(), static_cast<uint64_t>(round)));
+        works.push_back(links[static_cast<size_t>(all.rank())].pass(m.q, sent.back()));
+      }
+      if (all.rank() > 0) {
+        received.push_back(m.arena.make(Category::data, DType::bf16, {1000}, "received"));
+        works.push_back(links[static_cast<size_t>(all.rank() - 1)].pass(m.q, received.back()));
+      }
+    }
+    for (Work& work : works) work.join(m.q);
+    const std::lock_guard lock(mutex);
+    for (size_t round = 0; round < received.size(); ++round)
+      EXPECT_EQ(values_of(m.q, received[round]),
+                random_values(DType::bf16, 1000, all.rank() - 1, round));
+  });
+}
+
+TEST(ThreadGroups, SplitGroupsEndTogether) {
+  for (const bool from_part : {false, true}) {
+    const std::string why = message_of(Fault::file, [&] {
+      run_as_threads(4, [&](Communicator all) {
+        Memory m;
+        const Communicator pair =
+            all.split({.first = all.rank() / 2 * 2, .count = 2}, "pair", Lane::tensor);
+        const Buffer x = m.arena.make(Category::data, DType::f32, {4}, "x");
+        if (all.rank() == 3) fail(Fault::file, "no such file");
+        Work work = from_part ? pair.all_reduce(m.q, x) : all.all_reduce(m.q, x);
+        work.join(m.q);
+        for (int i = 0; i < 1000; ++i) {  // ranks 0 and 1 hear of it, too
+          std::this_thread::sleep_for(milliseconds(1));
+          pair.check();
+        }
+        ADD_FAILURE() << "rank " << all.rank() << " did not end";
+      });
+    });
+    EXPECT_EQ(why, "no such file");
+  }
+}
+
+TEST(ThreadGroups, NameTheRanksOfASplitGroupByTheirNumberAmongAll) {
+  const std::string why = message_of(Fault::peer, [] {
+    run_as_threads(
+        4,
+        [](Communicator all) {
+          Memory m;
+          const Communicator pair =
+              all.split({.first = all.rank() % 2, .stride = 2, .count = 2}, "pair", Lane::tensor);
+          const Buffer x = m.arena.make(Category::data, DType::f32, {4}, "x");
+          if (all.rank() == 3) return std::this_thread::sleep_for(milliseconds(400));
+          Work work = pair.all_reduce(m.q, x);
+          work.join(m.q);
+        },
+        milliseconds(100));
+  });
+  EXPECT_EQ(
+      why,
+      "group pair, collective 0: rank 1 waited 0.1 s for rank 3 in all_reduce of 4 f32 values");
+}
+
 }  // namespace
 }  // namespace capstan::test
