@@ -51,6 +51,9 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
   bytes_ = other.bytes_;
   index_ = other.index_;
   phase_ = other.phase_;
+  visit_ = other.visit_;
+  slot_ = other.slot_;
+  planned_kept_ = other.planned_kept_;
   return *this;
 }
 
@@ -96,6 +99,7 @@ bool Arena::holds(const Tensor& tensor) const {
 Buffer Arena::make(Category category, DType dtype, const Shape& shape, const char* name) {
   int64_t bytes = aligned_to_buffers(shape.numel() * size_of(dtype));
   Buffer buffer;
+  buffer.planned_kept_ = mode_ == Mode::record;  // it is not known yet
   void* address = nullptr;
   switch (mode_) {
     case Mode::heap:
@@ -110,20 +114,28 @@ Buffer Arena::make(Category category, DType dtype, const Shape& shape, const cha
         break;
       }
       [[fallthrough]];
-    case Mode::replay:
+    case Mode::replay: {
       buffer.index_ = next_planned(category, bytes, name);
       // A smaller request still takes its whole planned range.
-      bytes = plan_.phases[phase_].buffers[buffer.index_].bytes;
+      const PlannedBuffer& planned = plan_.phases[phase_].buffers[buffer.index_];
+      bytes = planned.bytes;
+      if (planned.kept) buffer.planned_kept_ = true;
       if (memory_ != nullptr)
-        address = memory_ + plan_.phases[phase_].buffers[buffer.index_].offset;
+        address = memory_ + planned.offset + (planned.kept ? slot_ * plan_.slot_bytes : 0);
       break;
+    }
   }
   buffer.arena_ = this;
   buffer.tensor_ = Tensor(address, dtype, shape);
   buffer.category_ = category;
   buffer.bytes_ = bytes;
   buffer.phase_ = phase_;
-  if (phase_ != 0) ++in_phase_;
+  buffer.visit_ = visit_;
+  buffer.slot_ = slot_;
+  if (phase_ != 0) {
+    ++in_phase_;
+    passing_ += !buffer.planned_kept_;
+  }
   at(live_, category) += bytes;
   at(highest_, category) = std::max(at(highest_, category), at(live_, category));
   return buffer;
@@ -157,10 +169,19 @@ void Arena::give_back(Buffer& buffer) {
   // model may be destroyed before or after the plan is taken.
   if (buffer.phase_ == 0) return;
   at(live_, buffer.category_) -= buffer.bytes_;
-  --in_phase_;
-  // A buffer that is released after its phase has no end there: plan() reports it.
-  if (mode_ == Mode::record && !known_ && buffer.phase_ == phase_)
-    plan_.phases[phase_].buffers[buffer.index_].end = event_++;
+  if (buffer.visit_ == visit_) {
+    --in_phase_;
+    passing_ -= !buffer.planned_kept_;
+  } else {
+    --kept_[static_cast<size_t>(buffer.slot_)];
+  }
+  if (mode_ != Mode::record) return;
+  // A buffer that is released after its phase, and not in a slot, has no end there: plan() reports
+  // it.
+  PlannedPhase& phase = plan_.phases[buffer.phase_];
+  int64_t& end = phase.buffers[buffer.index_].end;
+  const bool in_time = phase.slots > 0 ? phase_ != 0 : !known_ && buffer.phase_ == phase_;
+  if (in_time && end == PlannedBuffer::kForever) end = event_++;
 }
 
 size_t Arena::find_phase(const char* name) const {
@@ -171,11 +192,43 @@ size_t Arena::find_phase(const char* name) const {
 
 Arena::Phase Arena::phase(const char* name) {
   if (mode_ == Mode::heap) return Phase(this);
-  require(phase_ == 0, Fault::bug, "arena: phase '{}' inside phase '{}'", name,
-          plan_.phases[phase_].name);
+  int64_t live = in_phase_;
+  for (const int64_t kept : kept_) live += kept;
+  require(live == 0, Fault::bug,
+          "arena: phase '{}' begins while {} buffers of an earlier phase are live", name, live);
+  in_slot_ = false;
+  return enter(name);
+}
+
+Arena::Phase Arena::phase(const char* name, const Slot& slot) {
+  if (mode_ == Mode::heap) return Phase(this);
+  require(0 <= slot.index && slot.index < slot.count, Fault::bug, "arena: slot {} of {}",
+          slot.index, slot.count);
   require(in_phase_ == 0, Fault::bug,
           "arena: phase '{}' begins while {} buffers of an earlier phase are live", name,
           in_phase_);
+  if (kept_.size() < static_cast<size_t>(slot.count)) kept_.resize(static_cast<size_t>(slot.count));
+  const int64_t kept = kept_[static_cast<size_t>(slot.index)];
+  Phase entered = enter(name);
+  in_slot_ = true;
+  slot_ = slot.index;
+  PlannedPhase& phase = plan_.phases[phase_];
+  if (!known_) {
+    phase.slots = slot.count;
+    phase.found = kept;
+  }
+  require(slot.index < phase.slots && kept <= phase.found, Fault::bug,
+          "arena: phase '{}' in slot {} of {} finds {} buffers there, {} are planned", name,
+          slot.index, phase.slots, kept, phase.found);
+  return entered;
+}
+
+Arena::Phase Arena::enter(const char* name) {
+  require(phase_ == 0, Fault::bug, "arena: phase '{}' inside phase '{}'", name,
+          plan_.phases[phase_].name);
+  ++visit_;
+  passing_ = 0;
+  slot_ = 0;
   const size_t found = find_phase(name);
   known_ = found < plan_.phases.size();
   if (!known_) {
@@ -188,10 +241,21 @@ Arena::Phase Arena::phase(const char* name) {
 }
 
 Arena::Phase::~Phase() {
-  if (arena_ == nullptr) return;
-  arena_->phase_ = 0;
-  arena_->cursor_ = arena_->setup_cursor_;
-  arena_->known_ = false;
+  if (arena_ != nullptr) arena_->leave();
+}
+
+void Arena::leave() {
+  if (in_slot_) {
+    if (!known_ && mode_ == Mode::record) plan_.phases[phase_].end = event_++;
+    if (passing_ == 0) {  // otherwise the next phase() reports them
+      kept_[static_cast<size_t>(slot_)] += std::exchange(in_phase_, 0);
+      ++visit_;
+    }
+  }
+  in_slot_ = false;
+  phase_ = 0;
+  cursor_ = setup_cursor_;
+  known_ = false;
 }
 
 MemoryPlan Arena::plan() const {

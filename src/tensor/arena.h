@@ -34,6 +34,9 @@ class Buffer {
   int64_t bytes_ = 0;
   size_t index_ = 0;  // index of the request in its phase
   size_t phase_ = 0;
+  uint64_t visit_ = 0;  // of the phase
+  int slot_ = 0;
+  bool planned_kept_ = false;
 };
 
 // The source of all buffers of a run. The same program runs twice:
@@ -87,6 +90,15 @@ class Arena {
     Arena* arena_;
   };
   Phase phase(const char* name);
+  // A phase whose buffers may outlive it, such as the forward pass of a micro-batch whose backward
+  // pass comes later: those that did when it was recorded have memory of their own in each of
+  // `count` slots, and are released in later phases of the same slot. So the phases of several
+  // slots may follow each other in any order. Recording one slot after the other is enough. While
+  // anything is kept in a slot, there are only phases with slots.
+  struct Slot {
+    int index = 0, count = 1;
+  };
+  Phase phase(const char* name, const Slot& slot);
 
   bool recording() const { return mode_ == Mode::record; }
   Device device() const { return device_; }  // the device that accesses the memory
@@ -110,6 +122,8 @@ class Arena {
   void give_back(Buffer& buffer);
   size_t next_planned(Category category, int64_t bytes, const char* name);
   size_t find_phase(const char* name) const;
+  Phase enter(const char* name);
+  void leave();
 
   Mode mode_;
   Device device_ = Device::cpu;
@@ -120,7 +134,12 @@ class Arena {
   size_t setup_cursor_ = 0;
   bool known_ = false;  // recording a phase again: its requests are matched, not added
   int64_t event_ = 0;
-  int64_t in_phase_ = 0;  // live buffers made in a phase
+  uint64_t visit_ = 0;    // of a phase, counted
+  int64_t in_phase_ = 0;  // live buffers made in this visit, or the last; those not of a slot:
+  int64_t passing_ = 0;   // … that must not outlive it
+  bool in_slot_ = false;  // the visit is of a phase with slots
+  int slot_ = 0;
+  std::vector<int64_t> kept_;  // by slot: live buffers of earlier visits
   ByCategory live_{};
   ByCategory highest_{};
   std::byte* memory_ = nullptr;

@@ -1,15 +1,13 @@
 #include "tensor/memory_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace capstan {
 namespace {
 
-// Packs the buffers of one phase above `floor`; returns the height reached.
-int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
-  std::vector<PlannedBuffer*> order;
-  order.reserve(buffers.size());
-  for (auto& b : buffers) order.push_back(&b);
+// Packs buffers above `floor`; returns the height reached.
+int64_t place(std::vector<PlannedBuffer*> order, int64_t floor) {
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
 
@@ -32,14 +30,26 @@ int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
   return height;
 }
 
+int64_t place(std::vector<PlannedBuffer>& buffers, int64_t floor) {
+  std::vector<PlannedBuffer*> all;
+  all.reserve(buffers.size());
+  for (auto& b : buffers) all.push_back(&b);
+  return place(std::move(all), floor);
+}
+
 struct Change {
   int64_t event;
   int64_t bytes;  // negative at the end of a lifetime
   const PlannedBuffer* buffer;
 };
 
-// Replays one phase over time, on top of the setup buffers.
-void find_peak(MemoryPlan& plan, const PlannedPhase& phase, const ByCategory& persistent) {
+int64_t sum(const ByCategory& bytes) {
+  int64_t total = 0;
+  for (const int64_t b : bytes) total += b;
+  return total;
+}
+
+std::vector<Change> changes_of(const PlannedPhase& phase) {
   std::vector<Change> changes;
   for (const auto& b : phase.buffers) {
     changes.push_back({b.begin, b.bytes, &b});
@@ -47,11 +57,14 @@ void find_peak(MemoryPlan& plan, const PlannedPhase& phase, const ByCategory& pe
   }
   std::stable_sort(changes.begin(), changes.end(),
                    [](const Change& a, const Change& b) { return a.event < b.event; });
+  return changes;
+}
 
+// Replays one phase over time, on top of what else is live.
+void find_peak(MemoryPlan& plan, const PlannedPhase& phase, const ByCategory& persistent) {
   ByCategory live = persistent;
-  int64_t total = 0;
-  for (const int64_t bytes : live) total += bytes;
-  for (const Change& c : changes) {
+  int64_t total = sum(live);
+  for (const Change& c : changes_of(phase)) {
     at(live, c.buffer->category) += c.bytes;
     total += c.bytes;
     auto& highest = at(plan.highest, c.buffer->category);
@@ -62,6 +75,62 @@ void find_peak(MemoryPlan& plan, const PlannedPhase& phase, const ByCategory& pe
       plan.peak_buffer = c.buffer->name;
       plan.at_peak = live;
     }
+  }
+}
+
+// All phases with slots as one, which begins and ends with an empty slot.
+struct InSlots {
+  PlannedPhase all;
+  int slots = 0;
+};
+InSlots in_slots(MemoryPlan& plan) {
+  InSlots found;
+  for (PlannedPhase& phase : plan.phases) {
+    if (phase.slots == 0) continue;
+    found.slots = std::max(found.slots, phase.slots);
+    found.all.name = phase.name;
+    for (PlannedBuffer& b : phase.buffers) {
+      b.kept = b.end > phase.end;
+      found.all.buffers.push_back(b);
+    }
+  }
+  return found;
+}
+
+// The most that is kept in a slot between two phases, each category at its own time.
+ByCategory most_kept(const MemoryPlan& plan, const PlannedPhase& all) {
+  ByCategory most{};
+  for (const PlannedPhase& phase : plan.phases) {
+    if (phase.slots == 0) continue;
+    ByCategory live{};
+    for (const PlannedBuffer& b : all.buffers)
+      if (b.begin < phase.end && b.end > phase.end) at(live, b.category) += b.bytes;
+    for (size_t c = 0; c < live.size(); ++c) most[c] = std::max(most[c], live[c]);
+  }
+  return most;
+}
+
+// Places what is kept in slots above `floor`, and above that the rest of the phases with slots;
+// `persistent` is live besides.
+void pack_slots(MemoryPlan& plan, int64_t floor, ByCategory persistent) {
+  const InSlots found = in_slots(plan);
+  if (found.slots == 0) return;
+  const ByCategory kept = most_kept(plan, found.all);
+  for (size_t c = 0; c < kept.size(); ++c) persistent[c] += (found.slots - 1) * kept[c];
+  find_peak(plan, found.all, persistent);
+  std::vector<PlannedBuffer*> in_slot;
+  for (PlannedPhase& phase : plan.phases)
+    for (PlannedBuffer& b : phase.buffers)
+      if (phase.slots > 0 && b.kept) in_slot.push_back(&b);
+  plan.slot_bytes = place(in_slot, floor) - floor;
+  const int64_t above = floor + found.slots * plan.slot_bytes;
+  plan.total_bytes = std::max(plan.total_bytes, above);
+  for (PlannedPhase& phase : plan.phases) {
+    if (phase.slots == 0) continue;
+    std::vector<PlannedBuffer*> passing;
+    for (PlannedBuffer& b : phase.buffers)
+      if (!b.kept) passing.push_back(&b);
+    plan.total_bytes = std::max(plan.total_bytes, place(passing, above));
   }
 }
 
@@ -87,9 +156,11 @@ void pack(MemoryPlan& plan) {
   plan.peak_bytes = 0;
   plan.at_peak = {};
   plan.highest = {};
+  plan.slot_bytes = 0;
   ByCategory persistent{};
   int64_t floor = 0;
   for (size_t i = 0; i < plan.phases.size(); ++i) {
+    if (plan.phases[i].slots > 0) continue;
     find_peak(plan, plan.phases[i], persistent);
     if (i == 0) {
       floor = place(plan.phases[0].buffers, 0);
@@ -100,6 +171,7 @@ void pack(MemoryPlan& plan) {
       plan.total_bytes = std::max(plan.total_bytes, place(plan.phases[i].buffers, floor));
     }
   }
+  pack_slots(plan, floor, persistent);
 }
 
 }  // namespace capstan

@@ -39,7 +39,8 @@ struct PlannedBuffer {
   int64_t begin = 0;
   int64_t end = kForever;
   int64_t offset = 0;
-  int64_t beside = 0;  // live buffers of the same phase when this one is made
+  int64_t beside = 0;  // live buffers of the same visit when this one is made
+  bool kept = false;   // it outlives its phase, in a slot; `offset` is then that in slot 0
 
   static constexpr int64_t kForever = INT64_MAX;
 };
@@ -55,6 +56,11 @@ inline int64_t aligned_to_buffers(int64_t bytes) {
 struct PlannedPhase {
   std::string name;
   std::vector<PlannedBuffer> buffers;
+  // Of a phase that is visited in slots (Arena::Slot): how many, when its recording ended, and how
+  // many buffers its slot had when it began.
+  int slots = 0;
+  int64_t end = 0;
+  int64_t found = 0;
 };
 
 // All memory of one memory space of one rank, known before the run: `phases[0]` is the setup, whose
@@ -62,6 +68,7 @@ struct PlannedPhase {
 struct MemoryPlan {
   std::vector<PlannedPhase> phases;
 
+  int64_t slot_bytes = 0;   // of one slot; they lie one after the other, above the setup
   int64_t total_bytes = 0;  // the allocation: the packed height
   int64_t peak_bytes =
       0;  // live bytes at the peak; total_bytes - peak_bytes is lost to fragmentation
@@ -79,7 +86,8 @@ struct RunPlan {
 };
 
 // Chooses offsets so that buffers with overlapping lifetimes do not overlap in memory, and computes
-// the totals. Greedy by size, lowest offset first; deterministic.
+// the totals. Greedy by size, lowest offset first; deterministic. What outlives a phase with slots
+// has its place in each slot; the other buffers of such phases lie above all slots.
 void pack(MemoryPlan& plan);
 
 }  // namespace capstan

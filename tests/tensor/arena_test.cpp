@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "support/message_of.h"
 
 namespace capstan {
 namespace {
@@ -370,6 +371,121 @@ TEST(Arenas, SmallerBatchesRunOnThePlanOfTheLargest) {
   RandomProgram program(replaying, 5, 7);
   EXPECT_NO_THROW(program.run());
   EXPECT_TRUE(program.intact());
+}
+
+// A pipeline's stage: forward passes keep something for the backward passes, which come later, in
+// two parts of which the first keeps something for the second.
+struct InSlots {
+  Arena& arena;
+  int slots;
+  std::vector<std::vector<Buffer>> kept{static_cast<size_t>(slots)};
+
+  Buffer make(Category category, int64_t bytes, int value) {
+    Buffer b = arena.make(category, DType::u8, {bytes}, "x");
+    if (b->raw() != nullptr) std::memset(b->raw(), value, static_cast<size_t>(bytes));
+    return b;
+  }
+  static void expect(const Buffer& b, int value) {
+    if (b->raw() == nullptr) return;
+    for (int64_t i = 0; i < b->nbytes(); ++i) ASSERT_EQ(b->as<uint8_t>()[i], value);
+  }
+  std::vector<Buffer>& of(int slot) { return kept[static_cast<size_t>(slot)]; }
+
+  void forward(int slot, int64_t size) {
+    const auto phase = arena.phase("forward", {slot, slots});
+    const Buffer passing = make(Category::workspace, 2 * size, 200);
+    for (int i = 0; i < 3; ++i) {
+      of(slot).push_back(make(Category::activations, size * (i + 1), slot * 8 + i));
+      const Buffer other = make(Category::activations, size, 201);
+      expect(passing, 200);
+    }
+  }
+  void backward(int slot, int64_t size) {
+    const auto phase = arena.phase("backward", {slot, slots});
+    for (int i = 2; i >= 0; --i) {
+      expect(of(slot).back(), slot * 8 + i);
+      of(slot).pop_back();
+      const Buffer passing = make(Category::workspace, size, 202);
+    }
+    of(slot).push_back(make(Category::gradients, 2 * size, slot * 8 + 5));
+  }
+  void weights(int slot) {
+    const auto phase = arena.phase("weights", {slot, slots});
+    const Buffer passing = make(Category::workspace, 100, 203);
+    expect(of(slot).back(), slot * 8 + 5);
+    of(slot).clear();
+  }
+  void other() {
+    const auto phase = arena.phase("other");
+    make(Category::workspace, 10'000, 204);
+  }
+};
+
+MemoryPlan plan_in_slots(int slots, int64_t size) {
+  Arena recording;
+  const Buffer setup = recording.make(Category::weights, DType::u8, {300}, "w");
+  InSlots program{recording, slots};
+  program.forward(0, size);
+  program.backward(0, size);
+  program.weights(0);
+  program.other();
+  return recording.plan();
+}
+
+TEST(Arenas, PhasesInSlotsKeepWhatOthersDoNotTouch) {
+  const int slots = 4;
+  const int64_t size = 1024;
+  const MemoryPlan plan = plan_in_slots(slots, size);
+  EXPECT_EQ(plan.slot_bytes, 6 * size);
+  EXPECT_EQ(plan.total_bytes, 512 + std::max(slots * 6 * size + 3 * size, int64_t{10'240}));
+  EXPECT_EQ(at(plan.highest, Category::activations), (slots * 6 + 1) * size);
+  EXPECT_EQ(plan.peak_bytes, 512 + (slots * 6 + 3 + (slots - 1) * 2) * size);
+  const Rng rng({.seed = 4});
+  Arena arena(plan);
+  const Buffer setup = arena.make(Category::weights, DType::u8, {300}, "w");
+  InSlots program{arena, slots};
+  std::array<int, 4> done{};  // parts, by slot
+  for (uint64_t i = 0; i < 2000; ++i) {
+    const int slot = static_cast<int>(rng.below(i, slots));
+    const int64_t some = 1 + static_cast<int64_t>(rng.below(i + 5000, 1024));
+    int& part = done[static_cast<size_t>(slot)];
+    if (part == 0) program.forward(slot, some);
+    if (part == 1) program.backward(slot, some);
+    if (part == 2) program.weights(slot);
+    part = (part + 1) % 3;
+    if (done == std::array<int, 4>{}) program.other();
+  }
+  EXPECT_EQ(at(arena.highest(), Category::activations), at(plan.highest, Category::activations));
+  for (size_t c = 0; c < plan.highest.size(); ++c) EXPECT_LE(arena.highest()[c], plan.highest[c]);
+}
+
+TEST(Arenas, RefuseWhatASlotWasNotPlannedFor) {
+  const MemoryPlan plan = plan_in_slots(2, 1024);
+  Arena arena(plan);
+  const Buffer setup = arena.make(Category::weights, DType::u8, {300}, "w");
+  InSlots program{arena, 2};
+  program.forward(1, 1024);
+  EXPECT_NE(message_of(Fault::bug, [&] { program.forward(1, 1024); })
+                .find("'forward' in slot 1 of 2 finds 3 buffers there, 0 are planned"),
+            std::string::npos);
+  EXPECT_NE(message_of(Fault::bug, [&] { program.other(); }).find("3 buffers of an earlier phase"),
+            std::string::npos);
+  EXPECT_NE(message_of(Fault::bug,
+                       [&] {
+                         arena.phase("backward", {2, 3});
+                       })
+                .find("slot 2 of 2"),
+            std::string::npos);
+  program.backward(1, 1024);
+  program.weights(1);
+  // A buffer that was planned to end with its phase does not.
+  Buffer passing;
+  {
+    const auto phase = arena.phase("forward", {0, 2});
+    passing = program.make(Category::workspace, 100, 1);
+  }
+  EXPECT_NE(message_of(Fault::bug, [&] { program.weights(0); }).find("1 buffers of an earlier"),
+            std::string::npos);
 }
 
 TEST(Arenas, TheSetupStartsAsZeros) {
