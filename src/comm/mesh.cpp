@@ -1,0 +1,97 @@
+#include "comm/mesh.h"
+
+#include <fmt/format.h>
+
+namespace capstan {
+namespace {
+
+using Way = Pipe::Way;
+
+// A link goes from stage i to the next one. Links that share no stage are split off together:
+// every second one, and the last one of a ring apart if their number is odd.
+constexpr int kColours = 3;
+int colour_of(int link, int stages) {
+  return link + 1 == stages && stages % 2 == 1 ? 2 : link % 2;
+}
+
+}  // namespace
+
+Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
+  if (members.count == 1) return;
+  stages_ = all.split(members, "stages", Lane::receive_down);
+  const int count = members.count, links = ring ? count : count - 1, own = stages_.rank();
+  const Members alone{.first = all.rank()};
+  for (const Way way : {Way::down, Way::up})
+    for (int colour = 0; colour < kColours; ++colour) {
+      Members pair = alone;
+      std::string name = "no link";
+      bool sends = false;
+      for (int link = 0; link < links; ++link) {
+        const int next = (link + 1) % count;
+        if (colour_of(link, count) != colour || (own != link && own != next)) continue;
+        const int from = way == Way::down ? link : next, to = way == Way::down ? next : link;
+        pair = {.first = members.at(from), .stride = members.at(to) - members.at(from), .count = 2};
+        name = fmt::format("stage {} to {}", from, to);
+        sends = own == from;
+      }
+      const Lane lanes[2][2] = {{Lane::receive_down, Lane::send_down},
+                                {Lane::receive_up, Lane::send_up}};
+      const Communicator group = all.split(pair, name, lanes[index(way)][sends ? 1 : 0]);
+      if (pair.count == 2) (sends ? out_ : in_)[index(way)] = group;
+    }
+  const bool at_end = own == 0 || own + 1 == count;
+  ends_ = all.split(at_end ? Members{.first = members.at(0),
+                                     .stride = members.at(count - 1) - members.at(0),
+                                     .count = 2}
+                           : alone,
+                    "first and last stage", Lane::receive_up);
+}
+
+Work Pipe::send(Queue& q, Way way, Tensor x, int64_t message) const {
+  return out_[index(way)].for_unit(static_cast<int>(message % kMessages)).pass(q, x);
+}
+
+Work Pipe::receive(Queue& q, Way way, Tensor x, int64_t message) const {
+  return in_[index(way)].for_unit(static_cast<int>(message % kMessages)).pass(q, x);
+}
+
+Mesh::Mesh(const Communicator& all, const MeshShape& shape) : Mesh(all) {
+  if (shape.pipeline == 1) return;
+  require(all.size() % shape.pipeline == 0, Fault::usage,
+          "pipeline_parallel: {} stages do not divide {} ranks", shape.pipeline, all.size());
+  const int each = all.size() / shape.pipeline, stage = all.rank() / each;
+  data_ = all.split({.first = stage * each, .count = each}, fmt::format("data of stage {}", stage),
+                    Lane::comm);
+  pipe_ =
+      Pipe(all, {.first = all.rank() % each, .stride = each, .count = shape.pipeline}, shape.ring);
+}
+
+template <class Body>
+void Mesh::for_groups(const Body& body) const {
+  body(all_);
+  if (pipe_.stages() == 1) return;
+  for (const Communicator* group : {&data_, &pipe_.all(), &pipe_.ends(), &pipe_.out_[0],
+                                    &pipe_.out_[1], &pipe_.in_[0], &pipe_.in_[1]})
+    if (group->size() > 1) body(*group);
+}
+
+Mesh::Digests Mesh::digests() const {
+  Digests all;
+  for_groups([&](const Communicator& group) {
+    all.emplace_back(std::string(group.name()), group.digest());
+  });
+  return all;
+}
+
+double Mesh::waited() const {
+  double seconds = 0;
+  for_groups([&](const Communicator& group) { seconds += group.waited(); });
+  return seconds;
+}
+
+Ranks data_ranks(const Ranks& all, const MeshShape& shape) {
+  const int each = all.size / shape.pipeline;
+  return {all.rank % each, each};
+}
+
+}  // namespace capstan
