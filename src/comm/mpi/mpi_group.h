@@ -7,6 +7,7 @@
 namespace capstan {
 
 class MpiMember;
+class MpiProcess;
 
 // The ranks that mpirun (or Slurm) started, one process each. A thread of the group's own moves the
 // data while the rank computes, and sleeps when there is nothing to move. Tensors are in host
@@ -23,6 +24,7 @@ class MpiGroup : public ProcessGroup {
   [[noreturn]] void end(int exit_code) noexcept override;
 
  private:
+  std::shared_ptr<MpiProcess> process_;
   std::shared_ptr<MpiMember> member_;
 };
 

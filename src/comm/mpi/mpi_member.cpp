@@ -10,9 +10,6 @@
 #include "base/subnormals.h"
 
 namespace capstan {
-
-using namespace mpi;
-
 namespace {
 
 // For a thread that often has a little to do while others compute: it is woken on time, and may
@@ -33,35 +30,64 @@ void ask_for_short_turns() {
 
 }  // namespace
 
-MpiMember::MpiMember(const Ranks& ranks, Duration timeout)
-    : Transport(ranks.rank, ranks.size, "dp"),
-      timeout_(timeout),
-      heard_from_(static_cast<size_t>(size())),
-      hellos_(static_cast<size_t>(size())),
-      thread_([this] { run(); }) {}
+MpiMember::MpiMember(std::shared_ptr<MpiProcess> process)
+    : Transport(process->ranks().rank, process->ranks().size, "dp"),
+      process_(std::move(process)),
+      hellos_(static_cast<size_t>(size())) {
+  start();
+}
+
+MpiMember::MpiMember(std::shared_ptr<MpiMember> root, int id, const Ranks& ranks,
+                     const Members& members, std::string name, Lane lane)
+    : Transport(ranks.rank, ranks.size, std::move(name), lane, members),
+      process_(root->process_),
+      root_(std::move(root)),
+      id_(id),
+      hellos_(static_cast<size_t>(size())) {
+  start();
+}
+
+void MpiMember::start() {
+  process_->enter(changed_);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (...) {
+    process_->leave(changed_);
+    throw;
+  }
+}
 
 MpiMember::~MpiMember() {
   {
-    const std::lock_guard lock(mutex_);
-    if (!error_ && !waiting_.empty())
-      error_ = std::make_exception_ptr(Error(Fault::peer, "a rank left its group too early"));
-    ended_ = true;
+    const std::lock_guard lock(process_->mutex);
+    const std::string why = "a rank left its group too early";
+    if (!waiting_.empty()) process_->end(std::make_exception_ptr(Error(Fault::peer, why)), why);
+    leaving_ = true;
   }
   changed_.notify_all();
   thread_.join();
-  // The others were told why; they end with it, if they hear it before this ends them.
-  if (error_) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (error_ || broken_)
-    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Fault::peer));
-  else
-    MPI_Finalize();
+}
+
+std::shared_ptr<Transport> MpiMember::split(const Ranks& ranks, const Members& members,
+                                            std::string name, Lane lane) {
+  require(!root_, Fault::bug, "group {}: group {} was itself split from another one", name,
+          this->name());
+  require(++splits_ < kMostGroups, Fault::bug, "group {}: more than {} groups", name, kMostGroups);
+  if (members.count == 1) return nullptr;
+  return std::make_shared<MpiMember>(shared_from_this(), splits_, ranks, members, std::move(name),
+                                     lane);
+}
+
+Members MpiMember::in_world() const {
+  const int first = among_all(0), stride = size() > 1 ? among_all(1) - first : 1;
+  return {.first = first, .stride = stride, .count = size()};
 }
 
 uint64_t MpiMember::begin(Queue& q, const Collective& c) {
   require(q.device() == Device::cpu, Fault::usage, "ranks of MPI train on a CPU");
   {
-    const std::lock_guard lock(mutex_);
-    throw_error();
+    const std::lock_guard lock(process_->mutex);
+    process_->throw_error();
     waiting_.push_back(c);
   }
   changed_.notify_all();
@@ -69,52 +95,16 @@ uint64_t MpiMember::begin(Queue& q, const Collective& c) {
 }
 
 void MpiMember::finish(Queue&, uint64_t sequence) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || complete_ > sequence; });
-  if (complete_ <= sequence) throw_error();
-}
-
-void MpiMember::check() {
-  const std::lock_guard lock(mutex_);
-  throw_error();
+  std::unique_lock lock(process_->mutex);
+  changed_.wait(lock, [&] { return process_->ended() || complete_ > sequence; });
+  if (complete_ <= sequence) process_->throw_error();
 }
 
 std::vector<int> MpiMember::silent_since(Clock::time_point then) {
-  const std::lock_guard lock(calls_);
-  std::vector<int> silent;
-  for (int r = 0; r < size(); ++r) {
-    if (r == rank()) continue;
-    if (heard_from_[static_cast<size_t>(r)] < then) silent.push_back(r);
-    send_empty(r, kPing);
-  }
+  std::vector<int> silent = process_->silent_since(then, in_world());
+  const Members all = in_world();
+  for (int& r : silent) r = (r - all.first) / all.stride;
   return silent;
-}
-
-void MpiMember::abort(std::string_view why) noexcept {
-  std::unique_lock lock(mutex_);
-  if (!error_) {
-    error_ = std::make_exception_ptr(Error(Fault::peer, std::string(why)));
-    failure_ = why;
-  }
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return left_; });
-}
-
-bool MpiMember::report(std::string_view why, bool consequence) noexcept {
-  abort(why);
-  const auto start = Clock::now();
-  bool others_do = (consequence && heard_) || failed_ < rank();
-  while (!others_do && rank() > 0 && Clock::now() - start < std::chrono::milliseconds(300)) {
-    const auto told = told_failure();
-    others_do = told && told->rank < rank();
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  if (others_do) std::this_thread::sleep_for(std::chrono::milliseconds(800));
-  return !others_do;
-}
-
-void MpiMember::throw_error() const {
-  if (error_) std::rethrow_exception(error_);
 }
 
 void MpiMember::run() {
@@ -127,109 +117,39 @@ void MpiMember::run() {
       greet(*next);
       move(*next);
     } catch (const std::exception& e) {
-      const std::lock_guard lock(mutex_);
-      if (!error_) {
-        error_ = std::current_exception();
-        failure_ = e.what();
-      }
+      const std::lock_guard lock(process_->mutex);
+      process_->end(std::current_exception(), e.what());
       continue;
     }
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(process_->mutex);
       waiting_.pop_front();
       ++complete_;
     }
     changed_.notify_all();
   }
-  tell_failure();
-  const std::lock_guard lock(mutex_);
-  left_ = true;
-  changed_.notify_all();
+  process_->leave(changed_);
 }
 
 std::optional<Collective> MpiMember::wait_for_work() {
-  std::unique_lock lock(mutex_);
-  const auto something = [&] { return ended_ || error_ || !waiting_.empty(); };
+  std::unique_lock lock(process_->mutex);
+  const auto something = [&] { return leaving_ || process_->ended() || !waiting_.empty(); };
+  if (root_) changed_.wait(lock, something);  // the group of all ranks listens
   while (!changed_.wait_for(lock, std::chrono::milliseconds(50), something)) {
     lock.unlock();
-    answer_pings();
-    try {
-      hear_failure();
-    } catch (const Error&) {  // kept: whoever calls next gets it
-    }
+    listen();
     lock.lock();
   }
-  if (error_ || waiting_.empty()) return {};
+  if (process_->ended() || waiting_.empty()) return {};
   return waiting_.front();
 }
 
-void MpiMember::answer_pings() {
-  const std::lock_guard lock(calls_);
-  for (const int tag : {kPing, kPong})
-    for (int there = 1; there != 0;) {
-      MPI_Status status;
-      MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
-      if (there == 0) continue;
-      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      heard_from_[static_cast<size_t>(status.MPI_SOURCE)] = Clock::now();
-      if (tag == kPing) send_empty(status.MPI_SOURCE, kPong);
-    }
-}
-
-void MpiMember::send_empty(int to, int tag) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
-  MPI_Request_free(&request);
-}
-
-void MpiMember::tell_failure() {
-  std::string text;
-  {
-    const std::lock_guard lock(mutex_);
-    text = failure_;
+void MpiMember::listen() {
+  process_->answer_pings();
+  try {
+    process_->hear_failure();
+  } catch (const Error&) {  // kept: whoever calls next gets it
   }
-  if (!text.empty()) tell(text, kFailure);
-}
-
-void MpiMember::tell(const std::string& text, int tag) {
-  std::vector<MPI_Request> messages(static_cast<size_t>(size()), MPI_REQUEST_NULL);
-  {
-    const std::lock_guard lock(calls_);
-    for (int r = 0; r < size(); ++r)
-      if (r != rank())
-        MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, r, tag, MPI_COMM_WORLD,
-                  &messages[static_cast<size_t>(r)]);
-  }
-  const auto deadline = Clock::now() + std::chrono::milliseconds(500);
-  for (int done = 0; done == 0 && Clock::now() < deadline;
-       std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
-    const std::lock_guard lock(calls_);
-    MPI_Testall(static_cast<int>(messages.size()), messages.data(), &done, MPI_STATUSES_IGNORE);
-  }
-}
-
-std::optional<MpiMember::Told> MpiMember::told(int tag) {
-  const std::lock_guard lock(calls_);
-  MPI_Status status;
-  int there = 0, bytes = 0;
-  MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
-  if (there == 0) return std::nullopt;
-  MPI_Get_count(&status, MPI_BYTE, &bytes);
-  Told t{status.MPI_SOURCE, std::string(static_cast<size_t>(bytes), ' ')};
-  MPI_Recv(t.text.data(), bytes, MPI_BYTE, t.rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  return t;
-}
-
-void MpiMember::hear_failure() {
-  const auto failure = told_failure();
-  if (!failure) return;
-  const std::string why = fmt::format("rank {}: {}", failure->rank, failure->text);
-  const std::lock_guard lock(mutex_);
-  heard_ = true;
-  failed_ = failure->rank;
-  if (!error_) error_ = std::make_exception_ptr(Error(Fault::peer, why));
-  changed_.notify_all();
-  throw_error();
 }
 
 }  // namespace capstan

@@ -1,91 +1,62 @@
 #pragma once
 
-#include <mpi.h>
-
-#include <algorithm>
-#include <atomic>
-#include <climits>
 #include <condition_variable>
 #include <deque>
-#include <exception>
-#include <mutex>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <vector>
 
-#include "comm/process_group.h"
+#include "comm/mpi/mpi_process.h"
 #include "comm/transport.h"
 
 namespace capstan {
 
-namespace mpi {
-// Tags. A channel has two: for data, and for why it ended.
-inline constexpr int kHello = 1, kData = 2, kFailure = 3, kPing = 4, kPong = 5, kFirstChannel = 16;
-inline constexpr int64_t kMostBytes = int64_t{1} << 30;  // of one message: MPI counts in int
-}  // namespace mpi
-
-// One rank of a group of MPI's processes. Collectives are done one after the other by one thread:
-// what it does with them is in mpi_moves.cpp. Channels (mpi_channel.cpp) use the thread of their
-// caller.
+// One rank of a group of MPI's processes: all of them, or those that were split off. Collectives
+// are done one after the other by a thread of the group's own: what it does with them is in
+// mpi_moves.cpp. Channels (mpi_channel.cpp) use the thread of their caller.
 class MpiMember : public Transport, public std::enable_shared_from_this<MpiMember> {
  public:
-  using Duration = ProcessGroup::Duration;
-
-  MpiMember(const Ranks& ranks, Duration timeout);
-  // Ends MPI; after an error, all processes.
+  // The group of all ranks.
+  explicit MpiMember(std::shared_ptr<MpiProcess> process);
+  // Group number `id` that was split from the one of all ranks, which it keeps: that one's thread
+  // listens while the others have nothing to do.
+  MpiMember(std::shared_ptr<MpiMember> root, int id, const Ranks& ranks, const Members& members,
+            std::string name, Lane lane);
   ~MpiMember() override;
 
   int64_t room_for(int64_t whole_bytes) const override { return whole_bytes; }
-
   uint64_t begin(Queue& q, const Collective& c) override;
-
   void finish(Queue&, uint64_t sequence) override;
-
-  void check() override;
-
+  void check() override { process_->check(); }
   std::vector<int> silent_since(std::chrono::steady_clock::time_point then) override;
-
-  // The group's thread tells the others.
-  void abort(std::string_view why) noexcept override;
-
+  // A group's thread tells the others.
+  void abort(std::string_view why) noexcept override { process_->abort(why); }
   std::unique_ptr<HostChannel> open_channel(std::string name) override;
-
-  void set_timeout(Duration timeout) { timeout_ = timeout; }
-
-  // As ProcessGroup's. A rank that failed by itself tells the user, unless a lower one does; a rank
-  // that does not leaves it the time.
-  bool report(std::string_view why, bool consequence) noexcept;
+  std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members, std::string name,
+                                   Lane lane) override;
 
  private:
-  using Clock = std::chrono::steady_clock;
-  void throw_error() const;
+  friend class MpiChannel;
+  using Clock = MpiProcess::Clock;
 
+  // Tags: one for what the ranks are about to do, one for their data, and two for each channel. MPI
+  // has at least 32,768. Groups of one split share theirs: they have no rank in common.
+  static constexpr int kMostGroups = 500, kTags = 32, kTagsOfAll = 16'000, kFirstChannel = 2;
+  int tags() const { return root_ ? kTags : kTagsOfAll; }
+  int first_tag() const { return mpi::kFirstGroup + (root_ ? kTagsOfAll + id_ * kTags : 0); }
+  int hello_tag() const { return first_tag(); }
+  int data_tag() const { return first_tag() + 1; }
+
+  // Its ranks as MPI counts them.
+  Members in_world() const;
+
+  void start();
   void run();
-
   // None: the group ends.
   std::optional<Collective> wait_for_work();
-
-  // Other ranks that wait for this one, beside the collectives, ask whether its process lives.
-  void answer_pings();
-  // With calls_ locked.
-  static void send_empty(int to, int tag);
-
-  // Why this rank failed, to all others.
-  void tell_failure();
-
-  // A text to all others; they may be gone.
-  void tell(const std::string& text, int tag);
-
-  struct Told {
-    int rank;
-    std::string text;
-  };
-  // What another rank has told, if it has.
-  std::optional<Told> told(int tag);
-  std::optional<Told> told_failure() { return told(mpi::kFailure); }
-
-  // Throws what another rank has told; from then on, everything does.
-  void hear_failure();
+  // What other ranks ask and tell while there is nothing to do.
+  void listen();
 
   // Every rank tells every other what it is about to do.
   void greet(const Collective& c);
@@ -94,19 +65,15 @@ class MpiMember : public Transport, public std::enable_shared_from_this<MpiMembe
   // other's, which would otherwise fill the line, and the announcement's answer wait behind it. So
   // large messages go in both directions at once.
   void move(const Collective& c);
-
   void gather(const Collective& c);
+  void pass(const Collective& c);
 
   // The slices of the other ranks come into the room, then all are added in rank order.
   void sum(const Collective& c);
 
+  // To and from a rank of the group.
   void send(const void* from, int64_t bytes, int to, int tag);
   void receive(void* to, int64_t bytes, int from, int tag);
-  template <class Body>
-  static void each_message(int64_t bytes, const Body& body) {
-    for (int64_t first = 0; first < bytes; first += mpi::kMostBytes)
-      body(first, static_cast<int>(std::min(mpi::kMostBytes, bytes - first)));
-  }
 
   // Waits for all messages that were begun. MPI moves data only while it is called, and not all
   // that has arrived: so several calls at a time, without sleeping as long as data would take
@@ -119,33 +86,29 @@ class MpiMember : public Transport, public std::enable_shared_from_this<MpiMembe
   // Throws, unless all has arrived by now: this rank itself may have been stopped.
   void give_up(const Collective& c);
 
-  friend class MpiChannel;
+  const std::shared_ptr<MpiProcess> process_;
+  const std::shared_ptr<MpiMember> root_;  // null: this is the group of all ranks
+  const int id_ = 0;
 
-  std::atomic<Duration> timeout_;
-  uint64_t begun_ = 0;  // of the rank's thread
-  int opened_ = 0;      // channels, by the rank's thread
-  std::mutex calls_;    // MPI is called by one thread at a time; for heard_from_
-  std::vector<Clock::time_point> heard_from_;  // by rank: its last ping or pong
+  // Of the rank's thread.
+  uint64_t begun_ = 0;
+  int opened_ = 0;  // channels
+  int splits_ = 0;
 
-  std::mutex mutex_;  // for the following
+  // With the process's mutex locked.
   std::condition_variable changed_;
   std::deque<Collective> waiting_;  // the first is being done
-  uint64_t complete_ = 0;
-  std::exception_ptr error_;
-  std::string failure_;  // of this rank itself, for the others
-  bool ended_ = false, left_ = false;
-  std::atomic<bool> heard_ = false;    // another rank told of its failure
-  std::atomic<int> failed_ = INT_MAX;  // which
-  std::atomic<bool> broken_ = false;   // messages may be pending that no rank will complete
+  uint64_t complete_ = 0;           // written by the group's thread
+  bool leaving_ = false;
 
   // Of the group's thread.
   uint64_t hello_ = 0;
-  std::vector<uint64_t> hellos_;
+  std::vector<uint64_t> hellos_;  // by rank
   std::vector<MPI_Request> requests_;
-  std::vector<int> peers_;  // of the requests
+  std::vector<int> peers_;  // of the requests, as MPI counts them
   int64_t moving_ = 0;      // bytes that they receive
   std::vector<Tensor> terms_;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;
 };
 
 }  // namespace capstan

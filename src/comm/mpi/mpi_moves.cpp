@@ -1,4 +1,4 @@
-// How a rank's thread moves the data of a collective.
+// How a group's thread moves the data of a collective.
 #include <fmt/ranges.h>
 
 #include <cstring>
@@ -17,19 +17,28 @@ void MpiMember::greet(const Collective& c) {
   for (int i = 0; i < c.size(); ++i) {
     const int r = c.members.at(i);
     if (r == rank()) continue;
-    receive(&hellos_[static_cast<size_t>(r)], sizeof hello_, r, kHello);
-    send(&hello_, sizeof hello_, r, kHello);
+    receive(&hellos_[static_cast<size_t>(r)], sizeof hello_, r, hello_tag());
+    send(&hello_, sizeof hello_, r, hello_tag());
   }
   wait(c);
   for (int i = 0, r = c.members.first; i < c.size(); r = c.members.at(++i))
     require(r == rank() || hellos_[static_cast<size_t>(r)] == hello_, Fault::peer,
             "group {}, collective {}: rank {} called {}, rank {} something else", name(), complete_,
-            rank(), c.describe(), r);
+            among_all(rank()), c.describe(), among_all(r));
 }
 
 void MpiMember::move(const Collective& c) {
-  if (c.kind != Kind::all_gather) sum(c);
+  if (c.kind == Kind::pass) return pass(c);
+  if (sums(c)) sum(c);
   if (c.kind != Kind::reduce_scatter) gather(c);
+}
+
+void MpiMember::pass(const Collective& c) {
+  if (c.index == 0)
+    send(c.whole.raw(), c.whole.nbytes(), c.members.at(1), data_tag());
+  else
+    receive(c.whole.raw(), c.whole.nbytes(), c.members.at(0), data_tag());
+  wait(c);
 }
 
 void MpiMember::gather(const Collective& c) {
@@ -40,8 +49,8 @@ void MpiMember::gather(const Collective& c) {
         std::memcpy(to.raw(), c.mine.raw(), static_cast<size_t>(to.nbytes()));
       continue;
     }
-    send(c.mine.raw(), c.mine.nbytes(), c.members.at(i), kData);
-    receive(to.raw(), to.nbytes(), c.members.at(i), kData);
+    send(c.mine.raw(), c.mine.nbytes(), c.members.at(i), data_tag());
+    receive(to.raw(), to.nbytes(), c.members.at(i), data_tag());
   }
   wait(c);
 }
@@ -56,29 +65,33 @@ void MpiMember::sum(const Collective& c) {
     if (i == c.index) continue;
     Tensor& term = terms_[static_cast<size_t>(i)];
     term = room_.rows(i * each, each).viewed_as(c.whole.dtype());
-    send(c.slice(i).raw(), each, c.members.at(i), kData);
-    receive(term.raw(), each, c.members.at(i), kData);
+    send(c.slice(i).raw(), each, c.members.at(i), data_tag());
+    receive(term.raw(), each, c.members.at(i), data_tag());
   }
   wait(c);
   cpu::sum_slices(c.mine, terms_, c.mode, c.machines);
 }
 
 void MpiMember::send(const void* from, int64_t bytes, int to, int tag) {
+  const int peer = among_all(to);
   each_message(bytes, [&](int64_t first, int count) {
-    const std::lock_guard lock(calls_);
-    MPI_Isend(static_cast<const std::byte*>(from) + first, count, MPI_BYTE, to, tag, MPI_COMM_WORLD,
-              &requests_.emplace_back());
-    peers_.push_back(to);
+    process_->call([&] {
+      MPI_Isend(static_cast<const std::byte*>(from) + first, count, MPI_BYTE, peer, tag,
+                MPI_COMM_WORLD, &requests_.emplace_back());
+    });
+    peers_.push_back(peer);
   });
 }
 
 void MpiMember::receive(void* to, int64_t bytes, int from, int tag) {
+  const int peer = among_all(from);
   moving_ += bytes;
   each_message(bytes, [&](int64_t first, int count) {
-    const std::lock_guard lock(calls_);
-    MPI_Irecv(static_cast<std::byte*>(to) + first, count, MPI_BYTE, from, tag, MPI_COMM_WORLD,
-              &requests_.emplace_back());
-    peers_.push_back(from);
+    process_->call([&] {
+      MPI_Irecv(static_cast<std::byte*>(to) + first, count, MPI_BYTE, peer, tag, MPI_COMM_WORLD,
+                &requests_.emplace_back());
+    });
+    peers_.push_back(peer);
   });
 }
 
@@ -86,17 +99,18 @@ void MpiMember::wait(const Collective& c) {
   constexpr int64_t kBytesPerMicrosecond = 1000, kLatency = 50;  // microseconds
   constexpr int kCalls = 8;
   constexpr auto kLongest = std::chrono::microseconds(500);  // the system buffers as much
-  const auto start = Clock::now(), deadline = start + timeout_.load(),
+  const auto start = Clock::now(), deadline = start + process_->timeout(),
              through_memory =
                  start + std::chrono::microseconds(kLatency + std::exchange(moving_, 0) /
                                                                   kBytesPerMicrosecond);
-  auto next_look = Clock::time_point(), next_ping = start + timeout_.load() / 8;
+  auto next_look = Clock::time_point(), next_ping = start + process_->timeout() / 8;
   auto pause = std::chrono::microseconds(0);
   for (int done = 0;;) {
-    for (int i = 0; done == 0 && i < kCalls; ++i) {
-      const std::lock_guard lock(calls_);
-      MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
-    }
+    for (int i = 0; done == 0 && i < kCalls; ++i)
+      process_->call([&] {
+        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done,
+                    MPI_STATUSES_IGNORE);
+      });
     if (done != 0) break;
     const auto now = Clock::now();
     if (now > next_look) {
@@ -104,7 +118,7 @@ void MpiMember::wait(const Collective& c) {
       look_around();
     }
     if (now > next_ping) {
-      next_ping = now + timeout_.load() / 8;
+      next_ping = now + process_->timeout() / 8;
       silent_since(now);  // asks
     }
     if (now > deadline) give_up(c);
@@ -120,18 +134,14 @@ void MpiMember::wait(const Collective& c) {
 }
 
 void MpiMember::look_around() {
-  {
-    const std::lock_guard lock(mutex_);
-    throw_error();
-  }
-  hear_failure();
-  answer_pings();
+  process_->check();
+  process_->hear_failure();
+  process_->answer_pings();
 }
 
 void MpiMember::give_up(const Collective& c) {
   std::vector<int> missing;
-  {
-    const std::lock_guard lock(calls_);
+  process_->call([&] {
     for (size_t i = 0; i < requests_.size(); ++i) {
       int done = 0;
       if (requests_[i] != MPI_REQUEST_NULL) MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
@@ -139,18 +149,20 @@ void MpiMember::give_up(const Collective& c) {
           std::find(missing.begin(), missing.end(), peers_[i]) == missing.end())
         missing.push_back(peers_[i]);
     }
-  }
+  });
   std::sort(missing.begin(), missing.end());
   // A rank that answers may itself be waiting for one that does not.
-  const std::vector<int> silent = silent_since(Clock::now() - timeout_.load() / 2);
+  std::vector<int> silent =
+      process_->silent_since(Clock::now() - process_->timeout() / 2, in_world());
+  std::sort(silent.begin(), silent.end());
   std::vector<int> lost;
   std::set_intersection(missing.begin(), missing.end(), silent.begin(), silent.end(),
                         std::back_inserter(lost));
   if (!lost.empty()) missing = lost;
   require(missing.empty(), Fault::peer,
           "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(), complete_,
-          rank(), std::chrono::duration<double>(timeout_.load()).count(), fmt::join(missing, ", "),
-          c.describe());
+          among_all(rank()), std::chrono::duration<double>(process_->timeout()).count(),
+          fmt::join(missing, ", "), c.describe());
 }
 
 }  // namespace capstan

@@ -1,8 +1,9 @@
-// Run by mpirun, one process for each rank: the collectives, and training. Every process also does
-// all of it with threads, and compares bits. Exits with 1 if anything differs.
+// Run by mpirun, one process for each rank: the collectives, groups, and training. Every process
+// also does all of it with threads, and compares bits. Exits with 1 if anything differs.
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "comm/mpi/mpi_group.h"
@@ -56,6 +57,114 @@ void compare_collectives(const Communicator& group) {
   }
 }
 
+// Rows and columns of a mesh, and all ranks in two groups. Every rank begins and joins their
+// collectives in another order.
+std::vector<Values> collectives_of_groups(Communicator all, DType type) {
+  Arena arena(Arena::Heap{}, Device::cpu);
+  Queue q(Device::cpu, arena);
+  const int width = all.size() % 2 == 0 ? all.size() / 2 : all.size();
+  const int row = all.rank() / width, column = all.rank() % width;
+  const Communicator groups[] = {
+      all, all.split({.first = row * width, .count = width}, "row", Lane::tensor),
+      all.split({.first = column, .stride = width, .count = all.size() / width}, "column",
+                Lane::context),
+      all.split({.count = all.size()}, "again", Lane::send_up)};
+  std::vector<Buffer> rooms, sums, parts;
+  for (const Communicator& group : groups)
+    rooms.push_back(group.make_room(arena, int64_t{501} * group.size() * size_of(type)));
+  std::vector<Work> works;
+  for (size_t round = 0; round < 30; ++round)
+    for (size_t i = 0; i < std::size(groups); ++i) {
+      const size_t g = (i + round + static_cast<size_t>(all.rank())) % std::size(groups);
+      const auto random = [&](int64_t n) {
+        Buffer x = arena.make(Category::data, type, {n}, "x");
+        fill_normal(q, x, 1, {.seed = 4 * round + g, .sample = static_cast<uint64_t>(all.rank())});
+        return x;
+      };
+      sums.push_back(random(int64_t{501} * groups[g].size()));
+      parts.push_back(random(501));
+      works.push_back(round % 3 == 0 ? groups[g].all_reduce(q, sums.back())
+                      : round % 3 == 1
+                          ? groups[g].reduce_scatter(q, parts.back(), sums.back(), Write::add)
+                          : groups[g].all_gather(q, sums.back(), parts.back()));
+    }
+  if (all.rank() % 2 == 1) std::reverse(works.begin(), works.end());
+  for (Work& work : works) work.join(q);
+  std::vector<Values> found;
+  for (const auto* buffers : {&sums, &parts})
+    for (const Buffer& x : *buffers) found.push_back(values_of(q, x));
+  return found;
+}
+
+void compare_groups(const Communicator& group) {
+  for (const DType type : {DType::f32, DType::bf16}) {
+    std::vector<Values> expected;
+    run_as_threads(group.size(), [&](Communicator threads) {
+      auto found = collectives_of_groups(threads, type);
+      if (threads.rank() == group.rank()) expected = std::move(found);
+    });
+    expect(collectives_of_groups(group, type) == expected, "groups", group);
+  }
+}
+
+// What a rank passes to a neighbour in a round.
+Buffer message(Queue& q, Arena& arena, int64_t values, int from, int to, int round) {
+  Buffer x = arena.make(Category::data, DType::f32, {values}, "message");
+  fill_normal(q, x, 1,
+              {.seed = static_cast<uint64_t>(2 * round + (to > from ? 1 : 0)),
+               .sample = static_cast<uint64_t>(from)});
+  return x;
+}
+
+// A chain of ranks, each of which sends to its neighbours before it receives from them. Of every
+// two rounds, one is joined before the next begins.
+void compare_passing(const Communicator& all) {
+  Arena arena(Arena::Heap{}, Device::cpu);
+  Queue q(Device::cpu, arena);
+  struct Link {
+    Communicator group;
+    int from, to;
+  };
+  std::vector<Link> links;  // of this rank
+  for (int i = 0; i + 1 < all.size(); ++i)
+    for (const bool down : {true, false}) {
+      const Members both{.first = down ? i : i + 1, .stride = down ? 1 : -1, .count = 2};
+      const bool ours = all.rank() == i || all.rank() == i + 1;
+      const Communicator link =
+          all.split(ours ? both : Members{.first = all.rank()}, down ? "down" : "up",
+                    down ? Lane::send_down : Lane::send_up);
+      if (ours) links.push_back({link, both.at(0), both.at(1)});
+    }
+  std::stable_partition(links.begin(), links.end(),
+                        [&](const Link& link) { return link.from == all.rank(); });
+  std::vector<Work> works;
+  std::vector<Buffer> sent;
+  std::vector<std::pair<Buffer, Buffer>> received;  // and what it should be
+  for (int round = 0; round < 100; ++round) {
+    const int64_t values = round % 40 == 7 ? 1 << 20 : 1000 + round;
+    for (const Link& link : links) {
+      Buffer x = message(q, arena, values, link.from, link.to, round);
+      if (link.from == all.rank()) {
+        works.push_back(link.group.pass(q, x));
+        sent.push_back(std::move(x));
+      } else {
+        Buffer to = arena.make(Category::data, DType::f32, {values}, "received");
+        works.push_back(link.group.pass(q, to));
+        received.emplace_back(std::move(to), std::move(x));
+      }
+    }
+    if (round % 2 == 0) continue;
+    for (Work& work : works) work.join(q);
+    works.clear();
+    for (const auto& [found, expected] : received)
+      expect(
+          std::memcmp(found->raw(), expected->raw(), static_cast<size_t>(expected->nbytes())) == 0,
+          fmt::format("pass, round {}", round), all);
+    received.clear();
+    sent.clear();
+  }
+}
+
 void compare_training(const Communicator& group) {
   std::vector<Case> cases(3);
   cases[0].micro_batch = 5;
@@ -93,6 +202,40 @@ void compare_channel(const Communicator& group) {
   }
 }
 
+// For a rank that has nothing to do: until another one has failed.
+void wait_for_the_end(const Communicator& group) {
+  for (int i = 0; i < 10'000; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    group.check();
+  }
+}
+
+// Rank 1 does nothing, and rank 0 waits for it in a group of the two.
+void be_silent_in_group(const Communicator& all, Queue& q, const Tensor& x) {
+  const bool ours = all.rank() < 2;
+  const Communicator pair =
+      all.split(ours ? Members{.count = 2} : Members{.first = all.rank()}, "pair", Lane::tensor);
+  if (all.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(20));
+  if (!ours) return wait_for_the_end(all);
+  Work work = pair.all_reduce(q, x);
+  work.join(q);
+}
+
+// Rank 1 fails. Ranks 0 and 2 wait for each other in two groups of the two.
+void fail_beside_group(const Communicator& all, Queue& q, const Tensor& x) {
+  const bool ours = all.rank() != 1;
+  Communicator pairs[2];
+  for (Communicator& pair : pairs)
+    pair = all.split(ours ? Members{.stride = 2, .count = 2} : Members{.first = 1}, "pair",
+                     Lane::tensor);
+  if (!ours) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    fail(Fault::file, "no such file");
+  }
+  Work work = pairs[all.rank() / 2].all_gather(q, x, pairs[0].slice_of(x));
+  work.join(q);
+}
+
 // One rank calls something else, fails, or does nothing: the others say so, and all end.
 void fail_on_purpose(Communicator group, std::string_view how) {
   Arena arena(Arena::Heap{}, Device::cpu);
@@ -100,6 +243,8 @@ void fail_on_purpose(Communicator group, std::string_view how) {
   const Buffer x = arena.make(Category::data, DType::f32, {int64_t{8} * group.size()}, "x");
   const Buffer y = arena.make(Category::data, DType::f32, {int64_t{16} * group.size()}, "y");
   if (group.rank() == 1 && how == "failed") fail(Fault::file, "no such file");
+  if (how == "split-silent") return be_silent_in_group(group, q, x);
+  if (how == "split-failed") return fail_beside_group(group, q, x);
   if (how == "busy") {  // beside the collectives, a rank that lives may take its time
     const auto channel = group.open_channel("talk");
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
@@ -123,10 +268,18 @@ int compare_all(int argc, char** argv) {
     }
     compare_collectives(group);
     compare_channel(group);
+    compare_groups(group);
+    compare_passing(group);
+    const int parity = group.rank() % 2;
+    compare_channel(
+        group.split({.first = parity, .stride = 2, .count = (group.size() - parity + 1) / 2},
+                    "parity", Lane::comm));
     compare_training(group);
   } catch (const Error& e) {
     fmt::print(stderr, "rank {} ends: {}\n", group.rank(), e.what());
     group.abort(e.what());
+    // So that all others say why they end, too.
+    if (how == "split-failed") std::this_thread::sleep_for(std::chrono::milliseconds(500));
     return e.exit_code();
   }
   return wrong == 0 && !testing::Test::HasFailure() ? 0 : 1;

@@ -1,0 +1,173 @@
+#include "comm/mpi/mpi_process.h"
+
+#include <thread>
+
+#include "base/error.h"
+
+namespace capstan {
+
+using namespace mpi;
+
+namespace {
+
+Ranks started() {
+  int before = 0, provided = 0;
+  MPI_Initialized(&before);
+  require(before == 0, Fault::bug, "MPI was started twice");
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+  require(provided >= MPI_THREAD_SERIALIZED, Fault::device,
+          "MPI: this library does not allow calls from several threads; use one that was built "
+          "with thread support");
+  Ranks ranks;
+  MPI_Comm_rank(MPI_COMM_WORLD, &ranks.rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks.size);
+  return ranks;
+}
+
+}  // namespace
+
+MpiProcess::MpiProcess(Duration timeout)
+    : ranks_(started()), timeout_(timeout), heard_from_(static_cast<size_t>(ranks_.size)) {}
+
+MpiProcess::~MpiProcess() {
+  // The others were told why; they end with it, if they hear it before this ends them.
+  if (error_) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (error_ || broken_)
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(Fault::peer));
+  else
+    MPI_Finalize();
+}
+
+void MpiProcess::throw_error() const {
+  if (error_) std::rethrow_exception(error_);
+}
+
+void MpiProcess::end(std::exception_ptr why, std::string_view failure) {
+  if (error_) return;
+  error_ = std::move(why);
+  failure_ = failure;
+  for (std::condition_variable* thread : threads_) thread->notify_all();
+}
+
+void MpiProcess::enter(std::condition_variable& changed) {
+  const std::lock_guard lock(mutex);
+  threads_.push_back(&changed);
+}
+
+void MpiProcess::leave(std::condition_variable& changed) {
+  tell_failure();
+  const std::lock_guard lock(mutex);
+  std::erase(threads_, &changed);
+  left_.notify_all();
+}
+
+void MpiProcess::check() {
+  const std::lock_guard lock(mutex);
+  throw_error();
+}
+
+void MpiProcess::abort(std::string_view why) noexcept {
+  std::unique_lock lock(mutex);
+  end(std::make_exception_ptr(Error(Fault::peer, std::string(why))), why);
+  left_.wait(lock, [&] { return threads_.empty(); });
+}
+
+bool MpiProcess::report(std::string_view why, bool consequence) noexcept {
+  abort(why);
+  const int rank = ranks_.rank;
+  const auto start = Clock::now();
+  bool others_do = (consequence && heard_) || failed_ < rank;
+  while (!others_do && rank > 0 && Clock::now() - start < std::chrono::milliseconds(300)) {
+    const auto failure = told(kFailure);
+    others_do = failure && failure->rank < rank;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  if (others_do) std::this_thread::sleep_for(std::chrono::milliseconds(800));
+  return !others_do;
+}
+
+void MpiProcess::hear_failure() {
+  const auto failure = told(kFailure);
+  if (!failure) return;
+  const std::lock_guard lock(mutex);
+  heard_ = true;
+  failed_ = failure->rank;
+  const std::string why = fmt::format("rank {}: {}", failure->rank, failure->text);
+  end(std::make_exception_ptr(Error(Fault::peer, why)), "");
+  throw_error();
+}
+
+void MpiProcess::answer_pings() {
+  const std::lock_guard lock(calls_);
+  for (const int tag : {kPing, kPong})
+    for (int there = 1; there != 0;) {
+      MPI_Status status;
+      MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
+      if (there == 0) continue;
+      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      heard_from_[static_cast<size_t>(status.MPI_SOURCE)] = Clock::now();
+      if (tag == kPing) send_empty(status.MPI_SOURCE, kPong);
+    }
+}
+
+std::vector<int> MpiProcess::silent_since(Clock::time_point then, const Members& others) {
+  const std::lock_guard lock(calls_);
+  std::vector<int> silent;
+  for (int i = 0; i < others.count; ++i) {
+    const int r = others.at(i);
+    if (r == ranks_.rank) continue;
+    if (heard_from_[static_cast<size_t>(r)] < then) silent.push_back(r);
+    send_empty(r, kPing);
+  }
+  return silent;
+}
+
+MpiProcess::Clock::time_point MpiProcess::heard_from(int rank) {
+  const std::lock_guard lock(calls_);
+  return heard_from_[static_cast<size_t>(rank)];
+}
+
+void MpiProcess::send_empty(int to, int tag) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+  MPI_Request_free(&request);
+}
+
+void MpiProcess::tell_failure() {
+  std::string text;
+  {
+    const std::lock_guard lock(mutex);
+    text = std::exchange(failure_, {});
+  }
+  if (!text.empty()) tell(text, kFailure, {.count = ranks_.size});
+}
+
+void MpiProcess::tell(const std::string& text, int tag, const Members& others) {
+  std::vector<MPI_Request> messages(static_cast<size_t>(others.count), MPI_REQUEST_NULL);
+  call([&] {
+    for (int i = 0; i < others.count; ++i)
+      if (others.at(i) != ranks_.rank)
+        MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_BYTE, others.at(i), tag,
+                  MPI_COMM_WORLD, &messages[static_cast<size_t>(i)]);
+  });
+  const auto deadline = Clock::now() + std::chrono::milliseconds(500);
+  for (int done = 0; done == 0 && Clock::now() < deadline;
+       std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+    call([&] {
+      MPI_Testall(static_cast<int>(messages.size()), messages.data(), &done, MPI_STATUSES_IGNORE);
+    });
+}
+
+std::optional<MpiProcess::Told> MpiProcess::told(int tag) {
+  const std::lock_guard lock(calls_);
+  MPI_Status status;
+  int there = 0, bytes = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
+  if (there == 0) return std::nullopt;
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  Told t{status.MPI_SOURCE, std::string(static_cast<size_t>(bytes), ' ')};
+  MPI_Recv(t.text.data(), bytes, MPI_BYTE, t.rank, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  return t;
+}
+
+}  // namespace capstan
