@@ -14,10 +14,6 @@ Transport::Transport(int rank, int size, std::string name, Lane lane, const Memb
           "a group has 1 to {} ranks, not {}", kMostSlices, size);
 }
 
-std::shared_ptr<Transport> Transport::split(const Ranks&, const Members&, std::string name, Lane) {
-  fail(Fault::usage, "group {}: ranks of this kind cannot be split into groups", name);
-}
-
 void Transport::join(Queue& q, uint64_t sequence) {
   using Clock = std::chrono::steady_clock;
   if (q.device() == Device::cuda) {

@@ -55,7 +55,7 @@ class Transport {
   // Another group, of these members of this one; `ranks` is this rank there. May be null for one
   // member.
   virtual std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members,
-                                           std::string name, Lane lane);
+                                           std::string name, Lane lane) = 0;
 
   // Adds a collective to the digest.
   void note(const Collective& c) { digest_ = (digest_ ^ fingerprint(c)) * 0x100000001b3u + 1; }

@@ -2,7 +2,9 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/log.h"
 #include "base/units.h"
@@ -34,6 +36,17 @@ void require_same_versions(HostChannel& talk) {
             versions[0], r, versions[r]);
 }
 
+ncclConfig_t config_of_comms() {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;  // so that a rank that is lost does not hold the others
+  return config;
+}
+
+std::string memory_taken(int64_t free_before) {
+  return format_bytes(
+      static_cast<double>(std::max<int64_t>(0, free_before - free_device_memory())));
+}
+
 ncclUniqueId shared_id(HostChannel& talk) {
   ncclUniqueId id{};
   if (talk.rank() == 0)
@@ -48,6 +61,8 @@ ncclUniqueId shared_id(HostChannel& talk) {
 
 NcclGroup::NcclGroup(const Communicator& processes, Clock::duration timeout)
     : Transport(processes.rank(), processes.size(), std::string(processes.name())),
+      family_(std::make_shared<Family>()),
+      was_split_(false),
       processes_(processes),
       gpu_(gpu_index()),
       timeout_(timeout) {
@@ -57,14 +72,25 @@ NcclGroup::NcclGroup(const Communicator& processes, Clock::duration timeout)
   const int64_t before = free_device_memory();
   start(id);
   log::info("NCCL {}: {}, {} of GPU memory besides the plan", version_of_nccl(),
-            count(size(), "rank"),
-            format_bytes(static_cast<double>(std::max<int64_t>(0, before - free_device_memory()))));
+            count(size(), "rank"), memory_taken(before));
+  join_family();
   watch_ = std::thread([this] { watch(); });
 }
 
+NcclGroup::NcclGroup(const NcclGroup& first, ncclComm_t comm, const Ranks& ranks,
+                     const Members& members, std::string name, Lane lane)
+    : Transport(ranks.rank, ranks.size, std::move(name), lane, members),
+      family_(first.family_),
+      was_split_(true),
+      processes_(first.processes_),
+      gpu_(first.gpu_),
+      timeout_(first.timeout_),
+      comm_(comm) {
+  join_family();
+}
+
 void NcclGroup::start(const ncclUniqueId& id) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;  // so that a rank that is lost does not hold the others
+  ncclConfig_t config = config_of_comms();
   const ncclResult_t result = ncclCommInitRankConfig(&comm_, size(), id, rank(), &config);
   require_success(result, "start");
   settle("start");
@@ -72,19 +98,70 @@ void NcclGroup::start(const ncclUniqueId& id) {
 
 NcclGroup::~NcclGroup() {
   {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(family_->mutex);
     leaving_ = true;
   }
   changed_.notify_all();
   if (watch_.joinable()) watch_.join();
-  if (comm_ == nullptr) return;
   try {
-    require_success(ncclCommFinalize(comm_), "end");
+    {
+      const std::lock_guard lock(family_->calls);
+      check();
+      require_success(ncclCommFinalize(comm_), "end");
+    }
     settle("end");
-    ncclCommDestroy(comm_);
   } catch (...) {  // the processes end, and their memory with them
-    ncclCommAbort(comm_);
+    end(std::current_exception());
   }
+  if (const ncclComm_t comm = leave_family(); comm != nullptr) ncclCommDestroy(comm);
+}
+
+void NcclGroup::join_family() {
+  const std::lock_guard lock(family_->mutex);
+  family_->groups.push_back(this);
+}
+
+ncclComm_t NcclGroup::leave_family() {
+  const std::scoped_lock lock(family_->calls, family_->mutex);
+  std::erase(family_->groups, this);
+  return std::exchange(comm_, nullptr);
+}
+
+std::shared_ptr<Transport> NcclGroup::split(const Ranks& ranks, const Members& members,
+                                            std::string name, Lane lane) {
+  require(!was_split_, Fault::bug, "group {}: group {} was itself split from another one", name,
+          this->name());
+  wait_for_at_most(0);               // or NCCL might wait for itself
+  std::shared_ptr<NcclGroup> group;  // after an error, destroyed when all have ended
+  try {
+    const int64_t before = free_device_memory();
+    const bool alone = members.count == 1;
+    const ncclComm_t comm = split_comm(alone ? NCCL_SPLIT_NOCOLOR : members.first, ranks.rank);
+    if (alone) return nullptr;
+    require(comm != nullptr, Fault::device, "NCCL: group {}: cannot split {}", this->name(), name);
+    group = std::make_shared<NcclGroup>(*this, comm, ranks, members, std::move(name), lane);
+    group->settle("start");
+    group->watch_ = std::thread([g = group.get()] { g->watch(); });
+    log::info("NCCL: group {}: {}, {} of GPU memory besides the plan", group->name(),
+              count(group->size(), "rank"), memory_taken(before));
+    return group;
+  } catch (...) {
+    end(std::current_exception());
+    throw;
+  }
+}
+
+// A thread of NCCL's may split. The comm is there when this group's own is ready again; if it does
+// not get ready, the thread ends when this group's comm is aborted.
+ncclComm_t NcclGroup::split_comm(int color, int key) {
+  ncclConfig_t config = config_of_comms();
+  {
+    const std::lock_guard lock(family_->calls);
+    check();
+    require_success(ncclCommSplit(comm_, color, key, &split_, &config), "split");
+  }
+  settle("split");
+  return std::exchange(split_, nullptr);
 }
 
 void NcclGroup::require_success(ncclResult_t result, const char* doing) {
@@ -93,7 +170,7 @@ void NcclGroup::require_success(ncclResult_t result, const char* doing) {
   check();
   processes_.check();
   fail(result == ncclRemoteError || result == ncclSystemError ? Fault::peer : Fault::device,
-       "NCCL: group {}, rank {}: cannot {}: {}. {}", name(), rank(), doing,
+       "NCCL: group {}, rank {}: cannot {}: {}. {}", name(), among_all(rank()), doing,
        ncclGetErrorString(result), ncclGetLastError(comm_));
 }
 
@@ -103,7 +180,7 @@ void NcclGroup::settle(const char* doing) {
   for (;;) {
     ncclResult_t result = ncclSuccess;
     {
-      const std::lock_guard lock(calls_);
+      const std::lock_guard lock(family_->calls);
       check();
       require_success(ncclCommGetAsyncError(comm_, &result), doing);
     }
@@ -111,36 +188,34 @@ void NcclGroup::settle(const char* doing) {
     if (result == ncclSuccess) return;
     processes_.check();
     require(Clock::now() < deadline, Fault::peer,
-            "group {}: rank {} waited {:g} s for NCCL to {} with the other ranks", name(), rank(),
-            seconds(timeout_), doing);
+            "group {}: rank {} waited {:g} s for NCCL to {} with the other ranks", name(),
+            among_all(rank()), seconds(timeout_), doing);
     std::this_thread::sleep_for(pause);
     pause = std::min(pause + std::chrono::microseconds(2), std::chrono::microseconds(200));
   }
 }
 
-// At most kMost collectives are watched at a time.
-void NcclGroup::wait_for_slot() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return error_ || begun_ - complete_ < kMost; });
-  if (error_) std::rethrow_exception(error_);
+void NcclGroup::wait_for_at_most(uint64_t running) {
+  std::unique_lock lock(family_->mutex);
+  changed_.wait(lock, [&] { return family_->error || begun_ - complete_ <= running; });
+  if (family_->error) std::rethrow_exception(family_->error);
 }
 
 uint64_t NcclGroup::begin(Queue& q, const Collective& c) {
   require(q.device() == Device::cuda, Fault::bug, "NCCL with a queue on {}", name_of(q.device()));
-  wait_for_slot();
+  wait_for_at_most(kMost - 1);
   Running& slot = at(begun_);
   slot.call = c;
   slot.since.reset();
   q.record(slot.ready);
   {
-    const Queue::OnLane lane(q, Lane::comm);
+    const Queue::OnLane on_lane(q, lane());
     q.wait(slot.ready);
     q.record(slot.started);
-    if (c.kind != Kind::all_gather) sum(q, c);
-    if (c.kind != Kind::reduce_scatter) gather(q, c);
+    move(q, c);
     q.record(slot.done);
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(family_->mutex);
   published_ = begun_ + 1;
   return begun_++;
 }
@@ -151,13 +226,13 @@ void NcclGroup::finish(Queue& q, uint64_t sequence) {
 }
 
 void NcclGroup::begin_messages() {
-  calls_.lock();
+  family_->calls.lock();
   ncclGroupStart();
 }
 
 void NcclGroup::end_messages() {
   const ncclResult_t result = ncclGroupEnd();
-  calls_.unlock();
+  family_->calls.unlock();
   require_success(result, "send and receive");
   if (result == ncclInProgress) settle("send and receive");
 }
@@ -169,6 +244,21 @@ void NcclGroup::send(Queue& q, const Tensor& from, int to) {
 
 void NcclGroup::receive(Queue& q, const Tensor& to, int from) {
   ncclRecv(to.raw(), static_cast<size_t>(to.nbytes()), ncclUint8, from, comm_, cuda::stream_of(q));
+}
+
+void NcclGroup::move(Queue& q, const Collective& c) {
+  if (c.kind == Kind::pass) return pass(q, c);
+  if (sums(c)) sum(q, c);
+  if (c.kind != Kind::reduce_scatter) gather(q, c);
+}
+
+void NcclGroup::pass(Queue& q, const Collective& c) {
+  begin_messages();
+  if (c.index == 0)
+    send(q, c.whole, c.members.at(1));
+  else
+    receive(q, c.whole, c.members.at(0));
+  end_messages();
 }
 
 void NcclGroup::gather(Queue& q, const Collective& c) {
@@ -203,8 +293,8 @@ void NcclGroup::sum(Queue& q, const Collective& c) {
 }
 
 void NcclGroup::check() {
-  const std::lock_guard lock(mutex_);
-  if (error_) std::rethrow_exception(error_);
+  const std::lock_guard lock(family_->mutex);
+  if (family_->error) std::rethrow_exception(family_->error);
 }
 
 void NcclGroup::abort(std::string_view why) noexcept {
@@ -212,26 +302,40 @@ void NcclGroup::abort(std::string_view why) noexcept {
   processes_.abort(why);
 }
 
-std::unique_ptr<HostChannel> NcclGroup::open_channel(std::string name) {
-  return processes_.open_channel(name);
+std::unique_ptr<HostChannel> NcclGroup::open_channel(std::string channel) {
+  require(!was_split_, Fault::bug, "channel {}: group {} was split from another one, and has none",
+          channel, name());
+  return processes_.open_channel(channel);
 }
 
 void NcclGroup::end(std::exception_ptr why) noexcept {
   {
-    const std::lock_guard lock(mutex_);
-    if (error_) return;
-    error_ = why;
+    const std::lock_guard lock(family_->mutex);
+    if (!family_->error) family_->error = why;
+    for (NcclGroup* group : family_->groups) group->changed_.notify_all();
   }
-  changed_.notify_all();
-  const std::lock_guard lock(calls_);
-  ncclCommAbort(comm_);
-  comm_ = nullptr;
+  abort_all();
+}
+
+// All at once: to end one, NCCL may wait for all that the GPU does, also for the others.
+void NcclGroup::abort_all() {
+  const std::lock_guard calls(family_->calls);
+  std::vector<ncclComm_t> comms;
+  {
+    const std::lock_guard lock(family_->mutex);
+    for (NcclGroup* group : family_->groups)
+      if (group->comm_ != nullptr) comms.push_back(std::exchange(group->comm_, nullptr));
+  }
+  if (comms.empty()) return;
+  ncclGroupStart();
+  for (const ncclComm_t comm : comms) ncclCommAbort(comm);
+  ncclGroupEnd();
 }
 
 void NcclGroup::watch() {
   try {
     use_gpu(gpu_);
-    for (std::unique_lock lock(mutex_); !leaving_ && !error_;) {
+    for (std::unique_lock lock(family_->mutex); !leaving_ && !family_->error;) {
       changed_.wait_for(lock, std::chrono::milliseconds(10));
       lock.unlock();
       look();
@@ -245,13 +349,13 @@ void NcclGroup::watch() {
 void NcclGroup::look() {
   processes_.check();
   {
-    const std::lock_guard lock(calls_);
+    const std::lock_guard lock(family_->calls);
     ncclResult_t result = ncclSuccess;
     if (comm_ == nullptr) return;
     require_success(ncclCommGetAsyncError(comm_, &result), "go on");
     require_success(result, "go on");
   }
-  std::unique_lock lock(mutex_);
+  std::unique_lock lock(family_->mutex);
   while (complete_ < published_) {
     Running& oldest = at(complete_);
     lock.unlock();
@@ -267,10 +371,14 @@ void NcclGroup::require_progress(Running& oldest) {
   if (!oldest.since) oldest.since = Clock::now();
   const auto waited = Clock::now() - *oldest.since;
   if (waited < timeout_ / 8) return;
-  const std::vector<int> silent = processes_.silent_since(*oldest.since);
+  const std::vector<int> of_all = processes_.silent_since(*oldest.since);
   if (waited < timeout_) return;
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r)
+    if (std::find(of_all.begin(), of_all.end(), among_all(r)) != of_all.end())
+      silent.push_back(among_all(r));
   fail(Fault::peer, "group {}, collective {}: rank {} waited {:g} s for {} in {}", name(),
-       complete_, rank(), seconds(timeout_),
+       complete_, among_all(rank()), seconds(timeout_),
        silent.empty() ? "others, whose processes answer,"
                       : fmt::format("rank {}", fmt::join(silent, ", ")),
        oldest.call.describe());

@@ -5,9 +5,11 @@
 #include <array>
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/transport.h"
@@ -15,11 +17,13 @@
 namespace capstan {
 
 // Ranks that are processes with a GPU each. Slices go from GPU to GPU by NCCL's sends and receives
-// on the comm lane; sums are ours, so they have the bits of every other transport. Another group of
-// the same processes, such as MPI's, carries everything else.
+// on the group's lane; sums are ours, so they have the bits of every other transport. Another group
+// of the same processes, such as MPI's, carries everything else.
 //
 // The GPU waits for other ranks, not the host. So a thread watches what it waits for: if that takes
 // longer than `timeout`, or another rank has failed, it ends NCCL's work, and the next call throws.
+// A group ends together with those that were split from it. They may be destroyed in any order, the
+// same on all ranks.
 class NcclGroup : public Transport {
  public:
   using Clock = std::chrono::steady_clock;
@@ -27,6 +31,9 @@ class NcclGroup : public Transport {
   // All ranks construct theirs together. Throws Fault::usage if their versions of NCCL differ, and
   // Fault::device if it does not start.
   NcclGroup(const Communicator& processes, Clock::duration timeout);
+  // A group that was split from `first`, as NCCL knows it.
+  NcclGroup(const NcclGroup& first, ncclComm_t comm, const Ranks& ranks, const Members& members,
+            std::string name, Lane lane);
   ~NcclGroup() override;
 
   int64_t room_for(int64_t whole_bytes) const override { return whole_bytes; }
@@ -34,9 +41,23 @@ class NcclGroup : public Transport {
   void finish(Queue& q, uint64_t sequence) override;
   void check() override;
   void abort(std::string_view why) noexcept override;
+  // Of a split group: Fault::bug. The group of all ranks has channels.
   std::unique_ptr<HostChannel> open_channel(std::string name) override;
+  // Waits until all collectives of this group are complete.
+  std::shared_ptr<Transport> split(const Ranks& ranks, const Members& members, std::string name,
+                                   Lane lane) override;
 
  private:
+  // The group of all ranks, and all that were split from it. Of the two mutexes, `calls` is locked
+  // first.
+  struct Family {
+    std::mutex calls;  // of NCCL, one at a time; for every comm_
+
+    std::mutex mutex;  // for the following, and for what the thread of each group uses
+    std::vector<NcclGroup*> groups;  // that have not been destroyed
+    std::exception_ptr error;        // why they have ended; null: they have not
+  };
+
   // A collective that has begun.
   struct Running {
     Collective call;
@@ -47,8 +68,17 @@ class NcclGroup : public Transport {
   Running& at(uint64_t sequence) { return slots_[sequence % kMost]; }
 
   void start(const ncclUniqueId& id);
-  void wait_for_slot();
+  // Once it can be used.
+  void join_family();
+  // The comm, unless it was aborted. From now on, it is the caller's.
+  ncclComm_t leave_family();
+  // Null for a rank whose color is NCCL_SPLIT_NOCOLOR. All ranks call it.
+  ncclComm_t split_comm(int color, int key);
+  // Waits until at most so many collectives are not complete.
+  void wait_for_at_most(uint64_t running);
+  void move(Queue& q, const Collective& c);
   void gather(Queue& q, const Collective& c);
+  void pass(Queue& q, const Collective& c);
   void sum(Queue& q, const Collective& c);
   // Sends and receives between these two are one operation.
   void begin_messages();
@@ -63,8 +93,12 @@ class NcclGroup : public Transport {
   void watch();
   void look();
   void require_progress(Running& oldest);
+  // Ends the family. When it returns, NCCL has been told to abort all of its comms.
   void end(std::exception_ptr why) noexcept;
+  void abort_all();
 
+  const std::shared_ptr<Family> family_;
+  const bool was_split_;
   Communicator processes_;
   const int gpu_;
   const Clock::duration timeout_;
@@ -72,13 +106,12 @@ class NcclGroup : public Transport {
   uint64_t begun_ = 0;
   std::vector<Tensor> terms_;
 
-  std::mutex calls_;  // of NCCL, one at a time
-  ncclComm_t comm_ = nullptr;
+  ncclComm_t comm_ = nullptr;  // null: aborted
+  // Where a thread of NCCL's puts the comm that is being split from this one.
+  ncclComm_t split_ = nullptr;
 
-  std::mutex mutex_;  // for all that follows
-  std::condition_variable changed_;
+  std::condition_variable changed_;        // with the family's mutex
   uint64_t published_ = 0, complete_ = 0;  // collectives
-  std::exception_ptr error_;
   bool leaving_ = false;
   std::thread watch_;  // last: it uses the others
 };
