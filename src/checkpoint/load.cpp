@@ -21,8 +21,8 @@ const Param& row(const Parameters& params, int i) {
 void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) {
   std::vector<std::byte> room;  // one tensor at a time
   for (int i = 0; i < params.count(); ++i) {
-    if (params.quantized(i) == nullptr) continue;
     const Param& p = row(params, i);
+    if (params.quantized(i) == nullptr || !params.has(p.unit)) continue;
     for (size_t k = 0; k < p.parts.size(); ++k) {
       const auto [file, tensor] = found.find(p.parts[k].name)->second;
       file->read(*tensor, 0, tensor->numel(), room);

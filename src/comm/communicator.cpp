@@ -149,7 +149,7 @@ std::vector<int> Communicator::silent_since(std::chrono::steady_clock::time_poin
   return transport_ ? transport_->silent_since(then) : std::vector<int>();
 }
 
-void Communicator::abort(std::string_view why) noexcept {
+void Communicator::abort(std::string_view why) const noexcept {
   if (transport_) transport_->abort(why);
 }
 

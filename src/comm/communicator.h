@@ -109,7 +109,7 @@ class Communicator {
   std::vector<int> silent_since(std::chrono::steady_clock::time_point then) const;
   // Ends all collectives of the group, and of those that it was split from or into, now and later,
   // with this error on every other rank. When it returns, no rank reads this one's memory.
-  void abort(std::string_view why) noexcept;
+  void abort(std::string_view why) const noexcept;
 
  private:
   Work begin(Queue& q, Collective c) const;

@@ -1,32 +1,38 @@
 #include "infer/evaluation.h"
 
 namespace capstan {
+namespace {
 
-Evaluation evaluate(Queue& q, Transformer& model, DeviceBatch& room, Tensor loss,
+void evaluate_batch(Queue& q, const Parts& model, const Batch& batch, Tensor loss) {
+  const auto phase = q.arena().phase("evaluate");
+  model.pass_through(q, batch.tokens(), [&](Transformer& part, size_t, Buffer in) {
+    return part.evaluate(q, batch, loss, std::move(in));
+  });
+}
+
+void stay_idle(Queue& q, const Parts& model) {
+  const auto phase = q.arena().phase("idle evaluation");
+  for (size_t i = 0; i < model.size(); ++i) model[i].idle_forward(q);
+}
+
+}  // namespace
+
+Evaluation evaluate(Queue& q, const Parts& model, DeviceBatch& room, Tensor loss,
                     MicroBatches& data, Tensor all_losses) {
   const double zero = 0;
   q.upload(loss, &zero);
-  while (const HostBatch* host = data.next()) {
-    if (host->tokens() == 0) {
-      const auto phase = q.arena().phase("idle evaluation");
-      model.idle_evaluation(q);
-      continue;
-    }
-    const auto phase = q.arena().phase("evaluate");
-    model.evaluate(q, room.upload(q, *host), loss);
-  }
+  while (const HostBatch* host = data.next())
+    if (host->tokens() > 0)
+      evaluate_batch(q, model, room.upload(q, *host), loss);
+    else
+      stay_idle(q, model);
   model.params().group().sum_scalars(q, loss, all_losses);
   return {q.value<double>(loss), data.targets()};
 }
 
-void rehearse_evaluation(Queue& q, Transformer& model, const DeviceBatch& room, Tensor loss) {
-  {
-    const auto phase = q.arena().phase("evaluate");
-    model.evaluate(q, room.largest(), loss);
-  }
-  if (model.params().group().size() == 1) return;
-  const auto phase = q.arena().phase("idle evaluation");
-  model.idle_evaluation(q);
+void rehearse_evaluation(Queue& q, const Parts& model, const DeviceBatch& room, Tensor loss) {
+  evaluate_batch(q, model, room.largest(), loss);
+  if (model.params().group().size() > 1) stay_idle(q, model);
 }
 
 }  // namespace capstan

@@ -49,17 +49,22 @@ int32_t choose_token(std::span<const float> logits, const Sampling& s, double dr
   return order[kept - 1];
 }
 
-Decoder::Decoder(Queue& q, Transformer& model, int64_t capacity, int64_t longest_feed)
-    : model_(model), capacity_(capacity), longest_feed_(std::min(longest_feed, capacity)) {
-  require(capacity <= model.positions(), Fault::bug,
-          "decoder: capacity of {} positions, but the model has {}", capacity, model.positions());
+Decoder::Decoder(Queue& q, const Parts& model, int64_t capacity, int64_t longest_feed)
+    : model_(model),
+      capacity_(capacity),
+      longest_feed_(std::min(longest_feed, capacity)),
+      caches_(model.size()) {
+  require(capacity <= model[0].positions(), Fault::bug,
+          "decoder: capacity of {} positions, but the model has {}", capacity,
+          model[0].positions());
   const ModelConfig& c = model.config();
   const DType type = model.params().types().compute;
-  for (int64_t i = 0; i < c.layers; ++i) {
-    keys_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "keys"));
-    values_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "values"));
-    caches_.push_back({*keys_.back(), *values_.back(), 0});
-  }
+  for (size_t part = 0; part < model.size(); ++part)
+    for (int i = model[part].stage().first; i < model[part].stage().end; ++i) {
+      keys_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "keys"));
+      values_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "values"));
+      caches_[part].push_back({*keys_.back(), *values_.back(), 0});
+    }
   ids_ = q.arena().make(Category::data, DType::i32, {longest_feed_}, "decoder ids");
   positions_ = q.arena().make(Category::data, DType::i32, {longest_feed_}, "decoder positions");
   host_positions_.resize(static_cast<size_t>(longest_feed_));
@@ -77,14 +82,27 @@ void Decoder::feed_piece(Queue& q, std::span<const int32_t> ids) {
   batch.positions_T = positions_->rows(0, n);
   q.upload(batch.ids_T, ids.data());
   q.upload(batch.positions_T, host_positions_.data());
-  for (LayerCache& cache : caches_) cache.start = length_;
+  for (auto& of_part : caches_)
+    for (LayerCache& cache : of_part) cache.start = length_;
 
   const auto phase = q.arena().phase("decode");
+  const int64_t stages = model_.pipe().stages();
   const Buffer logits =
-      q.arena().make(Category::activations, DType::f32, {1, model_.config().vocab}, "logits");
-  model_.decode(q, batch, caches_, logits);
-  q.download(logits_.data(), logits);
+      q.arena().make(Category::activations, DType::f32, {stages, model_.config().vocab}, "logits");
+  compute(q, batch, logits->rows(model_.pipe().stage(), 1));
+  if (stages > 1) {
+    const Communicator& all = model_.pipe().all();
+    Work work = all.all_gather(q, logits, all.slice_of(logits));
+    work.join(q);
+  }
+  q.download(logits_.data(), logits->rows(stages - 1, 1));
   length_ += n;
+}
+
+void Decoder::compute(Queue& q, const Batch& batch, Tensor logits_1V) {
+  model_.pass_through(q, batch.tokens(), [&](Transformer& part, size_t i, Buffer in) {
+    return part.decode(q, batch, caches_[i], logits_1V, std::move(in));
+  });
 }
 
 std::span<const float> Decoder::feed(Queue& q, std::span<const int32_t> ids) {

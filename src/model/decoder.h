@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "model/transformer.h"
+#include "model/parts.h"
 
 namespace capstan {
 
@@ -19,12 +19,13 @@ struct Sampling {
 // The token selected by `draw` in [0, 1). Ties go to the lower id. `logits` must not contain NaN.
 int32_t choose_token(std::span<const float> logits, const Sampling& sampling, double draw);
 
-// Decodes one sequence, with a cache of keys and values for `capacity` positions.
+// Decodes one sequence, with a cache of keys and values for `capacity` positions. All stages of a
+// pipeline decode together, and all of them get the logits.
 class Decoder {
  public:
   // Allocates the cache and its tensors from the queue's arena. `longest_feed`: maximum tokens per
   // forward pass.
-  Decoder(Queue& q, Transformer& model, int64_t capacity, int64_t longest_feed);
+  Decoder(Queue& q, const Parts& model, int64_t capacity, int64_t longest_feed);
 
   int64_t capacity() const { return capacity_; }
   int64_t length() const { return length_; }  // tokens in the cache
@@ -44,10 +45,12 @@ class Decoder {
  private:
   void feed_piece(Queue& q, std::span<const int32_t> ids);
 
-  Transformer& model_;
+  void compute(Queue& q, const Batch& batch, Tensor logits_1V);
+
+  Parts model_;
   int64_t capacity_, longest_feed_, length_ = 0;
   std::vector<Buffer> keys_, values_;
-  std::vector<LayerCache> caches_;
+  std::vector<std::vector<LayerCache>> caches_;  // by part
   Buffer ids_, positions_;
   std::vector<int32_t> host_positions_;
   std::vector<float> logits_;

@@ -79,12 +79,18 @@ void sort(std::vector<Range>& ranges) {
 }  // namespace
 
 Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
-                       Communicator group, const Sharding& sharding, Arena* host)
+                       const Mesh& mesh, const Sharding& sharding, Arena* host,
+                       const StageUnits& stages)
     : spec_(std::move(spec)),
       precision_(precision),
       gradients_(gradients),
       arena_(arena),
-      group_(group.by_machine(sharding.machines)),
+      mesh_(mesh),
+      stages_(stages.empty()
+                  ? StageUnits{std::vector<bool>(static_cast<size_t>(spec_.units()), true)}
+                  : stages),
+      units_(stages_.at(static_cast<size_t>(mesh.pipe().stage()))),
+      group_(mesh.data().by_machine(sharding.machines)),
       sharding_(least_of(sharding, group_.size())),
       shards_(group_.part(shard_members(group_, sharding_))),
       replicas_(group_.part(replica_members(group_, sharding_))),
@@ -121,6 +127,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   const auto keep = [&](auto& kind, int unit, Hold hold) { keep_in(arena, kind, unit, hold); };
   Arena& for_state = sharding_.offload && host != nullptr ? *host : arena;
   for (int unit = 0; unit < spec_.units(); ++unit) {
+    if (!has(unit)) continue;
     keep(weights_, unit, sharding_.weights);
     keep(frozen_, unit, sharding_.weights);
     keep(quantized_, unit, sharding_.weights);
@@ -134,23 +141,34 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   if (gradients != Gradients::none) {
     int64_t largest = 0;
     for (int unit = 0; unit < spec_.units(); ++unit)
-      largest = std::max(largest, grads_.flat_bytes(unit));
+      if (has(unit)) largest = std::max(largest, grads_.flat_bytes(unit));
     room_ = group_.make_room(arena, largest);
+    if (shares_tied()) tied_room_ = mesh_.pipe().ends().make_room(arena, grads_.flat_bytes(0));
   }
   for (auto* ranges : {&all_trainable_, &frozen_ranges_}) sort(*ranges);
-  owned_ = owned_by(group_.rank());
-  updated_ = sharding_.state == Hold::shard ? owned_by(shards_.rank()) : all_trainable_;
+  owned_ = owned_by(mesh_.all().rank());
+  updated_ = all_trainable_;
+  if (sharding_.state == Hold::shard) {
+    updated_.clear();
+    for (int unit = 0; unit < spec_.units(); ++unit)
+      if (has(unit)) weights_.add_ranges(updated_, unit, shards_.rank());
+    sort(updated_);
+  }
   stored_ranges_ =
       types().has_master() || sharding_.weights == Hold::shard ? updated_ : all_trainable_;
   stored_ranges_.insert(stored_ranges_.end(), frozen_ranges_.begin(), frozen_ranges_.end());
   sort(stored_ranges_);
 }
 
-// Of the replicas, the first owns.
+// Of the replicas, the first owns; of the stages that have a tied embedding, too.
 std::vector<Range> Parameters::owned_by(int rank) const {
   std::vector<Range> owned;
-  if (rank >= shards_.size()) return owned;
-  for (int unit = 0; unit < spec_.units(); ++unit) weights_.add_ranges(owned, unit, rank);
+  const int stage = mesh_.stage_of(rank), share = mesh_.data_rank_of(rank);
+  if (share >= shards_.size()) return owned;
+  const std::vector<bool>& units = stages_[static_cast<size_t>(stage)];
+  for (int unit = 0; unit < spec_.units(); ++unit)
+    if (units[static_cast<size_t>(unit)] && (unit > 0 || stage == 0))
+      weights_.add_ranges(owned, unit, share);
   sort(owned);
   return owned;
 }
@@ -160,7 +178,7 @@ Parameters::~Parameters() {
   for (const Work& work : reductions_) pending = pending || work.pending();
   for (const Gathered& g : gathered_)
     pending = pending || g.weights.pending() || g.frozen.pending() || g.quantized.pending();
-  if (pending) group_.abort("a rank ended in the middle of a step");
+  if (pending) mesh_.all().abort("a rank ended in the middle of a step");
 }
 
 Tensor Parameters::stored(int i) const {
@@ -260,6 +278,10 @@ int64_t Parameters::schedule_key() const {
   return int64_t{first_micro_} | int64_t{reduces} << 1 | int64_t{joins} << 2;
 }
 
+int64_t Parameters::schedule_key(Pass pass) const {
+  return pass == Pass::forward ? schedule_key() & int64_t{1} << 2 : schedule_key();
+}
+
 void Parameters::gather(Queue& q, int unit) {
   if (sharding_.weights == Hold::whole) return;
   Gathered& g = gathered_[static_cast<size_t>(unit)];
@@ -276,7 +298,8 @@ void Parameters::gather_ahead(Queue& q, int unit, Pass pass) {
   const int last = spec_.units() - 1, lowest = spec_.lowest_trainable_unit();
   for (int ahead = 1; ahead <= sharding_.ahead; ++ahead) {
     const int next = pass == Pass::forward ? unit + ahead : unit - ahead;
-    if (next <= last && (pass == Pass::forward || next >= lowest)) gather(q, next);
+    if (next <= last && (pass == Pass::forward || next >= lowest) && next >= 0 && has(next))
+      gather(q, next);
   }
 }
 
@@ -356,6 +379,19 @@ void Parameters::end_micro_batch(Queue& q) {
     for (Work& work : reductions_) work.join(q);
 }
 
+bool Parameters::shares_tied() const {
+  return spec_.head == spec_.embedding && spec_.trainable(spec_.embedding) &&
+         mesh_.pipe().ends().size() > 1;
+}
+
+void Parameters::end_gradients(Queue& q) {
+  if (!shares_tied()) return;
+  const bool sliced = sharding_.gradients == Hold::shard || sharding_.state == Hold::shard;
+  Work sum =
+      mesh_.pipe().ends().for_unit(0).all_reduce(q, sliced ? grads_.slice(0) : grads_.flat(0));
+  sum.join(q);
+}
+
 void Parameters::release_weights(int unit) {
   if (--gathered_[static_cast<size_t>(unit)].users > 0 || sharding_.weights == Hold::whole) return;
   weights_.release(unit);
@@ -371,7 +407,7 @@ void Parameters::release(Queue&, int unit, Pass) {
 void Parameters::end_update(Queue& q) {
   if (sharding_.state == Hold::whole || sharding_.weights == Hold::shard) return;
   for (int unit = 0; unit < spec_.units(); ++unit)
-    if (!weights_.empty(unit))
+    if (has(unit) && !weights_.empty(unit))
       gathered_[static_cast<size_t>(unit)].weights =
           group_.for_unit(unit).all_gather(q, weights_.flat(unit), weights_.slice(unit));
 }

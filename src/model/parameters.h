@@ -3,7 +3,7 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/communicator.h"
+#include "comm/mesh.h"
 #include "model/quantized_units.h"
 #include "model/sharding.h"
 #include "model/units.h"
@@ -42,6 +42,9 @@ enum class Gradients : uint8_t {
 // The kind of pass that uses a unit.
 enum class Pass : uint8_t { forward, backward };
 
+// The units that each stage of a pipeline has: by stage, and by unit. Empty: there is one stage.
+using StageUnits = std::vector<std::vector<bool>>;
+
 // A model's parameters in memory: for each row of the spec a weight and, depending on the precision
 // and the run, a master and a gradient. Frozen rows have only the weight, or its quantized form.
 // Indices are those of spec().params. One flat buffer holds each unit's tensors of a kind.
@@ -56,16 +59,21 @@ enum class Pass : uint8_t { forward, backward };
 //   the optimizer, over updated()
 //   end_update, end_step
 //
-// The ranks of `group` share the work of a step. According to `sharding`, a rank keeps all of a
-// kind or its slices. Whole weights of a sharded unit exist from acquire to release, whole
-// gradients from acquire until their sum with the other ranks' is complete. All ranks must pass
-// over the same units in the same order.
+// The ranks of `mesh` share the work of a step. Of a pipeline, each stage has its units alone.
+// Those that share the data keep, according to `sharding`, all of a kind or their slices. Whole
+// weights of a sharded unit exist from acquire to release, whole gradients from acquire until their
+// sum with the other ranks' is complete. All of them must pass over the same units in the same
+// order.
+//
+// A head that is tied to the embedding needs it in the last stage, too: both stages have it, add
+// their gradients (end_gradients) and update it alike. The first one counts and saves it.
 class Parameters {
  public:
   // Offloaded masters are in `host`, by default the same arena. Destroying it while a sum or gather
-  // is pending, as an exception does, ends the group.
+  // is pending, as an exception does, ends the ranks' groups.
   Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradients gradients,
-             Communicator group = {}, const Sharding& sharding = {}, Arena* host = nullptr);
+             const Mesh& mesh = {}, const Sharding& sharding = {}, Arena* host = nullptr,
+             const StageUnits& stages = {});
   ~Parameters();
   Parameters(const Parameters&) = delete;
   Parameters& operator=(const Parameters&) = delete;
@@ -101,7 +109,9 @@ class Parameters {
   Tensor weight(const Range& range) const { return weights_.values(range); }
   Tensor master(const Range& range) const { return masters_.values(range); }
   Tensor grad(const Range& range) const { return grads_.values(range); }
-  const Communicator& group() const { return group_; }  // all ranks
+  const Mesh& mesh() const { return mesh_; }
+  const Communicator& group() const { return mesh_.all(); }
+  bool has(int unit) const { return units_[static_cast<size_t>(unit)]; }  // this stage
 
   // Writes the values of one part of a frozen row: x is f32, bf16 or f16, has the part's rows, and
   // is in memory of the queue's device. Quantizes or converts to the row's storage type.
@@ -121,9 +131,13 @@ class Parameters {
   // of a step, or in each if they are sharded; the sums are complete after end_micro_batch.
   void begin_micro_batch(bool first, bool last);
   void end_micro_batch(Queue& q);
+  // Call after all micro-batches of a step, before the gradients are used.
+  void end_gradients(Queue& q);
   // A number for where the passes of this micro-batch call collectives and whether they replace
   // gradients, beside what is the same throughout a run: part of the key of its graph.
   int64_t schedule_key() const;
+  // The same for one of the passes alone.
+  int64_t schedule_key(Pass pass) const;
   // Call before the first op of a pass that uses the unit's weights, and in a backward pass its
   // gradients. A head tied to the embedding also uses that unit.
   void acquire(Queue& q, int unit, Pass pass);
@@ -162,6 +176,7 @@ class Parameters {
   void finish_reduction(Queue& q);
   void finish_exchange(Queue& q);
   void begin_grads(int unit);
+  bool shares_tied() const;  // trained, and this stage is one of two that have it
   bool tied_head(int unit) const {
     return unit == spec_.units() - 1 && spec_.head == spec_.embedding;
   }
@@ -170,7 +185,10 @@ class Parameters {
   Precision precision_;
   Gradients gradients_;
   Arena& arena_;
-  Communicator group_;
+  Mesh mesh_;
+  StageUnits stages_;
+  std::vector<bool> units_;  // that this stage has
+  Communicator group_;       // its ranks
   Sharding sharding_;
   Communicator shards_;    // the ranks that together keep one model: of this rank's replica
   Communicator replicas_;  // those that keep the same slices as this one
@@ -183,7 +201,7 @@ class Parameters {
     int users = 0;
   };
   std::vector<Gathered> gathered_;  // by unit
-  Buffer room_;                     // the group's
+  Buffer room_, tied_room_;         // the groups'
   std::vector<Work> reductions_;    // by unit, of gradients
   int reducing_ = -1;               // the unit whose sharded gradients are being summed
   int exchanging_ = -1;             // … and whose sums are being added over the replicas

@@ -173,6 +173,7 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Kept& kept
                      params_.weight(spec.final_norm), top.rstd_T, Write::replace);
   }
   params_.complete(q, last);
+  complete_tied(q);
   params_.release(q, last, Pass::backward);
   return d_residual;
 }
@@ -195,64 +196,69 @@ Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Sca
   return {};
 }
 
-void Transformer::idle_evaluation(Queue& q) {
-  require(is_first() && is_last(), Fault::bug, "idle passes need the whole model in one stage");
-  for (int unit = 0; unit < params_.spec().units(); ++unit) {
+void Transformer::idle_forward(Queue& q) {
+  for (int unit = first_unit(); unit <= last_unit(); ++unit) {
     params_.acquire(q, unit, Pass::forward);
     params_.release(q, unit, Pass::forward);
   }
 }
 
-void Transformer::idle(Queue& q) {
-  idle_evaluation(q);
+void Transformer::idle_backward(Queue& q) {
   const ModelSpec& spec = params_.spec();
-  for (int unit = spec.units() - 1; unit >= 0; --unit) {
+  for (int unit = last_unit(); unit >= first_unit(); --unit) {
     const bool block = unit > 0 && unit < spec.units() - 1;
-    if (block && !reached(static_cast<size_t>(unit - 1))) continue;
+    if (block && unit < lowest_unit_) continue;
     if (unit == 0 && !spec.trainable(spec.embedding)) continue;
     params_.acquire(q, unit, Pass::backward);
     params_.zero_grads(q, unit);
     params_.complete(q, unit);
+    if (unit == spec.units() - 1) complete_tied(q);
     params_.release(q, unit, Pass::backward);
   }
 }
 
-const Transformer::Top& Transformer::infer(Queue& q, const Batch& batch,
-                                           const std::vector<LayerCache>* caches) {
-  require(is_first() && is_last(), Fault::bug, "inference needs the whole model in one stage");
-  passing_.key.reset();
-  run_blocks(q, batch, passing_, {}, {.caches = caches});
-  return passing_.top;
+// In a stage of its own the head is the last that adds to a tied embedding's gradient.
+void Transformer::complete_tied(Queue& q) {
+  const ModelSpec& spec = params_.spec();
+  if (spec.head == spec.embedding && !is_first()) params_.complete(q, 0);
 }
 
-void Transformer::end_inference(Queue& q) {
+template <class Head>
+Buffer Transformer::infer(Queue& q, const Batch& batch, Buffer in,
+                          const std::vector<LayerCache>* caches, const Head& head) {
+  passing_.key.reset();
+  Buffer out = run_blocks(q, batch, passing_, std::move(in), {.caches = caches});
+  if (!is_last()) return out;
+  head(passing_.top);
   passing_.top = Top();
   params_.release(q, params_.spec().units() - 1, Pass::forward);
+  return out;
 }
 
-void Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss) {
-  const Top& top = infer(q, batch);
-  Buffer inner;
-  HeadTerm term;
-  if (const Adapter& adapter = head_.adapter()) {
-    inner = adapter.inner(q, top.norm_Th, {});
-    term = {inner, adapter.b()};
-  }
-  head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T,
-            batch.targets, term);
-  end_inference(q);
+Buffer Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss, Buffer in) {
+  return infer(q, batch, std::move(in), nullptr, [&](const Top& top) {
+    Buffer inner;
+    HeadTerm term;
+    if (const Adapter& adapter = head_.adapter()) {
+      inner = adapter.inner(q, top.norm_Th, {});
+      term = {inner, adapter.b()};
+    }
+    head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T,
+              batch.targets, term);
+  });
 }
 
 void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {
-  head_.forward(q, logits_TV, infer(q, batch).norm_Th, {});
-  end_inference(q);
+  require(is_first() && is_last(), Fault::bug, "all logits need the whole model in one stage");
+  infer(q, batch, {}, nullptr,
+        [&](const Top& top) { head_.forward(q, logits_TV, top.norm_Th, {}); });
 }
 
-void Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
-                         Tensor logits_1V) {
-  const Top& top = infer(q, batch, &caches);
-  head_.forward(q, logits_1V, top.norm_Th->rows(batch.tokens() - 1, 1), {});
-  end_inference(q);
+Buffer Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
+                           Tensor logits_1V, Buffer in) {
+  return infer(q, batch, std::move(in), &caches, [&](const Top& top) {
+    head_.forward(q, logits_1V, top.norm_Th->rows(batch.tokens() - 1, 1), {});
+  });
 }
 
 }  // namespace capstan

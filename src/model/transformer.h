@@ -30,6 +30,7 @@ class Transformer {
   Parameters& params() const { return params_; }
   const ModelConfig& config() const { return params_.spec().config; }
   int64_t positions() const { return rope_cos_->dim(0); }
+  const Stage& stage() const { return stage_; }
   bool is_first() const { return stage_.first == 0; }
   bool is_last() const { return stage_.end == config().layers; }
 
@@ -63,22 +64,26 @@ class Transformer {
                   Buffer d_out = {});
 
   // The passes of a rank that has no micro-batch while others of its group have one: takes part in
-  // what the group does for each unit, and adds nothing to loss and gradients. Single stages only.
-  void idle(Queue& q);
-  void idle_evaluation(Queue& q);
+  // what the group does for each unit, and adds nothing to loss and gradients.
+  void idle_forward(Queue& q);
+  void idle_backward(Queue& q);
+  // Whether the backward pass of this stage does anything, and whether it goes on below it.
+  bool trains() const { return is_last() || reached(blocks_.size() - 1); }
+  bool sends_gradients() const { return !is_first() && lowest_unit_ <= stage_.first; }
+  bool receives_gradients() const { return !is_last() && lowest_unit_ <= stage_.end; }
 
-  // Computes only the loss, and keeps no activations. Requires a single stage, like the calls
-  // below.
-  void evaluate(Queue& q, const Batch& batch, Tensor loss);
+  // The forward pass alone, which keeps no activations; in the last stage adds the sum of the
+  // losses to `loss`. `in` and the result as in forward().
+  Buffer evaluate(Queue& q, const Batch& batch, Tensor loss, Buffer in = {});
 
-  // All logits (any floating type): for tests and for comparing models.
+  // All logits (any floating type): for tests and for comparing models. Requires a single stage.
   void logits(Queue& q, const Batch& batch, Tensor logits_TV);
 
   // Decoding: runs the tokens of `batch` (one document, positions starting at caches[…].start)
-  // through the model, appends their keys and values to the caches, one per layer, and writes the
-  // last token's logits.
-  void decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
-              Tensor logits_1V);
+  // through the stage and appends their keys and values to the caches, one per layer. The last
+  // stage writes the last token's logits. `in` and the result as in forward().
+  Buffer decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
+                Tensor logits_1V, Buffer in = {});
 
  private:
   // How a forward pass runs: decoding caches, and whether a backward pass follows.
@@ -89,9 +94,12 @@ class Transformer {
   // Runs the blocks, then the final norm (into kept.top, with the last unit acquired) or, if a
   // stage follows, the sum of the residual stream for it.
   Buffer run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer in, const Mode& mode);
-  // The whole model up to the head, without a backward pass. Call end_inference afterwards.
-  const Top& infer(Queue& q, const Batch& batch, const std::vector<LayerCache>* caches = nullptr);
-  void end_inference(Queue& q);
+  // A pass up to the head, without a backward pass. In the last stage, `head(top)` follows.
+  template <class Head>
+  Buffer infer(Queue& q, const Batch& batch, Buffer in, const std::vector<LayerCache>* caches,
+               const Head& head);
+  int first_unit() const { return is_first() ? 0 : stage_.first + 1; }
+  int last_unit() const { return is_last() ? stage_.end + 1 : stage_.end; }
   // From the loss to the gradient of the residual stream; empty if nothing below the head is
   // trained.
   Buffer head_backward(Queue& q, const Batch& batch, const Kept& kept, const Scalar& scale,
@@ -102,6 +110,7 @@ class Transformer {
   }
   // Releases activations that the backward pass recomputes or does not reach.
   void drop(Kept& kept, size_t block);
+  void complete_tied(Queue& q);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
   void final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual);
 

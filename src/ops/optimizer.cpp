@@ -105,16 +105,49 @@ void sum_squares(Queue& q, Tensor sum, Tensor x) {
   sum_squares(q, sum, std::span<const Tensor>(&x, 1));
 }
 
-void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
-  check::exact("sum_squares", "sum", sum, DType::f64, {1});
+namespace {
+
+Cost cost_of_squares(const char* op, std::span<const Tensor> all) {
   Cost cost;
-  int64_t partial_sums = 0;
   for (const Tensor& x : all) {
-    check::dense("sum_squares", "x", x, x.shape());
+    check::dense(op, "x", x, x.shape());
     cost.flops += 2 * static_cast<double>(x.numel());
     cost.bytes += static_cast<double>(x.nbytes());
-    partial_sums += cuda::sum_partials(x.numel());
   }
+  return cost;
+}
+
+}  // namespace
+
+int64_t square_partials(Device device, int64_t n) {
+  return device == Device::cuda ? cuda::sum_partials(n) : cpu::sum_partials(n);
+}
+
+void partial_squares(Queue& q, Tensor partials, std::span<const Tensor> all) {
+  int64_t count = 0;
+  for (const Tensor& x : all) count += square_partials(q.target(), x.numel());
+  check::exact("partial_squares", "partials", partials, DType::f64, {count});
+  const auto span =
+      q.account({"partial_squares", OpKind::optimizer}, cost_of_squares("partial_squares", all));
+  dispatch(
+      q, [&] { cpu::partial_squares(partials, all); },
+      [&] { cuda::partial_squares(q, partials, all); });
+}
+
+void add_partials(Queue& q, Tensor sum, Tensor partials) {
+  check::exact("add_partials", "sum", sum, DType::f64, {1});
+  check::exact("add_partials", "partials", partials, DType::f64, {partials.numel()});
+  const auto n = static_cast<double>(partials.numel());
+  const auto span = q.account({"add_partials", OpKind::optimizer}, {.flops = n, .bytes = 8 * n});
+  dispatch(
+      q, [&] { cpu::add_partials(sum, partials); }, [&] { cuda::add_partials(q, sum, partials); });
+}
+
+void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all) {
+  check::exact("sum_squares", "sum", sum, DType::f64, {1});
+  const Cost cost = cost_of_squares("sum_squares", all);
+  int64_t partial_sums = 0;
+  for (const Tensor& x : all) partial_sums += cuda::sum_partials(x.numel());
   const auto span = q.account({"sum_squares", OpKind::optimizer}, cost);
   const Buffer partials =
       q.scratch(DType::f64, {q.target() == Device::cuda ? partial_sums : 0}, "partial sums");

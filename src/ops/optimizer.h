@@ -97,6 +97,13 @@ void sum_squares(Queue& q, Tensor sum, Tensor x);
 // … over all of these. On cuda in a few launches, and in another order than one call for each.
 void sum_squares(Queue& q, Tensor sum, std::span<const Tensor> all);
 
+// The same in two steps, for tensors that several devices have: the partial sums of each tensor,
+// one after the other; and sum[0] += all of them, with the bits of one call of sum_squares for all
+// tensors. A tensor of n values has square_partials(device, n) of them.
+int64_t square_partials(Device device, int64_t n);
+void partial_squares(Queue& q, Tensor partials, std::span<const Tensor> all);
+void add_partials(Queue& q, Tensor sum, Tensor partials);
+
 // scale[0] (f32) = min(1, max_norm / (norm + 1e-6)) / times, as torch's clip_grad_norm_, where the
 // gradients are `times` (a power of two) as large as they should be, and norm = sqrt(sum[0]) /
 // times; 1 / times if max_norm is infinite. NaN if the sum or the loss (one f64; may be absent) is

@@ -166,8 +166,12 @@ std::vector<SavedTensor> Optimizer::state() const {
   return all_state;
 }
 
-GradientClip::GradientClip(Queue& q, double max_norm, const Communicator& group)
-    : max_norm_(static_cast<float>(max_norm)), all_sums_(group.make_scalars(q.arena())) {
+GradientClip::GradientClip(Queue& q, double max_norm, const Parameters& params)
+    : max_norm_(static_cast<float>(max_norm)), all_sums_(params.group().make_scalars(q.arena())) {
+  if (params.mesh().pipe().stages() > 1) {
+    stages_.emplace(q, params);
+    data_sums_ = params.mesh().data().make_scalars(q.arena());
+  }
   sum_ = q.arena().make(Category::optimizer, DType::f64, {1}, "gradient norm");
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");
 }
@@ -177,8 +181,13 @@ void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss, doub
   q.upload(sum_, &zero);
   gradients_.clear();
   for (const Range& range : params.owned()) gradients_.push_back(params.grad(range));
-  sum_squares(q, sum_, gradients_);
-  params.group().sum_scalars(q, sum_, *all_sums_);
+  if (stages_) {  // then every stage has the sum of all
+    stages_->add(q, sum_, gradients_);
+    params.mesh().data().sum_scalars(q, sum_, *data_sums_);
+  } else {
+    sum_squares(q, sum_, gradients_);
+    params.group().sum_scalars(q, sum_, *all_sums_);
+  }
   if (loss) params.group().sum_scalars(q, loss, *all_sums_);
   times_ = times;
   clip_scale(q, scale_, sum_, max_norm_, loss, times);

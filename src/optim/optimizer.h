@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "model/parameters.h"
 #include "model/saved_tensor.h"
 #include "ops/optimizer.h"
+#include "optim/stage_squares.h"
 #include "recipe/choices.h"
 
 namespace capstan {
@@ -80,8 +82,8 @@ class Optimizer {
 // The norm of all gradients together, and the factor that limits it to max_norm.
 class GradientClip {
  public:
-  // max_norm infinity: no clipping. `group` is that of the parameters.
-  GradientClip(Queue& q, double max_norm, const Communicator& group = {});
+  // max_norm infinity: no clipping.
+  GradientClip(Queue& q, double max_norm, const Parameters& params);
 
   // Computes norm and scale; call when all gradients of the step are complete. The loss (one f64,
   // or absent) becomes that of all ranks. If it or the gradients are not finite, the scale is NaN,
@@ -94,7 +96,8 @@ class GradientClip {
  private:
   float max_norm_;
   double times_ = 1;
-  Buffer all_sums_;  // one of each rank
+  std::optional<StageSquares> stages_;  // of a pipeline
+  Buffer all_sums_, data_sums_;         // one of each rank
   Buffer sum_, scale_;
   std::vector<Tensor> gradients_;  // a member, so that a step does not allocate
 };

@@ -177,8 +177,8 @@ void TrainingRun::require_same_run() {
   std::string recipe;
   for (const YamlLine& line : yaml_lines(recipe_, task_)) recipe += line.text + "\n";
   team_.require_same("the recipe", recipe, "start all ranks with the same command");
-  team_.require_same("what they will exchange", std::to_string(plan_.collectives),
-                     "start all ranks with the same command");
+  team_.require_agreement("what they will exchange", plan_.collectives,
+                          "start all ranks with the same command");
   team_.require_same("the training data", identity_.data, "give all ranks the same files");
   team_.require_same(
       "the model's weights",

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <sstream>
 
 #include "base/error.h"
@@ -60,6 +61,22 @@ void Team::require_same(const char* what, const std::string& mine, const char* a
     require(all[r] == all[0], Fault::usage,
             "ranks differ in {}: rank 0 on {} has {}, rank {} on {} has {}; {}", what, hosts_[0],
             lines_beside(all[0], all[r]), r, hosts_[r], lines_beside(all[r], all[0]), advice);
+}
+
+void Team::require_agreement(const char* what, const Numbers& mine, const char* advice) {
+  std::string text;
+  for (const auto& [name, number] : mine) text += fmt::format("{} {}\n", number, name);
+  const std::vector<std::string> all = talk_->exchange(text);
+  std::map<std::string, std::pair<std::string, size_t>> known;  // by name, and of which rank
+  for (size_t r = 0; r < all.size(); ++r) {
+    std::istringstream lines(all[r]);
+    for (std::string number, name; lines >> number && std::getline(lines >> std::ws, name);) {
+      const auto& [value, first] = known.try_emplace(name, number, r).first->second;
+      require(value == number, Fault::usage,
+              "ranks differ in {}, in group {}: rank {} on {} has {}, rank {} on {} has {}; {}",
+              what, name, first, hosts_[first], value, r, hosts_[r], number, advice);
+    }
+  }
 }
 
 Room Team::room_for(Device device) {

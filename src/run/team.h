@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -47,6 +48,11 @@ class Team {
   // Throws Fault::usage unless all ranks have the same, with the value of the leader and the first
   // that differs; of several lines, those that differ.
   void require_same(const char* what, const std::string& mine, const char* advice);
+
+  // The same for numbers by name, of which ranks may have different ones: those that have a name
+  // in common must have the same number.
+  using Numbers = std::vector<std::pair<std::string, uint64_t>>;
+  void require_agreement(const char* what, const Numbers& mine, const char* advice);
 
   // What this rank may use of its device's memory and its machine's: the least share of any, so
   // that all ranks decide alike. Ranks on one device share it.

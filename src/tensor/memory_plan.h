@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace capstan {
@@ -82,7 +83,8 @@ struct MemoryPlan {
 // For a CPU `host` is empty, since both are the same memory.
 struct RunPlan {
   MemoryPlan device, host;
-  uint64_t collectives = 0;  // Communicator::digest of the simulated run; the same on all ranks
+  // Communicator::digest of the simulated run, of each group by its name.
+  std::vector<std::pair<std::string, uint64_t>> collectives = {};
 };
 
 // Chooses offsets so that buffers with overlapping lifetimes do not overlap in memory, and computes

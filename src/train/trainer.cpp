@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "train/balance.h"
 
 namespace capstan {
 namespace {
@@ -27,7 +28,7 @@ LossScale loss_scale_of(const TrainOptions& o) {
 }
 
 Gradients gradient_life(const TrainOptions& o) {
-  return o.single_micro_batch ? Gradients::in_step : Gradients::kept;
+  return o.single_micro_batch && o.mesh.pipeline == 1 ? Gradients::in_step : Gradients::kept;
 }
 
 bool drops(const TrainOptions& o) {
@@ -58,6 +59,46 @@ void say_where_the_state_is(const Queue& q) {
             masters > 0 ? ", with the masters" : "");
 }
 
+TrainOptions with_cuts(const TrainOptions& options) {
+  TrainOptions o = options;
+  const int stages = o.mesh.pipeline;
+  o.mesh.ring = o.pipeline.chunks > 1;
+  if (stages == 1)
+    o.pipeline.cuts = {0, static_cast<int>(o.model.layers)};
+  else if (o.pipeline.cuts.empty())
+    o.pipeline.cuts = balanced_pieces(o, stages * o.pipeline.chunks);
+  return o;
+}
+
+// The micro-batches of a step; counts their tokens, if asked to.
+struct FromData {
+  Queue& q;
+  MicroBatches& data;
+  StepResult* counts = nullptr;
+
+  int64_t next_tokens() const {
+    const HostBatch* host = data.peek();
+    return host == nullptr ? 0 : host->tokens();
+  }
+  Batch next(DeviceBatch& room) const {
+    const HostBatch& host = *data.next();
+    if (host.tokens() == 0) return {};
+    const Batch batch = room.upload(q, host);
+    if (counts != nullptr) {
+      counts->tokens += batch.tokens();
+      counts->padding += host.padding;
+    }
+    return batch;
+  }
+};
+
+// The same batch each time.
+struct Always {
+  Batch batch;
+  Batch next(DeviceBatch&) const { return batch; }
+  int64_t next_tokens() const { return batch.ids_T ? batch.tokens() : 0; }
+};
+
 std::string not_finite(const char* what, double value, int64_t step, const MicroBatches& data) {
   constexpr size_t kNamed = 32;
   const auto samples = data.step_samples();
@@ -76,29 +117,51 @@ std::string update_not_finite(int64_t step, double lr) {
       step + 1, lr);
 }
 
+std::vector<Transformer*> pointers(const std::vector<std::unique_ptr<Transformer>>& all) {
+  std::vector<Transformer*> result;
+  for (const auto& one : all) result.push_back(one.get());
+  return result;
+}
+
 }  // namespace
+
+std::vector<std::unique_ptr<Transformer>> Trainer::make_pieces() {
+  std::vector<std::unique_ptr<Transformer>> pieces;
+  const std::vector<int>& cuts = options_.pipeline.cuts;
+  const int64_t positions = std::max(options_.limits.longest, options_.sample_positions);
+  const auto stages = static_cast<size_t>(options_.mesh.pipeline);
+  for (auto i = static_cast<size_t>(params_.mesh().pipe().stage()); i + 1 < cuts.size();
+       i += stages)
+    pieces.push_back(std::make_unique<Transformer>(q_, params_, options_.recompute, positions,
+                                                   Stage{cuts[i], cuts[i + 1]}));
+  return pieces;
+}
 
 Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& group)
     : q_(q),
-      options_(options),
-      params_(q.arena(), make_spec(options.model, options.decay, options.lora, options.quantize),
-              options.precision, gradient_life(options), group, options.sharding, &q.host()),
-      model_(q, params_, options.recompute,
-             std::max(options.limits.longest, options.sample_positions)),
-      kept_(model_.make_kept()),
+      options_(with_cuts(options)),
+      spec_(make_spec(options.model, options.decay, options.lora, options.quantize)),
+      params_(q.arena(), spec_, options.precision, gradient_life(options),
+              Mesh(group, options_.mesh), options.sharding, &q.host(),
+              units_of_stages(spec_, options_.pipeline.cuts, options_.mesh.pipeline)),
+      pieces_(make_pieces()),
+      parts_(pointers(pieces_), params_.mesh().pipe()),
+      kept_(parts_[0].make_kept()),
       optimizer_(q, params_, optimizer_of(options)),
-      clip_(q, clip_limit(options), group),
+      clip_(q, clip_limit(options), params_),
       loss_scale_(loss_scale_of(options)),
       batch_(q, options.limits, options.model, arrays_of(options)),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")),
       all_flags_(group.make_scalars(q.arena())) {
   q.allow_tf32(options.tf32);
+  if (options_.mesh.pipeline > 1)
+    pipeline_.emplace(q, parts_, options_.pipeline, options.limits, arrays_of(options));
   if (drops(options))
     key_ = q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "dropout key");
   if (options.sample_positions > 0)
     decoder_ =
-        std::make_unique<Decoder>(q, model_, options.sample_positions, options.sample_positions);
+        std::make_unique<Decoder>(q, parts_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
   if (optimizer_.options().paged) say_where_the_state_is(q);
 }
@@ -106,20 +169,26 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
 RunPlan Trainer::plan(const TrainOptions& options) {
   Arena device, host;
   Queue q(Device::sim, device, host, {.device = options.device});
-  const Communicator group = simulated(options.ranks, "dp", options.network);
-  Trainer trainer(q, options, group);
+  Trainer trainer(q, options, simulated(options.ranks, "dp", options.network));
   trainer.rehearse();
-  return {device.plan(), host.plan(), group.digest()};
+  return {device.plan(), host.plan(), trainer.params().mesh().digests()};
 }
 
 void Trainer::rehearse() {
   const Batch largest = batch_.largest();
-  run_step(
-      0, 1, largest.targets, 1, [&] { return largest; }, [&] { update(0); });
-  if (params_.group().size() > 1)
-    run_step(
-        0, 1, 1, 1, [] { return Batch(); }, [&] { update(0); });
-  rehearse_evaluation(q_, model_, batch_, loss());
+  const bool may_idle = params_.mesh().data().size() > 1;
+  if (pipeline_) {
+    begin(0, 1, 1);
+    for (const bool idle : {false, true})
+      if (!idle || may_idle) pipeline_->rehearse(q_, pipeline_step(1), idle);
+    const auto phase = q_.arena().phase("update");
+    params_.end_gradients(q_);
+    update(0);
+  } else {
+    run_step(0, 1, largest.targets, 1, Always{largest}, [&] { update(0); });
+    if (may_idle) run_step(0, 1, 1, 1, Always{}, [&] { update(0); });
+  }
+  rehearse_evaluation(q_, parts_, batch_, loss());
   if (decoder_) decoder_->rehearse(q_);
 }
 
@@ -160,23 +229,27 @@ void Trainer::copy_ahead(MicroBatches& data) {
   if (host != nullptr && host->tokens() > 0) batch_.send(*host);
 }
 
-void Trainer::begin(int64_t targets, double loss_scale) {
+void Trainer::begin(int64_t step, int64_t targets, double loss_scale) {
   const double zero = 0;
   const float scale = static_cast<float>(loss_scale) * scale_of(targets);
   q_.upload(loss(), &zero);
   q_.upload(scale_, &scale);
+  const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step)};
+  if (key_) q_.upload(key_, key_words);
   params_.begin_step(q_);
 }
 
-void Trainer::train_micro_batch(const Batch& batch, int64_t step) {
-  const uint64_t key_words[] = {options_.seed, static_cast<uint64_t>(step)};
-  if (key_) q_.upload(key_, key_words);
+Pipeline::Step Trainer::pipeline_step(int64_t micro_batches) const {
+  return {micro_batches, key(), Scalar(*scale_), loss()};
+}
+
+void Trainer::train_micro_batch(const Batch& batch) {
   // The loss's address identifies this trainer's memory.
   q_.graph({batch.tokens(), batch.mask.documents, batch.mask.longest, batch.targets,
             params_.schedule_key(), std::bit_cast<intptr_t>(loss().raw())},
            [&] {
-             model_.forward(q_, batch, kept_, {}, key());
-             model_.backward(q_, batch, kept_, Scalar(*scale_), loss());
+             parts_[0].forward(q_, batch, kept_, {}, key());
+             parts_[0].backward(q_, batch, kept_, Scalar(*scale_), loss());
            });
 }
 
@@ -190,33 +263,43 @@ void Trainer::update(double lr) {
   params_.end_step();
 }
 
-template <class Next, class Finish>
+template <class Source, class Finish>
 void Trainer::run_step(int64_t step, int64_t micro_batches, int64_t targets, double loss_scale,
-                       const Next& next, const Finish& finish) {
-  begin(targets, loss_scale);
+                       const Source& source, const Finish& finish) {
+  begin(step, targets, loss_scale);
+  if (pipeline_) {
+    pipeline_->run(q_, pipeline_step(micro_batches),
+                   {[&] { return source.next_tokens(); },
+                    [&](DeviceBatch& room) { return source.next(room); }});
+    const auto phase = q_.arena().phase("update");
+    params_.end_gradients(q_);
+    return finish();
+  }
   if (options_.single_micro_batch) {
     require(micro_batches == 1, Fault::bug,
             "a step of {} micro-batches was planned as a single micro-batch", micro_batches);
-    const Batch batch = next();
+    const Batch batch = source.next(batch_);
     const auto phase = q_.arena().phase(batch.ids_T ? "step" : "idle step");
-    run_micro_batch(batch, step, 0, 1);
+    run_micro_batch(batch, 0, 1);
     return finish();
   }
   for (int64_t micro = 0; micro < micro_batches; ++micro) {
-    const Batch batch = next();
+    const Batch batch = source.next(batch_);
     const auto phase = q_.arena().phase(batch.ids_T ? "micro" : "idle micro");
-    run_micro_batch(batch, step, micro, micro_batches);
+    run_micro_batch(batch, micro, micro_batches);
   }
   const auto phase = q_.arena().phase("update");
   finish();
 }
 
-void Trainer::run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count) {
+void Trainer::run_micro_batch(const Batch& batch, int64_t micro, int64_t count) {
   params_.begin_micro_batch(micro == 0, micro + 1 == count);
-  if (batch.ids_T)
-    train_micro_batch(batch, step);
-  else
-    model_.idle(q_);
+  if (batch.ids_T) {
+    train_micro_batch(batch);
+  } else {
+    parts_[0].idle_forward(q_);
+    parts_[0].idle_backward(q_);
+  }
   params_.end_micro_batch(q_);
 }
 
@@ -239,45 +322,33 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     pass_over(result, data, step);
     return result;
   }
-  const auto next = [&] {
-    const HostBatch& host = *data.next();
-    if (host.tokens() == 0) return Batch();
-    const Batch batch = batch_.upload(q_, host);
-    result.tokens += batch.tokens();
-    result.padding += host.padding;
-    return batch;
-  };
   const auto finish = [&] {
     update(result.lr);
-    if (following != nullptr && batch_.copies_ahead()) copy_ahead(following->of(step + 1));
+    if (following != nullptr && batch_.copies_ahead() && !pipeline_)
+      copy_ahead(following->of(step + 1));
     if (meanwhile) meanwhile();
     learn_result(result, data, step);
   };
-  run_step(step, data.count(), data.targets(), loss_scale_.value(), next, finish);
+  run_step(step, data.count(), data.targets(), loss_scale_.value(), FromData{q_, data, &result},
+           finish);
   return result;
 }
 
 Trainer::Probe Trainer::probe(MicroBatches& data) {
-  require(data.count() == 1 || params_.group().size() == 1, Fault::bug,
+  const bool alone = params_.mesh().data().size() == 1;
+  require(data.count() == 1 || alone, Fault::bug,
           "a probe among ranks takes one micro-batch of each");
-  const HostBatch& host = *data.next();
-  const int64_t targets = params_.group().size() == 1 ? host.targets : data.targets();
-  run_step(
-      0, 1, targets, 1, [&] { return host.tokens() > 0 ? batch_.upload(q_, host) : Batch(); },
-      [&] {
-        clip_.measure(q_, params_, loss());
-        params_.end_step();
-      });
+  const int64_t targets = alone ? data.peek()->targets : data.targets();
+  run_step(0, 1, targets, 1, FromData{q_, data}, [&] {
+    clip_.measure(q_, params_, loss());
+    params_.end_step();
+  });
   return {q_.value<double>(loss()) * double{scale_of(targets)}, clip_.norm(q_)};
 }
 
 Trainer::Probe Trainer::try_step(MicroBatches& data, int64_t step,
                                  const std::function<void()>& look) {
-  const auto next = [&] {
-    const HostBatch& host = *data.next();
-    return host.tokens() > 0 ? batch_.upload(q_, host) : Batch();
-  };
-  run_step(step, data.count(), data.targets(), 1, next, [&] {
+  run_step(step, data.count(), data.targets(), 1, FromData{q_, data}, [&] {
     clip_.measure(q_, params_, loss());
     look();
     params_.end_step();
@@ -286,7 +357,7 @@ Trainer::Probe Trainer::try_step(MicroBatches& data, int64_t step,
 }
 
 Evaluation Trainer::evaluate(MicroBatches& data) {
-  return capstan::evaluate(q_, model_, batch_, loss(), data, *all_flags_);
+  return capstan::evaluate(q_, parts_, batch_, loss(), data, *all_flags_);
 }
 
 }  // namespace capstan

@@ -13,6 +13,7 @@
 #include "optim/loss_scale.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "train/pipeline.h"
 
 namespace capstan {
 
@@ -37,6 +38,8 @@ struct TrainOptions {
   LossScaleOptions loss_scale;   // of f16
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
   Ranks ranks;                   // this one of those that train together
+  MeshShape mesh;                // how they share the work
+  PipelineOptions pipeline;      // of the stages that the mesh has
   Sharding sharding;             // of the model among them
   Network network;               // between them, as a plan simulates it
   bool staging = false;  // a copy of the state in host memory, to save while training continues
@@ -111,7 +114,7 @@ class Trainer {
 
   Parameters& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
-  Transformer& model() { return model_; }
+  const Parts& model() const { return parts_; }
   LossScale& loss_scale() { return loss_scale_; }
   const LossScale& loss_scale() const { return loss_scale_; }
   Decoder* decoder() { return decoder_.get(); }
@@ -124,16 +127,18 @@ class Trainer {
   Tensor update_flag() const { return results_->rows(1, 1); }
   void pass_over(StepResult& result, MicroBatches& data, int64_t step);
   // Runs one step: forward and backward of each micro-batch in a phase "micro", then
-  // `finish` in a phase "update"; all in one phase "step" if a step is one micro-batch. `next`
-  // returns the micro-batches. The gradients are those of the mean loss over `targets` targets,
-  // times `loss_scale`.
-  template <class Next, class Finish>
+  // `finish` in a phase "update"; all in one phase "step" if a step is one micro-batch. Of a
+  // pipeline, the passes of several micro-batches take turns. `source` has the micro-batches. The
+  // gradients are those of the mean loss over `targets` targets, times `loss_scale`.
+  template <class Source, class Finish>
   void run_step(int64_t step, int64_t micro_batches, int64_t targets, double loss_scale,
-                const Next& next, const Finish& finish);
-  void begin(int64_t targets, double loss_scale);
-  void train_micro_batch(const Batch& batch, int64_t step);
+                const Source& source, const Finish& finish);
+  void begin(int64_t step, int64_t targets, double loss_scale);
+  void train_micro_batch(const Batch& batch);
+  std::vector<std::unique_ptr<Transformer>> make_pieces();
+  Pipeline::Step pipeline_step(int64_t micro_batches) const;
   // One micro-batch in a phase of this name. A batch without tokens: this rank has none.
-  void run_micro_batch(const Batch& batch, int64_t step, int64_t micro, int64_t count);
+  void run_micro_batch(const Batch& batch, int64_t micro, int64_t count);
   void update(double lr);
   // Waits for loss, norm and the update's flag, and handles values that are not finite.
   void learn_result(StepResult& result, const MicroBatches& data, int64_t step);
@@ -142,8 +147,11 @@ class Trainer {
 
   Queue& q_;
   TrainOptions options_;
+  ModelSpec spec_;
   Parameters params_;
-  Transformer model_;
+  std::vector<std::unique_ptr<Transformer>> pieces_;
+  Parts parts_;
+  std::optional<Pipeline> pipeline_;  // of several stages
   Transformer::Kept kept_;
   Optimizer optimizer_;
   GradientClip clip_;

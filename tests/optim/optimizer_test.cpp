@@ -246,7 +246,7 @@ double norm_of_gradients(Model& m) {
 TEST(GradientClip, MeasuresTheNormOfAllGradientsTogether) {
   for (const Precision p : kPrecisions) {
     Model m(p);
-    GradientClip clip(m.q, 1);
+    GradientClip clip(m.q, 1, m.params);
     for (int again = 0; again < 2; ++again) {  // a second measure starts anew
       clip.measure(m.q, m.params);
       EXPECT_NEAR(clip.norm(m.q), norm_of_gradients(m), 1e-6 * norm_of_gradients(m)) << name_of(p);
@@ -257,7 +257,7 @@ TEST(GradientClip, MeasuresTheNormOfAllGradientsTogether) {
 TEST(GradientClip, ScalesDownToTheLimitAboveIt) {
   Model m(Precision::f32_true);
   const double norm = norm_of_gradients(m);
-  GradientClip clip(m.q, norm / 4);
+  GradientClip clip(m.q, norm / 4, m.params);
   clip.measure(m.q, m.params);
   EXPECT_NEAR(m.q.value<float>(clip.scale()), 0.25, 1e-6);
 }
@@ -265,7 +265,7 @@ TEST(GradientClip, ScalesDownToTheLimitAboveIt) {
 TEST(GradientClip, ChangesNothingBelowTheLimit) {
   Model m(Precision::f32_true);
   for (const double limit : {norm_of_gradients(m) * 1.01, 1e30, double{INFINITY}}) {
-    GradientClip clip(m.q, limit);
+    GradientClip clip(m.q, limit, m.params);
     clip.measure(m.q, m.params);
     EXPECT_EQ(m.q.value<float>(clip.scale()), 1) << limit;
   }
@@ -274,7 +274,7 @@ TEST(GradientClip, ChangesNothingBelowTheLimit) {
 TEST(GradientClip, ANanShowsInTheNorm) {
   Model m(Precision::f32_true);
   m.params.grad(1).as<float>()[0] = NAN;
-  GradientClip clip(m.q, 1);
+  GradientClip clip(m.q, 1, m.params);
   clip.measure(m.q, m.params);
   EXPECT_TRUE(std::isnan(clip.norm(m.q)));
 }
@@ -292,7 +292,7 @@ TEST(Optimizer, DecaysMatricesAloneWhenTheSpecSaysSo) {
     params.initialize(q, 1);
     params.begin_step(q);
     Optimizer optimizer(q, params, {.weight_decay = 0.5});
-    GradientClip clip(q, 1);
+    GradientClip clip(q, 1, params);
     clip.measure(q, params);
     const int norm = params.spec().final_norm, head = params.spec().head;
     const float before = params.weight(head).as<float>()[0];

@@ -148,7 +148,7 @@ TEST(Allocation, NoneWithAdaptersBesideAQuantizedBase) {
       Transformer model(q, params, Recompute::block, 32);
       Transformer::Kept kept = model.make_kept();
       Optimizer optimizer(q, params, {});
-      GradientClip clip(q, 1);
+      GradientClip clip(q, 1, params);
       const Buffer loss = arena->make(Category::data, DType::f64, {1}, "loss");
       std::optional<Watch> after_first;
       for (int i = 0; i < steps; ++i) {

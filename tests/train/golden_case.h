@@ -99,7 +99,7 @@ class GoldenCase : public testing::TestWithParam<GoldenParam> {
   }
   // Twenty steps with clipping; the loss and the gradients' norm of each must be the golden ones.
   void take_steps_expecting_losses_and_norms(Engine& e, Optimizer& optimizer) const {
-    GradientClip clip(e.q, settings.at("max_norm"));
+    GradientClip clip(e.q, settings.at("max_norm"), e.params);
     const Values losses = floats("losses"), norms = floats("grad_norms");
     for (size_t step = 0; step < 20; ++step) {
       PlainBatch b = step_batch(step);

@@ -201,7 +201,7 @@ Planned plan_and_run(Device target, const ModelConfig& config, const LoraOptions
     Parameters params(arena, make_spec(config, Decay::all, lora), precision, gradients);
     Transformer model(q, params, policy, 64);
     Optimizer optimizer(q, params, {});
-    GradientClip clip(q, 1);
+    GradientClip clip(q, 1, params);
     Decoder decoder(q, model, 8, 8);
     const Buffer loss = arena.make(Category::data, DType::f64, {1}, "loss");
     if (real) params.initialize(q, 7);

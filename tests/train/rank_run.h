@@ -27,6 +27,8 @@ struct Case {
   Quantize quantize = Quantize::none;
   std::filesystem::path base = {};  // the model's folder; empty: random weights
   int steps = 4;
+  MeshShape mesh = {};
+  PipelineOptions pipeline = {};
 };
 
 struct Trained {
@@ -48,6 +50,8 @@ inline TrainOptions options_of(const Case& c, const Dataset& data, const Shardin
   o.skip_not_finite = c.skip;
   o.schedule.lr = c.lr;
   o.sample_positions = 0;
+  o.mesh = c.mesh;
+  o.pipeline = c.pipeline;
   return o;
 }
 
@@ -58,6 +62,9 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
   TrainOptions o = options_of(c, data, sharding);
   o.ranks = group.ranks();
   o.network = network;
+  const Ranks share = data_ranks(group.ranks(), c.mesh);
+  o.pipeline.micro_batches =
+      (c.global_batch + c.micro_batch * share.size - 1) / (c.micro_batch * share.size);
   const RunPlan plan = Trainer::plan(o);
   Arena arena(plan.device, c.device), host(plan.host, Arena::Pinned{});
   Queue q(c.device, arena, host);
@@ -69,7 +76,7 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
     trainer.params().initialize_adapters(q, 3);
   }
   const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
-  StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, group.ranks());
+  StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, share);
   std::vector<double> losses, norms;
   for (int step = 0; step < c.steps; ++step) {
     const StepResult r = trainer.step(batches.of(step), step);
@@ -77,7 +84,7 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
     norms.push_back(r.grad_norm);
   }
   Sampler in_order(data.size(), data.size(), 0, false);
-  MicroBatches held(data, c.micro_batch, options, group.ranks());
+  MicroBatches held(data, c.micro_batch, options, share);
   held.start(in_order.ids(0));
   const double evaluated = trainer.evaluate(held).mean();
   trainer.params().settle(q);

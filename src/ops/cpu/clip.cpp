@@ -18,25 +18,50 @@ double sum_of_squares(const X* x, int64_t n) {
   return sum;
 }
 
-}  // namespace
+// The chunks depend only on n: equal lengths, at most 64 chunks, summed in order.
+constexpr int64_t kMost = 64, kSmallest = 4096;
+int64_t chunk_length(int64_t n) {
+  return std::max(kSmallest, (n + kMost - 1) / kMost);
+}
 
-void sum_squares(const Tensor& sum, const Tensor& x_) {
-  // The chunks depend only on n: equal lengths, at most 64 chunks, summed in order.
-  constexpr int64_t kMost = 64, kSmallest = 4096;
-  const int64_t n = x_.numel();
-  const int64_t length = std::max(kSmallest, (n + kMost - 1) / kMost);
-  const int64_t pieces = (n + length - 1) / length;
-  std::array<double, kMost> partial{};
+void sum_chunks(double* partial, const Tensor& x_) {
+  const int64_t n = x_.numel(), length = chunk_length(n), pieces = sum_partials(n);
   with_type(x_.dtype(), [&]<class X>() {
     const X* const x = x_.as<X>();
     parallel_for(pieces, grain_of(length), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        partial[static_cast<size_t>(i)] =
-            sum_of_squares(x + i * length, std::min(length, n - i * length));
+        partial[i] = sum_of_squares(x + i * length, std::min(length, n - i * length));
     });
   });
+}
+
+void add(const Tensor& sum, const double* partial, int64_t count) {
   double& total = *sum.as<double>();
-  for (int64_t i = 0; i < pieces; ++i) total += partial[static_cast<size_t>(i)];
+  for (int64_t i = 0; i < count; ++i) total += partial[i];
+}
+
+}  // namespace
+
+int64_t sum_partials(int64_t n) {
+  return (n + chunk_length(n) - 1) / chunk_length(n);
+}
+
+void sum_squares(const Tensor& sum, const Tensor& x) {
+  std::array<double, kMost> partial{};
+  sum_chunks(partial.data(), x);
+  add(sum, partial.data(), sum_partials(x.numel()));
+}
+
+void partial_squares(const Tensor& partials, std::span<const Tensor> all) {
+  double* next = partials.as<double>();
+  for (const Tensor& x : all) {
+    sum_chunks(next, x);
+    next += sum_partials(x.numel());
+  }
+}
+
+void add_partials(const Tensor& sum, const Tensor& partials) {
+  add(sum, partials.as<double>(), partials.numel());
 }
 
 void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss,

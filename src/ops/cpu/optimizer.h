@@ -10,6 +10,9 @@ void adamw8bit(const OptimizerOperands& p, const MomentScales& absmax, const Ada
                const Tensor& not_finite);
 void sgd(const OptimizerOperands& p, const SgdStep& s, const Tensor& not_finite);
 void sum_squares(const Tensor& sum, const Tensor& x);
+int64_t sum_partials(int64_t n);
+void partial_squares(const Tensor& partials, std::span<const Tensor> all);
+void add_partials(const Tensor& sum, const Tensor& partials);
 void clip_scale(const Tensor& scale, const Tensor& sum, float max_norm, const Tensor& loss,
                 double times);
 

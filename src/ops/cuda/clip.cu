@@ -65,7 +65,10 @@ __global__ void clip_scale_kernel(float* scale, const double* sum, float max_nor
 
 }  // namespace
 
-void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials) {
+namespace {
+
+// Returns how many there are.
+int64_t sum_tiles(Queue& q, const Tensor& partials, std::span<const Tensor> all) {
   int64_t count = 0;
   const auto launch = [&](const TensorTable<SumEntry>& table, unsigned blocks) {
     sum_squares_kernel<<<blocks, kThreads, 0, stream_of(q)>>>(table,
@@ -77,10 +80,29 @@ void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const
     if (x.numel() > 0)
       batch.add({any(x), x.numel(), 0, walks_in_packs(8, x)}, sum_partials(x.numel()));
   batch.flush();
+  return count;
+}
+
+void add_tiles(Queue& q, const Tensor& sum, const Tensor& partials, int64_t count) {
   if (count == 0) return;
   add_partials_kernel<<<1, kAdders, 0, stream_of(q)>>>(data<double>(sum), data<double>(partials),
                                                        count);
   launched("sum_squares");
+}
+
+}  // namespace
+
+void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials) {
+  add_tiles(q, sum, partials, sum_tiles(q, partials, all));
+}
+
+void partial_squares(Queue& q, const Tensor& partials, std::span<const Tensor> all) {
+  sum_tiles(q, partials, all);
+  launched("partial_squares");
+}
+
+void add_partials(Queue& q, const Tensor& sum, const Tensor& partials) {
+  add_tiles(q, sum, partials, partials.numel());
 }
 
 void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,

@@ -14,6 +14,8 @@ constexpr int64_t sum_partials(int64_t n) {
   return (n + kSumTile - 1) / kSumTile;
 }
 void sum_squares(Queue& q, const Tensor& sum, std::span<const Tensor> all, const Tensor& partials);
+void partial_squares(Queue& q, const Tensor& partials, std::span<const Tensor> all);
+void add_partials(Queue& q, const Tensor& sum, const Tensor& partials);
 void clip_scale(Queue& q, const Tensor& scale, const Tensor& sum, float max_norm,
                 const Tensor& loss, double times);
 

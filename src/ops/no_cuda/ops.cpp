@@ -75,6 +75,12 @@ void sgd(Queue&, const OptimizerOperands&, const SgdStep&, const Tensor&) {
 void sum_squares(Queue&, const Tensor&, std::span<const Tensor>, const Tensor&) {
   not_built();
 }
+void partial_squares(Queue&, const Tensor&, std::span<const Tensor>) {
+  not_built();
+}
+void add_partials(Queue&, const Tensor&, const Tensor&) {
+  not_built();
+}
 void clip_scale(Queue&, const Tensor&, const Tensor&, float, const Tensor&, double) {
   not_built();
 }

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/batch/device_batch.h"
+#include "data/batch/micro_batches.h"
+#include "model/parts.h"
+#include "parallel/pipeline_schedule.h"
+
+namespace capstan {
+
+// How the stages of a pipeline take turns. The number of stages is the mesh's.
+struct PipelineOptions {
+  PipelineKind kind = PipelineKind::one_f_one_b;
+  int chunks = 1;              // of each stage
+  int64_t micro_batches = 1;   // of a rank in a step, at most
+  std::vector<int> cuts = {};  // the block with which each piece begins, and where the last ends
+};
+
+// The micro-batches of a step on one stage of a pipeline, several of them in flight. What is sent
+// between stages has one buffer at each end; what a micro-batch keeps is in a slot of the queue's
+// arena.
+class Pipeline {
+ public:
+  // Where micro-batches come from, in their order.
+  struct Source {
+    std::function<int64_t()> next_tokens;     // of the next one, before it is taken
+    std::function<Batch(DeviceBatch&)> next;  // takes it; without tokens: this rank has none
+  };
+  // What all of them have in common.
+  struct Step {
+    int64_t micro_batches = 1;
+    std::optional<StepKey> key;
+    Scalar scale;
+    Tensor loss;
+  };
+
+  // Allocates from the queue's arena, outside of a phase.
+  Pipeline(Queue& q, const Parts& parts, const PipelineOptions& options, const BatchLimits& limits,
+           DeviceBatch::Arrays arrays);
+
+  // Runs all passes of a step, in phases of the arena, and returns when neighbours have taken what
+  // this stage sends.
+  void run(Queue& q, const Step& step, const Source& source);
+  // Requests the memory that run() needs for the largest micro-batch; with `idle`, for none.
+  void rehearse(Queue& q, const Step& step, bool idle);
+
+  int slots() const { return slots_; }
+
+ private:
+  using Way = Pipe::Way;
+  struct Part {
+    std::string forward, backward, idle_forward, idle_backward;  // names of phases
+  };
+  // What comes in by one way, and goes out.
+  struct Link {
+    Buffer landing, outbox;
+    Work receiving, sending;
+    size_t next = 0;  // the first action whose message has not been asked for
+  };
+  Link& link(Way way) { return links_[way == Way::down ? 0 : 1]; }
+  Batch& batch_of(int64_t micro) { return batches_[static_cast<size_t>(micro % rooms())]; }
+  int64_t rooms() const { return std::ssize(rooms_); }
+  Transformer::Kept& kept(const PipelineAction& a) {
+    return kept_[static_cast<size_t>(a.slot)][static_cast<size_t>(a.chunk)];
+  }
+  Transformer& part_of(const PipelineAction& a) const {
+    return parts_[static_cast<size_t>(a.chunk)];
+  }
+  int piece_of(const PipelineAction& a) const;
+  bool receives(const PipelineAction& a) const;
+
+  const PipelineSchedule& schedule_for(int64_t micro_batches);
+  void load(const PipelineAction& a, const Source& source);
+  void perform(Queue& q, const PipelineAction& a, const Step& step);
+  void forward(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step);
+  void backward(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step);
+  void stay_idle(Queue& q, const PipelineAction& a);
+  // Asks for the next message of this way, if its size is known and no other is on its way.
+  void ask(Queue& q, Way way, const std::vector<PipelineAction>& actions, const Source& source);
+  Buffer take(Queue& q, Way way, const Batch& batch, const char* name);
+  void hand_on(Queue& q, Way way, const Buffer& out, int64_t message);
+  Tensor rows(const Buffer& buffer, int64_t tokens) const { return buffer->rows(0, tokens); }
+  GraphKey graph_key(const PipelineAction& a, const Batch& batch, const Step& step) const;
+  void begin_pass(const PipelineAction& a, const Step& step);
+
+  Parts parts_;
+  PipelineOptions options_;
+  int slots_ = 1;
+  std::vector<Part> names_;         // by part
+  std::vector<DeviceBatch> rooms_;  // micro-batches in flight; micro-batch m is in room m % rooms()
+  std::vector<Batch> batches_;      // what is in them
+  int64_t loaded_ = 0;              // micro-batches of this step
+  std::vector<std::vector<Transformer::Kept>> kept_;  // by slot and part
+  Link links_[2];
+  std::map<int64_t, PipelineSchedule> schedules_;  // of this stage, by micro-batches
+};
+
+// The units of each stage: those of its pieces, and for a tied head the embedding.
+StageUnits units_of_stages(const ModelSpec& spec, const std::vector<int>& cuts, int stages);
+
+}  // namespace capstan
