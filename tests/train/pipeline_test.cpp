@@ -4,7 +4,6 @@
 
 #include <omp.h>
 
-#include "checkpoint/save_model.h"
 #include "comm/thread_group.h"
 #include "rank_run.h"
 #include "support/message_of.h"
@@ -59,6 +58,127 @@ TEST(Pipelines, AreBitwiseOneRank) {
           }
         }
       }
+}
+
+TEST(Pipelines, WithATiedHeadAndEveryFeature) {
+  for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+    for (const bool lora : {false, true}) {
+      Case c;
+      c.config = all_features();
+      c.config.layers = 5;
+      c.precision = precision;
+      c.optimizer = plain_sgd();
+      if (lora) c.lora = every_map(0.1);
+      ASSERT_TRUE(c.config.tied);
+      const Trained expected = train(c, 1);
+      for (const Shape& shape : kShapes) {
+        c.mesh.pipeline = shape.stages;
+        c.pipeline = shape.options;
+        SCOPED_TRACE(fmt::format("{} stages of {}", shape.stages, shape.options.chunks));
+        expect_near(train(c, shape.stages), expected,
+                    precision == Precision::f32_true ? 1e-5 : 2e-2);
+      }
+    }
+}
+
+// Ranks that share the data in every stage, with every strategy; some have no last micro-batch.
+TEST(Pipelines, TimesRanksThatShareTheData) {
+  for (const bool lora : {false, true})
+    for (const bool tied : {false, true})
+      for (const int64_t micro : {2, 5}) {
+        Case c = five_layers();
+        c.config.tied = tied;
+        c.micro_batch = micro;
+        c.optimizer = plain_sgd();
+        if (lora) c.lora = every_map(0.1);
+        const Trained expected = train(c, 1);
+        for (const auto& [stages, data] : {std::pair{2, 2}, {2, 3}, {3, 2}, {2, 4}})
+          for (const auto& [name, sharding] : kStrategies)
+            for (const int chunks : {1, 2}) {
+              if (stages * chunks > 5) continue;
+              c.mesh.pipeline = stages;
+              c.pipeline.chunks = chunks;
+              SCOPED_TRACE(fmt::format("{} stages of {}, {} on {}, micro-batches of {}{}{}", stages,
+                                       chunks, name, data, micro, lora ? ", LoRA" : "",
+                                       tied ? ", tied" : ""));
+              expect_near(train(c, stages * data, sharding), expected, 1e-5);
+            }
+      }
+}
+
+TEST(Pipelines, OfAQuantizedModel) {
+  const TempFolder temp;
+  Case c = five_layers();
+  save_base(c.config, temp / "base");
+  c.base = temp / "base";
+  c.lora = every_map(0.1);
+  c.quantize = Quantize::nf4;
+  const Trained expected = train(c, 1);
+  for (const Shape& shape : kShapes) {
+    c.mesh.pipeline = shape.stages;
+    c.pipeline = shape.options;
+    EXPECT_EQ(train(c, shape.stages), expected) << shape.stages;
+  }
+  c.mesh.pipeline = 2;
+  c.pipeline = {};
+  expect_near(train(c, 4, kZero3), expected, 1e-5);
+}
+
+// Stages below the first trained block have no backward pass, and get no gradients.
+TEST(Pipelines, StagesThatTrainNothing) {
+  Case c = five_layers();
+  c.lora = LoraOptions{.dropout = 0.1, .query = false, .value = false, .head = true};
+  const Trained expected = train(c, 1);
+  for (const Shape& shape : kShapes) {
+    c.mesh.pipeline = shape.stages;
+    c.pipeline = shape.options;
+    EXPECT_EQ(train(c, shape.stages), expected) << shape.stages;
+  }
+}
+
+// What a stage asks for is what was planned, in every category, when all of its batches are of the
+// largest size.
+TEST(Pipelines, StagesAllocateWhatIsPlanned) {
+  for (const Shape& shape : kShapes)
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
+      Case c = five_layers();
+      c.recompute = recompute;
+      c.mesh.pipeline = shape.stages;
+      c.pipeline = shape.options;
+      const Dataset data = even(26, c.config.vocab);
+      std::mutex mutex;
+      run_as_threads(shape.stages, [&](Communicator group) {
+        TrainOptions o = options_of(c, data, kDdp);
+        o.ranks = group.ranks();
+        o.pipeline.micro_batches = 7;
+        const RunPlan plan = Trainer::plan(o);
+        Arena arena(plan.device, Device::cpu);
+        Queue q(Device::cpu, arena);
+        Trainer trainer(q, o, group);
+        trainer.params().initialize(q, 3);
+        const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
+        StepBatches batches(data, 14, 2, 11, options);
+        trainer.step(batches.of(0), 0);
+        Sampler in_order(data.size(), data.size(), 0, false);
+        MicroBatches held(data, 2, options);
+        held.start(in_order.ids(0));
+        trainer.evaluate(held);
+        const std::lock_guard lock(mutex);
+        if (shape.options.chunks == 1) {  // chunks of different sizes share slots of the largest
+          EXPECT_EQ(arena.highest(), plan.device.highest)
+              << shape.stages << ' ' << group.rank() << name_of(Recomputation(recompute));
+        }
+        EXPECT_EQ(arena.allocated_bytes(), plan.device.total_bytes);
+      });
+    }
+}
+
+TEST(Pipelines, NeedABlockForEveryPiece) {
+  Case c = five_layers();
+  c.mesh.pipeline = 3;
+  c.pipeline.chunks = 2;
+  EXPECT_EQ(message_of(Fault::usage, [&] { train(c, 3); }),
+            "pipeline_parallel: 6 pieces need as many blocks at least, but the model has 5");
 }
 
 }  // namespace

@@ -29,6 +29,20 @@ inline Dataset ragged(int64_t samples, int64_t vocab) {
   return data;
 }
 
+// All of the same length.
+inline Dataset even(int64_t samples, int64_t vocab) {
+  Dataset data;
+  const Rng rng({.seed = 6});
+  for (int64_t s = 0; s < samples; ++s) {
+    std::vector<int32_t> tokens(17);
+    for (size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = static_cast<int32_t>(
+          rng.below(static_cast<uint64_t>(s) * 32 + i, static_cast<uint64_t>(vocab)));
+    data.add(tokens, 0);
+  }
+  return data;
+}
+
 inline TrainOptions options_for(Device device, const ModelConfig& config, const Dataset& data,
                                 Precision precision, const Recomputation& policy,
                                 int64_t micro_batch, bool single) {

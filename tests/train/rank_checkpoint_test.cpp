@@ -31,6 +31,7 @@ struct Mesh {
   int ranks = 1;
   const char* name = "ddp";
   Sharding sharding = kDdp;
+  int stages = 1, chunks = 1;
 };
 
 std::vector<Mesh> meshes() {
@@ -39,6 +40,12 @@ std::vector<Mesh> meshes() {
     for (const auto& [name, sharding] : kStrategies) all.push_back({ranks, name, sharding});
   for (const auto& [ranks, replicas] : {std::pair{4, 2}, {6, 3}})
     all.push_back({ranks, "hybrid", hybrid(replicas)});
+  for (const auto& [name, sharding] : kStrategies) {
+    all.push_back({4, name, sharding, 2});
+    all.push_back({6, name, sharding, 3});
+  }
+  all.push_back({2, "ddp", kDdp, 2, 2});
+  all.push_back({5, "ddp", kDdp, 5});
   return all;
 }
 
@@ -51,6 +58,11 @@ void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int s
     TrainOptions o = options_of(c, data, mesh.sharding);
     o.staging = staged;
     o.ranks = group.ranks();
+    o.mesh.pipeline = mesh.stages;
+    o.pipeline.chunks = mesh.chunks;
+    const Ranks share = data_ranks(group.ranks(), o.mesh);
+    o.pipeline.micro_batches =
+        (c.global_batch + c.micro_batch * share.size - 1) / (c.micro_batch * share.size);
     const RunPlan plan = Trainer::plan(o);
     Arena arena(plan.device, Device::cpu);
     Queue q(Device::cpu, arena);
@@ -64,7 +76,7 @@ void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int s
       load_checkpoint(q, trainer.params(), trainer.optimizer(), from);
     }
     const BatchOptions options{.max_seq_length = 32, .vocab = c.config.vocab};
-    StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, group.ranks());
+    StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, share);
     for (int step = first; step < first + steps; ++step) trainer.step(batches.of(step), step);
     trainer.params().settle(q);
     SaveRequest request;
@@ -74,16 +86,17 @@ void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int s
   });
 }
 
-void expect_any_mesh_saves_the_same(const Case& c) {
+void expect_any_mesh_saves_the_same(Case c) {
   const TempFolder temp;
+  c.config.layers = 5;
   run(c, {3, "zero2", kZero2}, {}, 0, 2, temp.path() / "first", false);
   const auto expected = contents_of(temp.path() / "first");
   ASSERT_TRUE(expected.contains("training_state/optimizer.safetensors"));
   fs::path last = temp.path() / "first";
   for (const Mesh& mesh : meshes())
     for (const bool staged : {false, true}) {
-      SCOPED_TRACE(
-          fmt::format("{} on {} ranks{}", mesh.name, mesh.ranks, staged ? ", staged" : ""));
+      SCOPED_TRACE(fmt::format("{} on {} ranks, {} stages{}", mesh.name, mesh.ranks, mesh.stages,
+                               staged ? ", staged" : ""));
       const fs::path to = temp.path() / "next";
       run(c, mesh, last, 0, 0, to, staged);
       EXPECT_EQ(contents_of(to) == expected, true);
@@ -128,6 +141,19 @@ TEST(RankCheckpoint, AResumedRunGoesOn) {
   run(c, mesh, {}, 0, 2, temp.path() / "half", true);
   run(c, mesh, temp.path() / "half", 2, 2, temp.path() / "resumed", true);
   EXPECT_EQ(contents_of(temp.path() / "resumed") == contents_of(temp.path() / "through"), true);
+}
+
+// A pipeline has the bits of one rank: a run may go on with any number of stages.
+TEST(RankCheckpoint, ARunGoesOnWithOtherStages) {
+  const TempFolder temp;
+  Case c;
+  c.config.layers = 5;
+  run(c, {}, {}, 0, 4, temp.path() / "through", false);
+  run(c, {2, "ddp", kDdp, 2}, {}, 0, 1, temp.path() / "1", true);
+  run(c, {}, temp.path() / "1", 1, 1, temp.path() / "2", true);
+  run(c, {2, "ddp", kDdp, 2, 2}, temp.path() / "2", 2, 1, temp.path() / "3", true);
+  run(c, {5, "ddp", kDdp, 5}, temp.path() / "3", 3, 1, temp.path() / "4", true);
+  EXPECT_EQ(contents_of(temp.path() / "4") == contents_of(temp.path() / "through"), true);
 }
 
 }  // namespace

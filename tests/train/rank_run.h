@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/save_model.h"
 #include "planned_run.h"
 
 // One rank of several that train a small model, on any transport.
@@ -115,6 +116,35 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
     }
     std::copy(part.begin(), part.end(), to);
   }
+}
+
+inline void expect_near(const Trained& found, const Trained& expected, double tolerance) {
+  ASSERT_EQ(found.losses.size(), expected.losses.size());
+  for (size_t i = 0; i < expected.losses.size(); ++i) {
+    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance * expected.losses[i]) << i;
+    EXPECT_NEAR(found.norms[i], expected.norms[i], tolerance * expected.norms[i]) << i;
+  }
+  EXPECT_NEAR(found.evaluated, expected.evaluated, tolerance * expected.evaluated);
+  ASSERT_EQ(found.weights.size(), expected.weights.size());
+  for (const auto& [param, values] : expected.weights)
+    EXPECT_LT(error(found.weights.at(param), values), tolerance) << "parameter " << param;
+}
+
+// A step of SGD subtracts the gradients themselves.
+inline OptimizerOptions plain_sgd() {
+  OptimizerOptions o;
+  o.kind = OptimizerOptions::Kind::sgd;
+  o.weight_decay = 0;
+  return o;
+}
+
+// A folder with the model that cases begin with.
+inline void save_base(const ModelConfig& config, const std::filesystem::path& folder) {
+  Arena heap(Arena::Heap{}, Device::cpu);
+  Queue q(Device::cpu, heap);
+  Parameters params(heap, make_spec(config), Precision::f32_true, Gradients::none);
+  params.initialize(q, 3);
+  save_model(q, params, folder);
 }
 
 inline const std::pair<const char*, Sharding> kStrategies[] = {

@@ -2,7 +2,6 @@
 
 #include <omp.h>
 
-#include "checkpoint/save_model.h"
 #include "comm/simulated.h"
 #include "comm/thread_group.h"
 #include "rank_run.h"
@@ -24,26 +23,6 @@ Trained train(const Case& c, int ranks, const Sharding& sharding, const Dataset&
 
 Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
   return train(c, ranks, sharding, ragged(29, c.config.vocab));
-}
-
-void expect_near(const Trained& found, const Trained& expected, double tolerance) {
-  ASSERT_EQ(found.losses.size(), expected.losses.size());
-  for (size_t i = 0; i < expected.losses.size(); ++i) {
-    EXPECT_NEAR(found.losses[i], expected.losses[i], tolerance * expected.losses[i]) << i;
-    EXPECT_NEAR(found.norms[i], expected.norms[i], tolerance * expected.norms[i]) << i;
-  }
-  EXPECT_NEAR(found.evaluated, expected.evaluated, tolerance * expected.evaluated);
-  ASSERT_EQ(found.weights.size(), expected.weights.size());
-  for (const auto& [param, values] : expected.weights)
-    EXPECT_LT(error(found.weights.at(param), values), tolerance) << "parameter " << param;
-}
-
-// A step of SGD subtracts the gradients themselves.
-OptimizerOptions plain_sgd() {
-  OptimizerOptions o;
-  o.kind = OptimizerOptions::Kind::sgd;
-  o.weight_decay = 0;
-  return o;
 }
 
 TEST(Ranks, AnyStrategyTrainsAsOneRankDoes) {
@@ -78,15 +57,6 @@ TEST(Ranks, EveryPrecisionRecomputationAndOptimizer) {
           expect_near(train(c, 3, sharding), expected, tolerance);
         }
       }
-}
-
-// A folder with the model that the cases of this test begin with.
-void save_base(const ModelConfig& config, const std::filesystem::path& folder) {
-  Arena heap(Arena::Heap{}, Device::cpu);
-  Queue q(Device::cpu, heap);
-  Parameters params(heap, make_spec(config), Precision::f32_true, Gradients::none);
-  params.initialize(q, 3);
-  save_model(q, params, folder);
 }
 
 // The number of micro-batches in flight, what is recomputed, trained and quantized, and the types:
