@@ -1,6 +1,7 @@
 #include "model/block.h"
 
 #include <cmath>
+#include <utility>
 
 #include "ops/elementwise.h"
 #include "ops/rmsnorm.h"
@@ -161,21 +162,40 @@ void Block::drop(BlockActivations& a, Recompute policy) const {
   if (!down_.trains()) a.inner_TF.release();
 }
 
-void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const {
+void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
+                     LaterProducts* later) const {
   params_.acquire(q, unit_, Pass::backward);
   if (!a.mid_Th) {  // Recompute::block kept only the input
     norm_input(q, a);
     attention_half(q, a, batch, nullptr);
     mlp_half(q, a, {});
   }
-  mlp_backward(q, a, d_residual);
-  if (reach_.middle) attention_half_backward(q, a, batch, d_residual);
+  mlp_backward(q, a, d_residual, later);
+  if (reach_.middle) attention_half_backward(q, a, batch, d_residual, later);
   a = BlockActivations();
+  if (later == nullptr) params_.complete(q, unit_);
+  params_.release(q, unit_, Pass::backward);
+}
+
+void Block::backward_weights(Queue& q, LaterProducts& later) const {
+  params_.acquire(q, unit_, Pass::backward);
+  for (LaterProduct& product : later) {
+    product.map->backward_weight(q, product.dy, product.x);
+    product = {};
+  }
+  later.clear();
   params_.complete(q, unit_);
   params_.release(q, unit_, Pass::backward);
 }
 
-void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const {
+Buffer Block::copy_of(Queue& q, const Tensor& dy) const {
+  Buffer kept = make(q, dy.dim(0), dy.dim(1), "gradient for a weight");
+  copy(q, kept, dy);
+  return kept;
+}
+
+void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
+                         LaterProducts* later) const {
   const int64_t T = d_residual.dim(0);
   // Recomputes missing inputs that a weight gradient needs. Their buffers are then reused: for
   // their gradients, and gate_up's for the gradient of the inner activations.
@@ -183,8 +203,16 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
     a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
-  down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF, a.down_lora_TR,
-                 a.dropout, amax(a, Map::down));
+  if (defers(a, down_, later)) {
+    Buffer x = std::move(a.inner_TF);
+    if (reach_.gate_up) a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner gradient");
+    down_.backward_data(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, x, a.down_lora_TR,
+                        a.dropout);
+    later->push_back({&down_, copy_of(q, d_residual), std::move(x)});
+  } else {
+    down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF,
+                   a.down_lora_TR, a.dropout, amax(a, Map::down));
+  }
   a.down_lora_TR.release();
   if (!reach_.gate_up) return;
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
@@ -195,8 +223,16 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const
     if (gate_up_.trains())
       rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
   }
-  gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th,
-                    a.gate_up_lora_TR, a.dropout, amax(a, Map::gate_up));
+  if (defers(a, gate_up_, later)) {
+    Buffer x = std::move(a.norm2_Th);
+    if (reach_.middle) a.norm2_Th = make(q, T, c_.hidden, "middle norm gradient");
+    gate_up_.backward_data(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, x,
+                           a.gate_up_lora_TR, a.dropout);
+    later->push_back({&gate_up_, std::move(a.gate_up_TF), std::move(x)});
+  } else {
+    gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th,
+                      a.gate_up_lora_TR, a.dropout, amax(a, Map::gate_up));
+  }
   for (Buffer* b : {&a.gate_up_TF, &a.gate_up_lora_TR}) b->release();
   if (!reach_.middle) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
@@ -214,21 +250,30 @@ void Block::qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& 
 }
 
 void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
-                                    Tensor d_residual) const {
+                                    Tensor d_residual, LaterProducts* later) const {
   const int64_t T = d_residual.dim(0);
-  Buffer d_qkv;
+  const bool later_o = defers(a, o_, later);
+  Buffer d_qkv, d_o;
+  if (later_o) d_o = copy_of(q, d_residual);
   {
     Buffer d_attn;
     if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
-    o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
+    if (later_o)
+      o_.backward_data(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout);
+    else
+      o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
     a.o_lora_TR.release();
-    if (!reach_.qkv) return;
+    if (!reach_.qkv) {
+      if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
+      return;
+    }
     d_qkv = make(q, T, c_.q_width() + 2 * c_.kv_width(), "query, key and value gradients");
     const Heads h = attended(a), d = split(d_qkv);
     attention_backward(q, d.q_THD, d.k_TKD, d.v_TKD, d_attn->heads(c_.heads),
                        a.attn_TW->heads(c_.heads), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask,
                        scale_, {rope_.cos_PD, rope_.sin_PD, batch.positions_T});
   }
+  if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
   for (Buffer* b : {&a.attn_TW, &a.lse_HT, &a.qk_TW}) b->release();
   if (c_.qk_norm) qk_norm_backward(q, a, d_qkv);
   for (Buffer* b : {&a.qkv_TW, &a.qk_rstd_TH}) b->release();
@@ -239,8 +284,16 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
     else
       a.norm1_Th = make(q, T, c_.hidden, "input norm");
   }
-  qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, a.norm1_Th, a.qkv_lora_TR,
-                a.dropout, amax(a, Map::qkv));
+  if (defers(a, qkv_, later)) {
+    Buffer x = std::move(a.norm1_Th);
+    if (reach_.input) a.norm1_Th = make(q, T, c_.hidden, "input norm gradient");
+    qkv_.backward_data(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, x, a.qkv_lora_TR,
+                       a.dropout);
+    later->push_back({&qkv_, std::move(d_qkv), std::move(x)});
+  } else {
+    qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, a.norm1_Th, a.qkv_lora_TR,
+                  a.dropout, amax(a, Map::qkv));
+  }
   d_qkv.release();
   a.qkv_lora_TR.release();
   if (!reach_.input) return;

@@ -35,6 +35,13 @@ struct BlockActivations {
   void drop(Recompute policy);  // drops activations that the policy does not keep
 };
 
+// Gradients of weights that are to be computed after the backward pass that needs their operands.
+struct LaterProduct {
+  const LinearMap* map = nullptr;
+  Buffer dy, x;
+};
+using LaterProducts = std::vector<LaterProduct>;
+
 // One transformer block, as a schedule of ops:
 //
 //   x = residual + delta;           h = x + o_proj(attention(rope(qkv_proj(norm(x)))))
@@ -60,13 +67,21 @@ class Block {
 
   // Turns the gradient at the block's output into the one at its input, in place, and adds to the
   // parameters' gradients. Stops early if nothing below is trained. Recomputes activations missing
-  // in `a`; leaves `a` empty.
-  void backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual) const;
+  // in `a`; leaves `a` empty. With `later`, the gradients of the linear maps' weights are left to
+  // backward_weights: meanwhile their operands are there.
+  void backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
+                LaterProducts* later = nullptr) const;
+  void backward_weights(Queue& q, LaterProducts& later) const;
 
  private:
-  void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual) const;
-  void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
-                               Tensor d_residual) const;
+  void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual, LaterProducts* later) const;
+  void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
+                               LaterProducts* later) const;
+  // Whether the gradient of a map's weight is left for later.
+  static bool defers(const BlockActivations& a, const LinearMap& map, const LaterProducts* later) {
+    return later != nullptr && map.trains_weight() && !a.amax_42;
+  }
+  Buffer copy_of(Queue& q, const Tensor& dy) const;
   struct QkScales {  // of the per-head norm
     Tensor q_TH, k_TK;
   };

@@ -26,9 +26,17 @@ void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
   if (amax)
     return linear_fp8_backward(q, dx, params_.grad(weight_), params_.grad(bias_), dy, x,
                                params_.weight(weight_), amax, params_.grad_write(weight_));
-  if (params_.spec().trainable(weight_))
-    linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
-                           params_.grad_write(weight_));
+  if (trains_weight()) backward_weight(q, dy, x);
+  backward_data(q, dx, dy, x, inner, key);
+}
+
+void LinearMap::backward_weight(Queue& q, Tensor dy, Tensor x) const {
+  linear_backward_weight(q, params_.grad(weight_), params_.grad(bias_), dy, x,
+                         params_.grad_write(weight_));
+}
+
+void LinearMap::backward_data(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
+                              const std::optional<StepKey>& key) const {
   Buffer d_inner;
   if (adapter_) d_inner = adapter_.backward_weights(q, dy, x, inner, key);
   if (!dx) return;

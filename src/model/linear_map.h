@@ -12,6 +12,8 @@ class LinearMap {
 
   // Whether any of its parameters is trained: the backward pass then needs x.
   bool trains() const { return params_.spec().trainable(weight_) || adapter_; }
+  // Whether the weight itself is.
+  bool trains_weight() const { return params_.spec().trainable(weight_); }
   const Adapter& adapter() const { return adapter_; }
 
   // y = x Wᵀ + b, plus the adapter's term. `key`: for the adapter's dropout. Returns the adapter's
@@ -25,6 +27,11 @@ class LinearMap {
   // trained; `inner` is absent if it was not kept.
   void backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
                 const std::optional<StepKey>& key, Tensor amax_2 = {}) const;
+
+  // The same in two steps, without FP8: all but the gradients of weight and bias, and those.
+  void backward_data(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,
+                     const std::optional<StepKey>& key) const;
+  void backward_weight(Queue& q, Tensor dy, Tensor x) const;
 
  private:
   Parameters& params_;

@@ -50,6 +50,7 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
 Transformer::Kept Transformer::make_kept() const {
   Kept kept;
   kept.blocks.resize(blocks_.size());
+  kept.later.resize(blocks_.size());
   return kept;
 }
 
@@ -179,7 +180,7 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Kept& kept
 }
 
 Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale,
-                             Tensor loss, Buffer d_out) {
+                             Tensor loss, Buffer d_out, Weights weights) {
   const ModelSpec& spec = params_.spec();
   Buffer d_residual = std::move(d_out);
   if (is_last()) {
@@ -187,7 +188,8 @@ Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Sca
     kept.top = Top();
   }
   for (size_t i = blocks_.size(); i-- > 0 && reached(i);)
-    blocks_[i].backward(q, kept.blocks[i], batch, d_residual);
+    blocks_[i].backward(q, kept.blocks[i], batch, d_residual,
+                        weights == Weights::later ? &kept.later[i] : nullptr);
   if (!is_first() || !spec.trainable(spec.embedding)) return d_residual;
   params_.acquire(q, 0, Pass::backward);
   embedding_backward(q, params_.grad(spec.embedding), d_residual, batch.ids_T);
@@ -203,18 +205,29 @@ void Transformer::idle_forward(Queue& q) {
   }
 }
 
-void Transformer::idle_backward(Queue& q) {
+void Transformer::backward_weights(Queue& q, Kept& kept) {
+  for (size_t i = blocks_.size(); i-- > 0 && reached(i);)
+    blocks_[i].backward_weights(q, kept.later[i]);
+}
+
+void Transformer::idle_unit(Queue& q, int unit) {
+  params_.acquire(q, unit, Pass::backward);
+  params_.zero_grads(q, unit);
+  params_.complete(q, unit);
+  if (unit == params_.spec().units() - 1) complete_tied(q);
+  params_.release(q, unit, Pass::backward);
+}
+
+void Transformer::idle_backward(Queue& q, Weights weights) {
   const ModelSpec& spec = params_.spec();
-  for (int unit = last_unit(); unit >= first_unit(); --unit) {
-    const bool block = unit > 0 && unit < spec.units() - 1;
-    if (block && unit < lowest_unit_) continue;
-    if (unit == 0 && !spec.trainable(spec.embedding)) continue;
-    params_.acquire(q, unit, Pass::backward);
-    params_.zero_grads(q, unit);
-    params_.complete(q, unit);
-    if (unit == spec.units() - 1) complete_tied(q);
-    params_.release(q, unit, Pass::backward);
-  }
+  if (is_last()) idle_unit(q, last_unit());
+  if (weights == Weights::now) idle_backward_weights(q);
+  if (is_first() && spec.trainable(spec.embedding)) idle_unit(q, 0);
+}
+
+void Transformer::idle_backward_weights(Queue& q) {
+  for (int unit = stage_.end; unit > stage_.first && unit >= lowest_unit_; --unit)
+    idle_unit(q, unit);
 }
 
 // In a stage of its own the head is the last that adds to a tied embedding's gradient.

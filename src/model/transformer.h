@@ -47,6 +47,7 @@ class Transformer {
     std::vector<BlockActivations> blocks;
     Top top;
     std::optional<StepKey> key;
+    std::vector<LaterProducts> later;  // by block
   };
   Kept make_kept() const;
 
@@ -60,13 +61,20 @@ class Transformer {
   // gradients. The last stage adds the sum of the micro-batch's losses to `loss` (one f64); other
   // stages receive the gradient at their output. Returns the gradient at the stage's input, empty
   // if nothing below is trained. Each micro-batch in flight has its own `kept`.
+  //
+  // Weights::later leaves the gradients of the blocks' weights to backward_weights, which needs
+  // neither the batch nor another stage: it may come at any time, in the order of the
+  // micro-batches.
+  enum class Weights : uint8_t { now, later };
   Buffer backward(Queue& q, const Batch& batch, Kept& kept, const Scalar& scale, Tensor loss,
-                  Buffer d_out = {});
+                  Buffer d_out = {}, Weights weights = Weights::now);
+  void backward_weights(Queue& q, Kept& kept);
 
   // The passes of a rank that has no micro-batch while others of its group have one: takes part in
   // what the group does for each unit, and adds nothing to loss and gradients.
   void idle_forward(Queue& q);
-  void idle_backward(Queue& q);
+  void idle_backward(Queue& q, Weights weights = Weights::now);
+  void idle_backward_weights(Queue& q);
   // Whether the backward pass of this stage does anything, and whether it goes on below it.
   bool trains() const { return is_last() || reached(blocks_.size() - 1); }
   bool sends_gradients() const { return !is_first() && lowest_unit_ <= stage_.first; }
@@ -111,6 +119,7 @@ class Transformer {
   // Releases activations that the backward pass recomputes or does not reach.
   void drop(Kept& kept, size_t block);
   void complete_tied(Queue& q);
+  void idle_unit(Queue& q, int unit);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
   void final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual);
 

@@ -1,6 +1,7 @@
 #include "parallel/pipeline_schedule.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <optional>
 
@@ -169,6 +170,72 @@ void walk(const PipelineShape& s, std::span<const PipelineSchedule> all, const V
   }
 }
 
+// Messages between stages, which are on their way in the order in which they were sent. A link has
+// room for one at each end: a stage that sends a third one waits until the other takes the first.
+class Links {
+ public:
+  Links(const PipelineShape& s, std::span<const PipelineSchedule> all)
+      : s_(s), all_(all), next_(all.size()), began_(all.size()), links_(2 * all.size()) {}
+
+  // Whether the stage's next action can go on, which it then does.
+  bool step(size_t stage) {
+    if (next_[stage] == all_[stage].actions.size()) return false;
+    const PipelineAction& a = all_[stage].actions[next_[stage]];
+    const int piece = s_.piece_of(static_cast<int>(stage), a.chunk);
+    const bool down = a.what == Do::forward;
+    const int to = down ? piece + 1 : piece - 1;
+    if (!began_[stage]) {
+      const bool receives = a.what != Do::weights && (down ? piece > 0 : piece + 1 < s_.pieces());
+      if (receives && !take(stage, a, piece, down)) return false;
+      began_[stage] = true;
+      return true;
+    }
+    if (a.what != Do::weights && to >= 0 && to < s_.pieces()) {
+      auto& link = into(static_cast<size_t>(to % s_.stages), down);
+      if (link.size() == 2) return false;
+      link.push_back({a.micro, to});
+    }
+    began_[stage] = false;
+    ++next_[stage];
+    return true;
+  }
+  bool done(size_t stage) const { return next_[stage] == all_[stage].actions.size(); }
+
+ private:
+  struct Message {
+    int micro, piece;  // that it is for
+  };
+  std::deque<Message>& into(size_t stage, bool down) { return links_[2 * stage + (down ? 1 : 0)]; }
+  bool take(size_t stage, const PipelineAction& a, int piece, bool down) {
+    auto& link = into(stage, down);
+    if (link.empty()) return false;
+    require(link.front().micro == a.micro && link.front().piece == piece, Fault::bug,
+            "pipeline: stage {}, {} pass of micro-batch {}, chunk {}: what arrives first is for "
+            "micro-batch {}, piece {}",
+            stage, name_of(a.what), a.micro, a.chunk, link.front().micro, link.front().piece);
+    link.pop_front();
+    return true;
+  }
+
+  const PipelineShape& s_;
+  std::span<const PipelineSchedule> all_;
+  std::vector<size_t> next_;
+  std::vector<bool> began_;
+  std::vector<std::deque<Message>> links_;
+};
+
+void check_links(const PipelineShape& s, std::span<const PipelineSchedule> all) {
+  Links links(s, all);
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (size_t stage = 0; stage < all.size(); ++stage)
+      while (links.step(stage)) moved = true;
+  }
+  for (size_t stage = 0; stage < all.size(); ++stage)
+    require(links.done(stage), Fault::bug,
+            "pipeline: with one buffer at each end of a link, stage {} waits for ever", stage);
+}
+
 }  // namespace
 
 std::vector<PipelineSchedule> pipeline_schedule(PipelineKind kind, const PipelineShape& shape) {
@@ -215,6 +282,7 @@ void check(PipelineKind kind, const PipelineShape& s, std::span<const PipelineSc
     }
   }
   walk(s, all, [](int, const PipelineAction&) {});
+  check_links(s, all);
 }
 
 double pipeline_seconds(const PipelineShape& s, std::span<const PipelineSchedule> all,

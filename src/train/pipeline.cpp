@@ -13,20 +13,15 @@ namespace {
 using Do = PipelineAction::Do;
 
 // The most micro-batches that are in flight on a stage at a time.
-int64_t most_in_flight(const PipelineSchedule& schedule) {
-  int64_t begun = 0, most = 0;
-  std::map<int, int> ended;  // actions of micro-batches that are in flight
-  const int last = [&] {
-    int chunks = 0;
-    for (const PipelineAction& a : schedule.actions) chunks = std::max(chunks, a.chunk + 1);
-    return chunks;
-  }();
-  int64_t first = 0;  // the oldest in flight
-  for (const PipelineAction& a : schedule.actions) {
-    begun = std::max<int64_t>(begun, a.micro + 1);
+int64_t most_in_flight(const std::vector<PipelineAction>& actions) {
+  std::map<int, int> left;  // actions, by micro-batch
+  for (const PipelineAction& a : actions) ++left[a.micro];
+  int first = 0, begun = 0, most = 0;  // the oldest in flight is `first`
+  for (const PipelineAction& a : actions) {
+    begun = std::max(begun, a.micro + 1);
     most = std::max(most, begun - first);
-    if (a.what != Do::backward || ++ended[a.micro] < last) continue;
-    while (ended[static_cast<int>(first)] == last) ++first;
+    --left[a.micro];
+    while (first < begun && left[first] == 0) ++first;
   }
   return most;
 }
@@ -40,8 +35,9 @@ Pipeline::Pipeline(Queue& q, const Parts& parts, const PipelineOptions& options,
   slots_ = longest.slots;
   for (size_t i = 0; i < parts.size(); ++i)
     names_.push_back({fmt::format("forward {}", i), fmt::format("backward {}", i),
-                      fmt::format("idle forward {}", i), fmt::format("idle backward {}", i)});
-  const int64_t in_flight = most_in_flight(longest);
+                      fmt::format("weights {}", i), fmt::format("idle forward {}", i),
+                      fmt::format("idle backward {}", i), fmt::format("idle weights {}", i)});
+  const int64_t in_flight = most_in_flight(longest.actions);
   rooms_.reserve(static_cast<size_t>(in_flight));
   for (int64_t i = 0; i < in_flight; ++i) rooms_.emplace_back(q, limits, parts.config(), arrays);
   batches_.resize(rooms_.size());
@@ -70,7 +66,12 @@ int Pipeline::piece_of(const PipelineAction& a) const {
 }
 
 bool Pipeline::receives(const PipelineAction& a) const {
-  return a.what == Do::forward ? !part_of(a).is_first() : part_of(a).receives_gradients();
+  switch (a.what) {
+    case Do::forward: return !part_of(a).is_first();
+    case Do::backward: return part_of(a).receives_gradients();
+    case Do::weights: return false;
+  }
+  return false;
 }
 
 const PipelineSchedule& Pipeline::schedule_for(int64_t micro_batches) {
@@ -85,20 +86,23 @@ const PipelineSchedule& Pipeline::schedule_for(int64_t micro_batches) {
 }
 
 void Pipeline::run(Queue& q, const Step& step, const Source& source) {
-  const std::vector<PipelineAction>& actions = schedule_for(step.micro_batches).actions;
+  actions_ = &schedule_for(step.micro_batches).actions;
+  source_ = &source;
   loaded_ = 0;
-  for (const Way way : {Way::down, Way::up}) link(way).next = 0;
-  for (const PipelineAction& a : actions) {
-    for (const Way way : {Way::down, Way::up}) ask(q, way, actions, source);
-    load(a, source);
+  for (Link& l : links_) l.next = 0;
+  for (const PipelineAction& a : *actions_) {
+    for (const Way way : {Way::down, Way::up}) ask(q, way);
+    load(a);
     perform(q, a, step);
   }
   for (Link& l : links_) l.sending.join(q);
+  actions_ = nullptr;
 }
 
 void Pipeline::rehearse(Queue& q, const Step& step, bool idle) {
   for (size_t i = 0; i < parts_.size(); ++i)
-    for (const Do what : {Do::forward, Do::backward}) {
+    for (const Do what : {Do::forward, Do::backward, Do::weights}) {
+      if (what == Do::weights && when_weights() == Transformer::Weights::now) continue;
       const PipelineAction a{what, 0, static_cast<int>(i), 0};
       batches_[0] = idle ? Batch() : rooms_[0].largest();
       loaded_ = 1;
@@ -112,23 +116,22 @@ void Pipeline::rehearse(Queue& q, const Step& step, bool idle) {
   for (Link& l : links_) l.sending.join(q);
 }
 
-void Pipeline::load(const PipelineAction& a, const Source& source) {
+void Pipeline::load(const PipelineAction& a) {
   for (; loaded_ <= a.micro; ++loaded_) {
     DeviceBatch& room = rooms_[static_cast<size_t>(loaded_ % rooms())];
-    batch_of(loaded_) = source.next(room);
+    batch_of(loaded_) = source_->next(room);
   }
 }
 
-void Pipeline::ask(Queue& q, Way way, const std::vector<PipelineAction>& actions,
-                   const Source& source) {
+void Pipeline::ask(Queue& q, Way way) {
   Link& l = link(way);
-  if (l.receiving.pending()) return;
+  if (l.receiving.pending() || actions_ == nullptr) return;
   const Do what = way == Way::down ? Do::forward : Do::backward;
-  for (; l.next < actions.size(); ++l.next) {
-    const PipelineAction& a = actions[l.next];
+  for (; l.next < actions_->size(); ++l.next) {
+    const PipelineAction& a = (*actions_)[l.next];
     if (a.what != what || !receives(a)) continue;
     if (a.micro > loaded_) return;  // not known yet
-    const int64_t tokens = a.micro == loaded_        ? source.next_tokens()
+    const int64_t tokens = a.micro == loaded_        ? source_->next_tokens()
                            : batch_of(a.micro).ids_T ? batch_of(a.micro).tokens()
                                                      : 0;
     if (tokens == 0) continue;  // all stages know that there is no message
@@ -146,21 +149,26 @@ void Pipeline::perform(Queue& q, const PipelineAction& a, const Step& step) {
   const Batch& batch = batch_of(a.micro);
   begin_pass(a, step);
   if (!batch.ids_T) return stay_idle(q, a);
-  if (a.what == Do::forward)
-    forward(q, a, batch, step);
-  else
-    backward(q, a, batch, step);
+  switch (a.what) {
+    case Do::forward: return forward(q, a, batch, step);
+    case Do::backward: return backward(q, a, batch, step);
+    case Do::weights: return weights(q, a, batch, step);
+  }
 }
 
 void Pipeline::stay_idle(Queue& q, const PipelineAction& a) {
   const Part& names = names_[static_cast<size_t>(a.chunk)];
   const Arena::Slot slot{a.slot, slots_};
-  if (a.what == Do::forward) {
-    const auto phase = q.arena().phase(names.idle_forward.c_str(), slot);
-    return part_of(a).idle_forward(q);
+  const std::string& name = a.what == Do::forward    ? names.idle_forward
+                            : a.what == Do::backward ? names.idle_backward
+                                                     : names.idle_weights;
+  const auto phase = q.arena().phase(name.c_str(), slot);
+  Transformer& part = part_of(a);
+  switch (a.what) {
+    case Do::forward: return part.idle_forward(q);
+    case Do::backward: part.idle_backward(q, when_weights()); break;
+    case Do::weights: part.idle_backward_weights(q); break;
   }
-  const auto phase = q.arena().phase(names.idle_backward.c_str(), slot);
-  part_of(a).idle_backward(q);
   parts_.params().end_micro_batch(q);
 }
 
@@ -170,6 +178,7 @@ Buffer Pipeline::take(Queue& q, Way way, const Batch& batch, const char* name) {
                                 {batch.tokens(), parts_.config().hidden}, name);
   l.receiving.join(q);
   copy(q, taken, rows(l.landing, batch.tokens()));
+  ask(q, way);
   return taken;
 }
 
@@ -212,10 +221,18 @@ void Pipeline::backward(Queue& q, const PipelineAction& a, const Batch& batch, c
   if (part.receives_gradients()) d = take(q, Way::up, batch, "stage output gradient");
   if (part.trains()) {
     Buffer d_in;
-    q.graph(graph_key(a, batch, step),
-            [&] { d_in = part.backward(q, batch, kept(a), step.scale, step.loss, std::move(d)); });
+    q.graph(graph_key(a, batch, step), [&] {
+      d_in = part.backward(q, batch, kept(a), step.scale, step.loss, std::move(d), when_weights());
+    });
     if (part.sends_gradients()) hand_on(q, Way::up, d_in, a.micro);
   }
+  parts_.params().end_micro_batch(q);
+}
+
+void Pipeline::weights(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step) {
+  const auto phase =
+      q.arena().phase(names_[static_cast<size_t>(a.chunk)].weights.c_str(), {a.slot, slots_});
+  q.graph(graph_key(a, batch, step), [&] { part_of(a).backward_weights(q, kept(a)); });
   parts_.params().end_micro_batch(q);
 }
 

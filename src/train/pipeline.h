@@ -54,7 +54,8 @@ class Pipeline {
  private:
   using Way = Pipe::Way;
   struct Part {
-    std::string forward, backward, idle_forward, idle_backward;  // names of phases
+    // Names of phases.
+    std::string forward, backward, weights, idle_forward, idle_backward, idle_weights;
   };
   // What comes in by one way, and goes out.
   struct Link {
@@ -75,13 +76,19 @@ class Pipeline {
   bool receives(const PipelineAction& a) const;
 
   const PipelineSchedule& schedule_for(int64_t micro_batches);
-  void load(const PipelineAction& a, const Source& source);
+  void load(const PipelineAction& a);
   void perform(Queue& q, const PipelineAction& a, const Step& step);
   void forward(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step);
   void backward(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step);
+  void weights(Queue& q, const PipelineAction& a, const Batch& batch, const Step& step);
   void stay_idle(Queue& q, const PipelineAction& a);
+  // Whether the gradients of weights are computed apart.
+  Transformer::Weights when_weights() const {
+    return options_.kind == PipelineKind::zero_bubble ? Transformer::Weights::later
+                                                      : Transformer::Weights::now;
+  }
   // Asks for the next message of this way, if its size is known and no other is on its way.
-  void ask(Queue& q, Way way, const std::vector<PipelineAction>& actions, const Source& source);
+  void ask(Queue& q, Way way);
   Buffer take(Queue& q, Way way, const Batch& batch, const char* name);
   void hand_on(Queue& q, Way way, const Buffer& out, int64_t message);
   Tensor rows(const Buffer& buffer, int64_t tokens) const { return buffer->rows(0, tokens); }
@@ -94,7 +101,10 @@ class Pipeline {
   std::vector<Part> names_;         // by part
   std::vector<DeviceBatch> rooms_;  // micro-batches in flight; micro-batch m is in room m % rooms()
   std::vector<Batch> batches_;      // what is in them
-  int64_t loaded_ = 0;              // micro-batches of this step
+  // Of the step that runs:
+  const std::vector<PipelineAction>* actions_ = nullptr;
+  const Source* source_ = nullptr;
+  int64_t loaded_ = 0;                                // micro-batches
   std::vector<std::vector<Transformer::Kept>> kept_;  // by slot and part
   Link links_[2];
   std::map<int64_t, PipelineSchedule> schedules_;  // of this stage, by micro-batches

@@ -62,6 +62,12 @@ void say_where_the_state_is(const Queue& q) {
 TrainOptions with_cuts(const TrainOptions& options) {
   TrainOptions o = options;
   const int stages = o.mesh.pipeline;
+  require(stages == 1 || o.pipeline.kind != PipelineKind::zero_bubble ||
+              o.sharding.gradients == Hold::whole || o.ranks.size == stages,
+          Fault::usage,
+          "pipeline_schedule: zero_bubble keeps the gradients of a stage whole, but strategy {} "
+          "shards them; use ddp or zero1, or another schedule",
+          strategy_name(o.sharding));
   o.mesh.ring = o.pipeline.chunks > 1;
   if (stages == 1)
     o.pipeline.cuts = {0, static_cast<int>(o.model.layers)};

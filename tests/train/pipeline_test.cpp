@@ -33,7 +33,17 @@ struct Shape {
   int stages;
   PipelineOptions options;
 };
-const Shape kShapes[] = {{2, {}}, {3, {}}, {5, {}}, {2, {.chunks = 2}}};
+constexpr auto kZeroBubble = PipelineKind::zero_bubble;
+const Shape kShapes[] = {{2, {}},
+                         {3, {}},
+                         {5, {}},
+                         {2, {.chunks = 2}},
+                         {2, {.kind = kZeroBubble}},
+                         {4, {.kind = kZeroBubble}}};
+std::string described(const Shape& shape) {
+  return fmt::format("{} stages of {}{}", shape.stages, shape.options.chunks,
+                     shape.options.kind == kZeroBubble ? ", zero bubble" : "");
+}
 
 TEST(Pipelines, AreBitwiseOneRank) {
   for (const auto precision : {Precision::f32_true, Precision::bf16_true, Precision::bf16_mixed})
@@ -50,9 +60,8 @@ TEST(Pipelines, AreBitwiseOneRank) {
           for (const Shape& shape : kShapes) {
             c.mesh.pipeline = shape.stages;
             c.pipeline = shape.options;
-            SCOPED_TRACE(fmt::format("{} stages of {}, {}, {}, micro-batches of {}{}", shape.stages,
-                                     shape.options.chunks, name_of(precision),
-                                     name_of(Recomputation(recompute)), micro,
+            SCOPED_TRACE(fmt::format("{}, {}, {}, micro-batches of {}{}", described(shape),
+                                     name_of(precision), name_of(Recomputation(recompute)), micro,
                                      lora ? ", LoRA" : ""));
             EXPECT_EQ(train(c, shape.stages), expected);
           }
@@ -74,7 +83,7 @@ TEST(Pipelines, WithATiedHeadAndEveryFeature) {
       for (const Shape& shape : kShapes) {
         c.mesh.pipeline = shape.stages;
         c.pipeline = shape.options;
-        SCOPED_TRACE(fmt::format("{} stages of {}", shape.stages, shape.options.chunks));
+        SCOPED_TRACE(described(shape));
         expect_near(train(c, shape.stages), expected,
                     precision == Precision::f32_true ? 1e-5 : 2e-2);
       }
@@ -117,7 +126,7 @@ TEST(Pipelines, OfAQuantizedModel) {
   for (const Shape& shape : kShapes) {
     c.mesh.pipeline = shape.stages;
     c.pipeline = shape.options;
-    EXPECT_EQ(train(c, shape.stages), expected) << shape.stages;
+    EXPECT_EQ(train(c, shape.stages), expected) << described(shape);
   }
   c.mesh.pipeline = 2;
   c.pipeline = {};
@@ -132,7 +141,7 @@ TEST(Pipelines, StagesThatTrainNothing) {
   for (const Shape& shape : kShapes) {
     c.mesh.pipeline = shape.stages;
     c.pipeline = shape.options;
-    EXPECT_EQ(train(c, shape.stages), expected) << shape.stages;
+    EXPECT_EQ(train(c, shape.stages), expected) << described(shape);
   }
 }
 
@@ -164,13 +173,32 @@ TEST(Pipelines, StagesAllocateWhatIsPlanned) {
         held.start(in_order.ids(0));
         trainer.evaluate(held);
         const std::lock_guard lock(mutex);
-        if (shape.options.chunks == 1) {  // chunks of different sizes share slots of the largest
+        // Slots are as large as the largest chunk, and as what is kept at any time.
+        if (shape.options.chunks == 1 && shape.options.kind != kZeroBubble) {
           EXPECT_EQ(arena.highest(), plan.device.highest)
-              << shape.stages << ' ' << group.rank() << name_of(Recomputation(recompute));
+              << described(shape) << ' ' << group.rank() << name_of(Recomputation(recompute));
         }
         EXPECT_EQ(arena.allocated_bytes(), plan.device.total_bytes);
       });
     }
+}
+
+TEST(Pipelines, ZeroBubbleOfRanksThatShareTheData) {
+  for (const int64_t micro : {2, 5}) {
+    Case c = five_layers();
+    c.micro_batch = micro;
+    c.optimizer = plain_sgd();
+    const Trained expected = train(c, 1);
+    c.mesh.pipeline = 2;
+    c.pipeline.kind = kZeroBubble;
+    for (const Sharding& sharding : {kDdp, kZero1}) {
+      expect_near(train(c, 4, sharding), expected, 1e-5);
+      expect_near(train(c, 6, sharding), expected, 1e-5);
+    }
+    EXPECT_EQ(message_of(Fault::usage, [&] { train(c, 4, kZero2); }),
+              "pipeline_schedule: zero_bubble keeps the gradients of a stage whole, but strategy "
+              "zero2 shards them; use ddp or zero1, or another schedule");
+  }
 }
 
 TEST(Pipelines, NeedABlockForEveryPiece) {
