@@ -18,7 +18,10 @@ int colour_of(int link, int stages) {
 
 Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
   if (members.count == 1) return;
-  stages_ = all.split(members, "stages", Lane::receive_down);
+  // Stages that take the same micro-batches.
+  const std::string share =
+      members.stride == 1 ? "" : fmt::format(" of data rank {}", members.first);
+  stages_ = all.split(members, "stages" + share, Lane::receive_down);
   const int count = members.count, links = ring ? count : count - 1, own = stages_.rank();
   const Members alone{.first = all.rank()};
   for (const Way way : {Way::down, Way::up})
@@ -31,7 +34,8 @@ Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
         if (colour_of(link, count) != colour || (own != link && own != next)) continue;
         const int from = way == Way::down ? link : next, to = way == Way::down ? next : link;
         pair = {.first = members.at(from), .stride = members.at(to) - members.at(from), .count = 2};
-        name = fmt::format("stage {} to {}", from, to);
+        name =
+            fmt::format("stage {} to {}, {}{}", from, to, way == Way::down ? "down" : "up", share);
         sends = own == from;
       }
       const Lane lanes[2][2] = {{Lane::receive_down, Lane::send_down},
@@ -44,7 +48,7 @@ Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
                                      .stride = members.at(count - 1) - members.at(0),
                                      .count = 2}
                            : alone,
-                    "first and last stage", Lane::receive_up);
+                    "first and last stage" + share, Lane::receive_up);
 }
 
 Work Pipe::send(Queue& q, Way way, Tensor x, int64_t message) const {

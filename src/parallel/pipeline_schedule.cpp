@@ -287,6 +287,12 @@ void check(PipelineKind kind, const PipelineShape& s, std::span<const PipelineSc
 
 double pipeline_seconds(const PipelineShape& s, std::span<const PipelineSchedule> all,
                         const PipelineCosts& costs) {
+  const std::vector<PipelineCosts> same(all.size(), costs);
+  return pipeline_seconds_by_stage(s, all, same);
+}
+
+double pipeline_seconds_by_stage(const PipelineShape& s, std::span<const PipelineSchedule> all,
+                                 std::span<const PipelineCosts> by_stage) {
   std::vector<double> free(all.size());  // when a stage has nothing to do
   const auto cells = static_cast<size_t>(s.micros * s.pieces());
   std::vector<double> forward(cells), backward(cells);  // when the pass is done
@@ -296,6 +302,7 @@ double pipeline_seconds(const PipelineShape& s, std::span<const PipelineSchedule
   walk(s, all, [&](int stage, const PipelineAction& a) {
     const int piece = s.piece_of(stage, a.chunk);
     double& now = free[static_cast<size_t>(stage)];
+    const PipelineCosts& costs = by_stage[static_cast<size_t>(stage)];
     const double send = s.stages > 1 ? costs.send : 0;
     switch (a.what) {
       case Do::forward:

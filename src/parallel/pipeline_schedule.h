@@ -63,6 +63,9 @@ struct PipelineCosts {
 // When the last stage is done if every action starts as soon as it can.
 double pipeline_seconds(const PipelineShape& shape, std::span<const PipelineSchedule> all,
                         const PipelineCosts& costs);
+// With costs of each stage.
+double pipeline_seconds_by_stage(const PipelineShape& shape, std::span<const PipelineSchedule> all,
+                                 std::span<const PipelineCosts> costs);
 
 // Cuts blocks with these costs into `pieces` of consecutive ones, at least one each, so that the
 // most expensive piece costs least; the first and the last piece have `before` and `after` besides

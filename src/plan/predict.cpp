@@ -1,6 +1,8 @@
 #include "plan/predict.h"
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <numeric>
 
 #include "comm/simulated.h"
@@ -50,11 +52,112 @@ class Simulation {
   Trainer trainer_;
 };
 
+// All stages of a pipeline, each on its own: what their passes take, and then the schedule, in
+// which stages wait for each other.
+class StagesSimulation {
+ public:
+  StagesSimulation(const TrainOptions& options, const CostModel& machine) : options_(options) {
+    const int each = data_ranks(options.ranks, options.mesh).size;
+    for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
+      TrainOptions o = options;
+      o.ranks.rank = stage * each;
+      stages_.push_back(std::make_unique<Stage>(o, machine));
+    }
+  }
+
+  StepEstimate step(MicroBatches& data, std::span<const int64_t> samples) {
+    data.start(samples);
+    const auto micros = static_cast<int>(data.count());
+    std::vector<PipelineCosts> costs;
+    double rest = 0, tokens = 0;  // what a step takes besides its passes
+    for (const auto& stage : stages_) {
+      const Stage::Taken taken = stage->step(data, samples);
+      PipelineCosts cost = taken.costs;
+      cost.send = options_.network.seconds_per_message +
+                  static_cast<double>(options_.limits.tokens * options_.model.hidden *
+                                      size_of(types_of(options_.precision).compute)) /
+                      options_.network.bytes_per_second;
+      costs.push_back(cost);
+      rest = std::max(rest, taken.rest);
+      tokens = taken.tokens;
+    }
+    const PipelineOptions& p = options_.pipeline;
+    const PipelineShape shape{options_.mesh.pipeline, p.chunks, micros};
+    const auto all = pipeline_schedule(p.kind, shape);
+    return {pipeline_seconds_by_stage(shape, all, costs) + rest,
+            tokens * data_ranks(options_.ranks, options_.mesh).size};
+  }
+
+ private:
+  using Do = PipelineAction::Do;
+
+  class Stage {
+   public:
+    Stage(const TrainOptions& options, const CostModel& machine)
+        : q_(Device::sim, device_, host_, machine),
+          trainer_(q_, options, simulated(options.ranks, "dp", options.network)) {
+      trainer_.rehearse();
+    }
+    struct Taken {
+      PipelineCosts costs;
+      double rest = 0, tokens = 0;
+    };
+    // The second step, as later ones.
+    Taken step(MicroBatches& data, std::span<const int64_t> samples) {
+      Taken taken;
+      for (int i = 0; i < 2; ++i) {
+        const std::array<Pipeline::Passes, 3> before = passes();
+        const double began = q_.now();
+        data.start(samples);
+        const StepResult r = trainer_.step(data, i);
+        taken.tokens = static_cast<double>(r.tokens - r.padding);
+        taken.rest = q_.now() - began;
+        std::array<double, 3> mean{};
+        for (size_t k = 0; k < mean.size(); ++k) {
+          const Pipeline::Passes after = passes()[k];
+          const double seconds = after.seconds - before[k].seconds;
+          taken.rest -= seconds;
+          if (after.count > before[k].count)
+            mean[k] = seconds / static_cast<double>(after.count - before[k].count);
+        }
+        taken.costs = {.forward = mean[Do::forward],
+                       .backward = mean[Do::backward],
+                       .weights = mean[Do::weights]};
+      }
+      return taken;
+    }
+
+   private:
+    std::array<Pipeline::Passes, 3> passes() const {
+      const Pipeline& p = *trainer_.pipeline();
+      return {p.passes(Do::forward), p.passes(Do::backward), p.passes(Do::weights)};
+    }
+
+    Arena device_, host_;
+    Queue q_;
+    Trainer trainer_;
+  };
+
+  TrainOptions options_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+};
+
+// Calls body(simulation) with what simulates these options.
+template <class Body>
+StepEstimate simulate(const TrainOptions& options, const CostModel& machine, const Body& body) {
+  if (options.mesh.pipeline > 1) {
+    StagesSimulation stages(options, machine);
+    return body(stages);
+  }
+  Simulation one(options, machine);
+  return body(one);
+}
+
 }  // namespace
 
 StepEstimate estimate_step(const TrainOptions& options, const CostModel& machine,
                            MicroBatches& data, std::span<const int64_t> samples) {
-  return Simulation(options, machine).step(data, samples);
+  return simulate(options, machine, [&](auto& s) { return s.step(data, samples); });
 }
 
 StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
@@ -63,41 +166,46 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
   const int64_t global = std::min(recipe.global_batch_size, train.size());
   const int64_t micro = std::min(recipe.micro_batch_size, train.size());
   Sampler sampler(train.size(), global, static_cast<uint64_t>(recipe.seed));
-  MicroBatches data(train, micro, batch_options(recipe, inputs), options.ranks);
-  Simulation simulation(options, machine);
+  MicroBatches data(train, micro, batch_options(recipe, inputs),
+                    data_ranks(options.ranks, options.mesh));
   const int64_t most = std::clamp<int64_t>(kMicroBatches * micro / global, 1, kSteps);
   const int64_t steps = std::min(most, sampler.steps_per_epoch());
-  StepEstimate mean;
-  for (int64_t i = 0; i < steps; ++i) {
-    const StepEstimate one =
-        simulation.step(data, sampler.ids(i * sampler.steps_per_epoch() / steps));
-    mean.seconds += one.seconds / static_cast<double>(steps);
-    mean.tokens += one.tokens / static_cast<double>(steps);
-  }
-  return mean;
+  return simulate(options, machine, [&](auto& simulation) {
+    StepEstimate mean;
+    for (int64_t i = 0; i < steps; ++i) {
+      const StepEstimate one =
+          simulation.step(data, sampler.ids(i * sampler.steps_per_epoch() / steps));
+      mean.seconds += one.seconds / static_cast<double>(steps);
+      mean.tokens += one.tokens / static_cast<double>(steps);
+    }
+    return mean;
+  });
 }
 
 StepEstimate estimate_largest(const TrainOptions& options, const CostModel& machine,
                               int64_t micro_batches) {
   const BatchLimits& l = options.limits;
-  // Two micro-batches give the cost of each additional one.
-  const int64_t ranks = options.ranks.size;
-  const int64_t made = std::min<int64_t>(micro_batches, 2);
+  // Two micro-batches give the cost of each additional one; of a pipeline, when it is full.
+  const Ranks share = data_ranks(options.ranks, options.mesh);
+  const int64_t ranks = share.size;
+  const int64_t full = options.mesh.pipeline * options.pipeline.chunks;
+  const int64_t made = std::min<int64_t>(micro_batches, full > 1 ? 2 * full + 2 : 2);
   const std::vector<int32_t> tokens(static_cast<size_t>(l.longest) + 1, 0);
   Dataset samples;
   for (int64_t i = 0; i < made * l.documents * ranks; ++i) samples.add(tokens, 0);
   MicroBatches data(samples, l.documents,
-                    {.max_seq_length = l.longest, .vocab = options.model.vocab}, options.ranks);
+                    {.max_seq_length = l.longest, .vocab = options.model.vocab}, share);
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
-  Simulation simulation(options, machine);
-  const StepEstimate all = simulation.step(data, ids);
-  if (made == micro_batches) return all;
-  const StepEstimate one =
-      simulation.step(data, std::span(ids).first(static_cast<size_t>(l.documents * ranks)));
-  const auto more = static_cast<double>(micro_batches - made);
-  return {all.seconds + more * (all.seconds - one.seconds),
-          all.tokens + more * (all.tokens - one.tokens)};
+  return simulate(options, machine, [&](auto& simulation) -> StepEstimate {
+    const StepEstimate all = simulation.step(data, ids);
+    if (made == micro_batches) return all;
+    const StepEstimate less = simulation.step(
+        data, std::span(ids).first(static_cast<size_t>((made - 1) * l.documents * ranks)));
+    const auto more = static_cast<double>(micro_batches - made);
+    return {all.seconds + more * (all.seconds - less.seconds),
+            all.tokens + more * (all.tokens - less.tokens)};
+  });
 }
 
 }  // namespace capstan

@@ -114,6 +114,15 @@ inline constexpr Condition kNodes[] = {
     {[](const Recipe& r, Task) { return r.num_nodes <= kMostRanks; }, refused,
      "{num_nodes} requested; expected 1 to 64"}};
 
+inline constexpr Condition kStages[] = {
+    {[](const Recipe& r, Task) { return r.pipeline_parallel <= kMostRanks; }, refused,
+     "{pipeline_parallel} requested; expected 1 to 64"}};
+inline constexpr Condition kPipelineSchedule[] = {
+    {[](const Recipe& r, Task) {
+       return r.pipeline_parallel > 1 || r.pipeline_schedule == PipelineChoice();
+     },
+     noted, "there is one stage; set pipeline_parallel"}};
+
 // the length of the run, and what depends on it
 constexpr bool counts_steps(const Recipe& r) {
   return r.epochs || r.max_steps || r.max_tokens;

@@ -95,6 +95,24 @@ const std::vector<Option> kRun = {
              "machine); auto: zero3. offload: on GPUs, masters and moments are in host memory",
      .refused = {{"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
+    {.key = "pipeline_parallel",
+     .field = &R::pipeline_parallel,
+     .check = positive,
+     .tasks = kTrain,
+     .help = "stages of a pipeline: each rank has some of the model's blocks, and several "
+             "micro-batches are under way; the ranks of each stage share the data (strategy, then "
+             "zero1 for auto)",
+     .needs = kStages,
+     .mesh = true},
+    {.key = "pipeline_schedule",
+     .field = &R::pipeline_schedule,
+     .check = any,
+     .tasks = kTrain,
+     .help = "how the stages take turns: 1f1b; interleaved: each stage has several chunks, which "
+             "shortens the wait at both ends of a step and sends more; zero_bubble: gradients of "
+             "weights are computed while a stage would wait",
+     .needs = kPipelineSchedule,
+     .mesh = true},
     {.key = "timeout",
      .field = &R::timeout,
      .check = positive,

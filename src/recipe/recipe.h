@@ -11,6 +11,7 @@
 #include "recipe/devices.h"
 #include "recipe/example_choice.h"
 #include "recipe/loggers.h"
+#include "recipe/pipeline_choice.h"
 #include "recipe/resume.h"
 #include "recipe/split_names.h"
 #include "tensor/accelerator.h"
@@ -83,6 +84,8 @@ struct Recipe {
   Devices devices;
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::automatic;
+  int64_t pipeline_parallel = 1;
+  PipelineChoice pipeline_schedule;
   double timeout = 300;
   bool self_check = false;
   Resume resume;

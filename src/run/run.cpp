@@ -144,7 +144,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
                 .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
                             : std::nullopt,
-                .machine = what_computes(options_.device, group.size())},
+                .machine =
+                    what_computes(options_.device, data_ranks(options_.ranks, options_.mesh).size)},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,
@@ -191,7 +192,8 @@ int64_t TrainingRun::micro_batch_for(const Dataset& dataset) const {
 }
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
-  return {dataset, micro_batch_for(dataset), batch_options(recipe_, inputs_), options_.ranks};
+  return {dataset, micro_batch_for(dataset), batch_options(recipe_, inputs_),
+          data_ranks(options_.ranks, options_.mesh)};
 }
 
 std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
@@ -287,12 +289,14 @@ void TrainingRun::judge_validation() {
 // With the tokens and micro-batches of all ranks together.
 StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches& data) {
   struct Counts {
-    int64_t tokens, padding;
+    int64_t tokens = 0, padding = 0;
   };
   measured_.tokens += mine.tokens;
   StepResult all = mine;
   all.tokens = all.padding = 0;
-  for (const Counts& c : team_.gather(Counts{mine.tokens, mine.padding})) {
+  // All stages see the same tokens.
+  const bool counts = trainer_->params().mesh().pipe().is_first();
+  for (const Counts& c : team_.gather(counts ? Counts{mine.tokens, mine.padding} : Counts())) {
     all.tokens += c.tokens;
     all.padding += c.padding;
   }
@@ -312,7 +316,7 @@ StepBatches TrainingRun::step_batches(const Ranks& ranks) const {
 }
 
 void TrainingRun::train() {
-  StepBatches batches = step_batches(options_.ranks);
+  StepBatches batches = step_batches(data_ranks(options_.ranks, options_.mesh));
   const StopSignals signals;  // before any sign that training has started
   if (team_.leads()) {
     remove_leftovers(folder_.path());

@@ -17,7 +17,8 @@ void TrainingRun::verify() {
   std::iota(order.begin(), order.end(), 0);
   // One micro-batch for each rank.
   const int64_t largest = micro_batch_for(train);
-  const auto micro = static_cast<size_t>(std::min(largest * team_.size(), train.size()));
+  const int64_t sharing = data_ranks(options_.ranks, options_.mesh).size;
+  const auto micro = static_cast<size_t>(std::min(largest * sharing, train.size()));
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(micro), order.end(),
                     [&](int64_t a, int64_t b) {
                       return train.inputs_of(a, inputs_.max_seq_length) >
@@ -48,12 +49,14 @@ void TrainingRun::self_check() {
   const auto channel = team_.group().open_channel("self check");
   SelfCheck check;
   std::vector<float> mine;
-  StepBatches batches = step_batches(options_.ranks);
+  StepBatches batches = step_batches(data_ranks(options_.ranks, options_.mesh));
   check.ranks = trainer_->try_step(batches.of(record_.step), record_.step,
                                    [&] { mine = owned_gradients(queue_, trainer_->params()); });
   if (team_.leads()) {
     TrainOptions o = options_;
-    set_ranks(o, recipe_, {}, {});
+    Recipe recipe = recipe_;
+    recipe.pipeline_parallel = 1;
+    set_ranks(o, recipe, {}, {});
     o.sharding = kDdp;
     o.staging = false;
     o.sample_positions = 0;

@@ -93,7 +93,10 @@ void Pipeline::run(Queue& q, const Step& step, const Source& source) {
   for (const PipelineAction& a : *actions_) {
     for (const Way way : {Way::down, Way::up}) ask(q, way);
     load(a);
+    const double start = q.now();
     perform(q, a, step);
+    passes_[a.what].seconds += q.now() - start;
+    ++passes_[a.what].count;
   }
   for (Link& l : links_) l.sending.join(q);
   actions_ = nullptr;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -49,7 +50,14 @@ class Pipeline {
   // Requests the memory that run() needs for the largest micro-batch; with `idle`, for none.
   void rehearse(Queue& q, const Step& step, bool idle);
 
-  int slots() const { return slots_; }
+  // On sim: the modelled seconds of all passes of one kind so far, and how many there were.
+  struct Passes {
+    double seconds = 0;
+    int64_t count = 0;
+    double mean() const { return count > 0 ? seconds / static_cast<double>(count) : 0; }
+  };
+  const Passes& passes(PipelineAction::Do what) const { return passes_[what]; }
+  const PipelineOptions& options() const { return options_; }
 
  private:
   using Way = Pipe::Way;
@@ -107,6 +115,7 @@ class Pipeline {
   int64_t loaded_ = 0;                                // micro-batches
   std::vector<std::vector<Transformer::Kept>> kept_;  // by slot and part
   Link links_[2];
+  std::array<Passes, 3> passes_;                   // by kind
   std::map<int64_t, PipelineSchedule> schedules_;  // of this stage, by micro-batches
 };
 

@@ -403,15 +403,47 @@ std::string precision_note(const TrainOptions& o) {
                      name_of(with_bf16(o.precision)), name_of(o.precision));
 }
 
+namespace {
+
+PipelineOptions pipeline_of(const Recipe& r, int data_ranks) {
+  const PipelineChoice& choice = r.pipeline_schedule;
+  PipelineOptions o;
+  if (choice.kind == PipelineChoice::zero_bubble) o.kind = PipelineKind::zero_bubble;
+  o.chunks = static_cast<int>(choice.chunks);
+  o.micro_batches = (r.global_batch_size - 1) / r.micro_batch_size / data_ranks + 1;
+  return o;
+}
+
+// On how many machines the ranks of a stage are, if they are as many on each; else 0.
+int machines_of_stage(int ranks, int machines, int stages) {
+  if (ranks % machines != 0) return 0;
+  const int on_machine = ranks / machines, in_stage = ranks / stages;
+  if (in_stage <= on_machine) return on_machine % in_stage == 0 ? 1 : 0;
+  return in_stage % on_machine == 0 ? in_stage / on_machine : 0;
+}
+
+}  // namespace
+
 void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,
                int machines) {
+  const auto stages = static_cast<int>(r.pipeline_parallel);
+  require(ranks.size % stages == 0, Fault::usage,
+          "pipeline_parallel: {} stages need as many ranks or a multiple of it, but there {}; set "
+          "devices",
+          stages, ranks.size == 1 ? "is one" : fmt::format("are {}", ranks.size));
   o.ranks = ranks;
   o.network = network;
-  machines = std::max(machines, static_cast<int>(r.num_nodes));
-  const bool even = ranks.size % machines == 0;
-  o.single_micro_batch = (r.global_batch_size - 1) / r.micro_batch_size < ranks.size;
+  o.mesh = {.pipeline = stages};
+  const int sharing = data_ranks(ranks, o.mesh).size;
+  o.pipeline = pipeline_of(r, sharing);
+  machines =
+      machines_of_stage(ranks.size, std::max(machines, static_cast<int>(r.num_nodes)), stages);
+  const bool even = machines > 0;
+  o.single_micro_batch = o.pipeline.micro_batches == 1;
   switch (r.strategy.kind) {
-    case Strategy::automatic: o.sharding = ranks.size > 1 ? kZero3 : kDdp; break;
+    case Strategy::automatic:
+      o.sharding = sharing == 1 ? kDdp : stages > 1 ? kZero1 : kZero3;
+      break;
     case Strategy::ddp:
     case Strategy::dp: o.sharding = kDdp; break;
     case Strategy::zero1: o.sharding = kZero1; break;
@@ -419,8 +451,8 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
     case Strategy::zero3: o.sharding = kZero3; break;
     case Strategy::hybrid:
       require(even, Fault::usage,
-              "strategy: hybrid needs as many ranks on each machine, but there are {} on {}",
-              ranks.size, count(machines, "machine"));
+              "strategy: hybrid needs as many ranks {}on each machine, and they are not",
+              stages > 1 ? "of a stage " : "");
       o.sharding = hybrid(machines);
       break;
   }

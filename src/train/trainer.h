@@ -115,6 +115,7 @@ class Trainer {
   Parameters& params() { return params_; }
   Optimizer& optimizer() { return optimizer_; }
   const Parts& model() const { return parts_; }
+  const Pipeline* pipeline() const { return pipeline_ ? &*pipeline_ : nullptr; }
   LossScale& loss_scale() { return loss_scale_; }
   const LossScale& loss_scale() const { return loss_scale_; }
   Decoder* decoder() { return decoder_.get(); }

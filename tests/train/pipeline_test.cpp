@@ -201,6 +201,82 @@ TEST(Pipelines, ZeroBubbleOfRanksThatShareTheData) {
   }
 }
 
+// A step that is not finite ends on every stage, or is skipped by all.
+TEST(Pipelines, AllEndOrSkipAStepThatIsNotFinite) {
+  for (const Shape& shape : kShapes) {
+    SCOPED_TRACE(described(shape));
+    Case c = five_layers();
+    c.mesh.pipeline = shape.stages;
+    c.pipeline = shape.options;
+    c.lr = 1e30;  // after one step the activations overflow
+    EXPECT_NE(message_of(Fault::usage, [&] { train(c, shape.stages); }).find("step 2: the"),
+              std::string::npos);
+    c.skip = true;
+    EXPECT_EQ(train(c, shape.stages).losses.size(), static_cast<size_t>(c.steps));
+  }
+}
+
+Trained train_even(const Case& c, int ranks, const Sharding& sharding = kDdp) {
+  Trained all;
+  std::mutex mutex;
+  const Dataset data = even(29, c.config.vocab);
+  run_as_threads(
+      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
+      std::chrono::seconds(60));
+  return all;
+}
+
+// With batches of one shape the passes are graphs from their third time on.
+TEST(PipelinesOnGpu, AreBitwiseOneRank) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+    for (const Recompute recompute : {Recompute::none, Recompute::block})
+      for (const bool lora : {false, true}) {
+        Case c = five_layers();
+        c.device = Device::cuda;
+        c.precision = precision;
+        c.recompute = recompute;
+        c.global_batch = 12;
+        c.steps = 8;
+        if (lora) c.lora = every_map(0.1);
+        for (const int64_t micro : {2, 12}) {
+          c.micro_batch = micro;
+          c.mesh = {};
+          const Trained expected = train_even(c, 1), ragged_expected = train(c, 1);
+          for (const Shape& shape : kShapes) {
+            c.mesh.pipeline = shape.stages;
+            c.pipeline = shape.options;
+            SCOPED_TRACE(fmt::format("{}, {}, {}, micro-batches of {}{}", described(shape),
+                                     name_of(precision), name_of(Recomputation(recompute)), micro,
+                                     lora ? ", LoRA" : ""));
+            EXPECT_EQ(train_even(c, shape.stages), expected);
+            EXPECT_EQ(train(c, shape.stages), ragged_expected);
+          }
+        }
+      }
+}
+
+TEST(PipelinesOnGpu, TimesRanksThatShareTheData) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  for (const bool tied : {false, true}) {
+    Case c = five_layers();
+    c.device = Device::cuda;
+    c.config.tied = tied;
+    c.global_batch = 12;
+    c.steps = 8;
+    c.optimizer = plain_sgd();
+    const Trained expected = train_even(c, 1);
+    for (const auto& [name, sharding] : kStrategies) {
+      c.mesh.pipeline = 2;
+      for (const int chunks : {1, 2}) {
+        c.pipeline.chunks = chunks;
+        SCOPED_TRACE(fmt::format("{}, {} chunks{}", name, chunks, tied ? ", tied" : ""));
+        expect_near(train_even(c, 4, sharding), expected, 1e-5);
+      }
+    }
+  }
+}
+
 TEST(Pipelines, NeedABlockForEveryPiece) {
   Case c = five_layers();
   c.mesh.pipeline = 3;
