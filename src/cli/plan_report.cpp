@@ -22,7 +22,7 @@ std::string rank_line(const TrainOptions& options, const RankBytes& bytes) {
   return fmt::format("  each of {} needs {} ({}); the table is that of rank {}\n",
                      count(options.ranks.size, "rank"),
                      least == most ? most : fmt::format("{} to {}", least, most),
-                     strategy_name(options.sharding), options.ranks.rank);
+                     mesh_name(options), options.ranks.rank);
 }
 
 ModelSpec spec_of(const TrainOptions& o) {
@@ -58,6 +58,7 @@ nlohmann::ordered_json time_json(const Time& t) {
   nlohmann::ordered_json out = {{"step_seconds", t.step.seconds},
                                 {"step_tokens", t.step.tokens},
                                 {"tokens_per_second", t.step.tokens_per_second()}};
+  if (t.step.waiting > 0) out["stages_wait"] = t.step.waiting;
   if (t.run_seconds) out["run_seconds"] = *t.run_seconds;
   out["calibration"] = {{"name", t.calibration.name}, {"date", t.calibration.date}};
   return out;
@@ -114,6 +115,9 @@ std::string time_lines(const Planned& p, const std::optional<Time>& time) {
       fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
                   about(time->step.seconds), three_digits(time->step.tokens_per_second()),
                   time->calibration.name, time->calibration.date);
+  if (time->step.waiting > 0)
+    s += fmt::format("  the stages wait for each other {:.0f}% of the time\n",
+                     100 * time->step.waiting);
   if (time->run_seconds)
     s += fmt::format("  the {} {} about {}, without validation and checkpoints\n",
                      count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",

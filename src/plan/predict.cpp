@@ -84,8 +84,12 @@ class StagesSimulation {
     const PipelineOptions& p = options_.pipeline;
     const PipelineShape shape{options_.mesh.pipeline, p.chunks, micros};
     const auto all = pipeline_schedule(p.kind, shape);
-    return {pipeline_seconds_by_stage(shape, all, costs) + rest,
-            tokens * data_ranks(options_.ranks, options_.mesh).size};
+    const double passes = pipeline_seconds_by_stage(shape, all, costs);
+    double busy = 0;  // of all stages
+    for (const PipelineCosts& c : costs)
+      busy += (c.forward + c.backward + c.weights) * micros * p.chunks;
+    return {passes + rest, tokens * data_ranks(options_.ranks, options_.mesh).size,
+            (passes - busy / options_.mesh.pipeline) / (passes + rest)};
   }
 
  private:
@@ -177,6 +181,7 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
           simulation.step(data, sampler.ids(i * sampler.steps_per_epoch() / steps));
       mean.seconds += one.seconds / static_cast<double>(steps);
       mean.tokens += one.tokens / static_cast<double>(steps);
+      mean.waiting += one.waiting / static_cast<double>(steps);
     }
     return mean;
   });
@@ -203,8 +208,9 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
     const StepEstimate less = simulation.step(
         data, std::span(ids).first(static_cast<size_t>((made - 1) * l.documents * ranks)));
     const auto more = static_cast<double>(micro_batches - made);
-    return {all.seconds + more * (all.seconds - less.seconds),
-            all.tokens + more * (all.tokens - less.tokens)};
+    const double seconds = all.seconds + more * (all.seconds - less.seconds);
+    return {seconds, all.tokens + more * (all.tokens - less.tokens),
+            all.waiting * all.seconds / seconds};
   });
 }
 

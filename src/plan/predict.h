@@ -8,7 +8,8 @@ namespace capstan {
 // Predicted time of a step, and the tokens it trains on.
 struct StepEstimate {
   double seconds = 0;
-  double tokens = 0;  // without padding
+  double tokens = 0;   // without padding
+  double waiting = 0;  // of a pipeline: the part of the time that a stage waits for others
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
 };
 

@@ -87,7 +87,7 @@ RunSummary TrainingRun::summary() const {
   s.flops = measured_.seconds > 0 ? flops * record_.seconds / measured_.seconds : 0;
   s.ranks = measured_.ranks;
   s.hosts = team_.hosts();
-  s.strategy = strategy_name(options_.sharding);
+  s.strategy = mesh_name(options_);
   const int64_t later = record_.step - first_step() - 1;
   s.step_seconds =
       later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)

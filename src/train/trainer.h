@@ -46,6 +46,9 @@ struct TrainOptions {
   int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
 
+// How the ranks share the work: "zero3", "zero1 in each of 4 stages (1f1b)".
+std::string mesh_name(const TrainOptions& options);
+
 struct StepResult {
   // Loss, norm and targets are those of the whole global batch, of all ranks; tokens, padding and
   // micro-batches are those of this rank.

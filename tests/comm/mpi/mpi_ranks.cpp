@@ -165,13 +165,32 @@ void compare_passing(const Communicator& all) {
   }
 }
 
+// Stages, with every schedule; of 8 ranks, 2 or 4 stages of ranks that share the data.
+std::vector<Case> pipelines(int ranks) {
+  std::vector<Case> cases;
+  for (const int stages : {2, 3, 4})
+    for (const int schedule : {0, 1, 2}) {
+      Case c;
+      c.config.layers = 5;
+      c.mesh.pipeline = stages;
+      if (schedule == 1) c.pipeline.chunks = 2;
+      if (schedule == 2) c.pipeline.kind = PipelineKind::zero_bubble;
+      if (stages == 4) c.precision = Precision::bf16_mixed;
+      if (ranks % stages == 0 && stages * c.pipeline.chunks <= 5) cases.push_back(c);
+    }
+  return cases;
+}
+
 void compare_training(const Communicator& group) {
   std::vector<Case> cases(3);
   cases[0].micro_batch = 5;
   cases[1].precision = Precision::bf16_mixed;
   cases[2].lora = every_map(0.1);
+  for (const Case& c : pipelines(group.size())) cases.push_back(c);
   for (const Case& c : cases)
     for (const auto& [name, sharding] : kStrategies) {
+      if (c.pipeline.kind == PipelineKind::zero_bubble && sharding.gradients == Hold::shard)
+        continue;
       const Dataset data = ragged(29, c.config.vocab);
       Trained expected, found;
       std::mutex mutex;
