@@ -52,6 +52,14 @@ for strategy in ddp zero1 zero2 zero3 zero3_offload; do
   check "$strategy: two runs are equal" cmp "$strategy-threads/$weights" "$strategy-again/$weights"
   check "$strategy: threads and NCCL are equal" cmp "$strategy-threads/$weights" "$strategy-nccl/$weights"
 done
+check "one rank" by_one "${tiny[@]}" --out_dir one
+for schedule in 1f1b interleaved zero_bubble; do
+  stages=(--pipeline_parallel "$ranks" --pipeline_schedule "$schedule")
+  check "$schedule, threads" by_threads "${tiny[@]}" "${stages[@]}" --out_dir "$schedule-threads"
+  check "$schedule, NCCL" by_nccl "${tiny[@]}" "${stages[@]}" --out_dir "$schedule-nccl"
+  check "$schedule: threads and one rank are equal" cmp "$schedule-threads/$weights" "one/$weights"
+  check "$schedule: threads and NCCL are equal" cmp "$schedule-threads/$weights" "$schedule-nccl/$weights"
+done
 check "self_check on the ranks" by_threads "${tiny[@]}" --strategy zero3 --self_check true --out_dir self
 
 large=(pretrain TinyLlama-1.1B --precision bf16-true --data TextFiles --data.train_data_path text.txt

@@ -90,25 +90,28 @@ Planned plan_for(const Recipe& recipe, Task task) {
 }
 
 // Plans every rank, and makes the options those of the rank that needs most.
-RankBytes choose_rank(TrainOptions& options, const Recipe& recipe) {
+RankBytes choose_rank(TrainOptions& options) {
+  RankBytes bytes;
+  if (options.ranks.size == 1) return bytes;
+  int chosen = 0;
+  for (options.ranks.rank = 0; options.ranks.rank < options.ranks.size; ++options.ranks.rank) {
+    const int64_t needed = Trainer::plan(options).device.total_bytes;
+    if (needed > bytes.most) chosen = options.ranks.rank;
+    bytes.most = std::max(bytes.most, needed);
+    bytes.least = bytes.least == 0 ? needed : std::min(bytes.least, needed);
+  }
+  options.ranks.rank = chosen;
+  return bytes;
+}
+
+void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
   const int64_t devices = ranks_per_machine(recipe);
   const int64_t ranks = devices * recipe.num_nodes;
   require(ranks <= kMostRanks, Fault::usage, "devices: {} on {} are {} ranks; expected at most {}",
           devices, count(recipe.num_nodes, "machine"), ranks, kMostRanks);
   // Threads read each other's memory where it lies; others need room to sum in.
   const bool room = recipe.num_nodes > 1;
-  RankBytes bytes;
-  int chosen = 0;
-  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
-    set_ranks(options, recipe, {rank, static_cast<int>(ranks)}, {.room = room});
-    if (ranks == 1) return bytes;
-    const int64_t needed = Trainer::plan(options).device.total_bytes;
-    if (needed > bytes.most) chosen = rank;
-    bytes.most = std::max(bytes.most, needed);
-    bytes.least = rank == 0 ? needed : std::min(bytes.least, needed);
-  }
-  options.ranks.rank = chosen;
-  return bytes;
+  set_ranks(options, recipe, {0, static_cast<int>(ranks)}, {.room = room});
 }
 
 std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
@@ -294,11 +297,14 @@ int plan(const Arguments& arguments) {
   if (const auto ranks = static_cast<int>(ranks_per_machine(*recipe));
       ranks > 1 && planned.options.device == Device::cpu)
     omp_set_num_threads(std::max(1, (num_threads() + ranks - 1) / ranks));
-  planned.ranks = choose_rank(planned.options, *recipe);
+  set_ranks_of(planned.options, *recipe);
+  choose_rank(planned.options);
   const auto calibration = calibration_for(o, planned.options);
   const auto [available, cuda_share] =
       available_for(o, planned.options.device, planned.options.ranks.size / recipe->num_nodes);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
+  TrainOptions fitted = fit.options;
+  planned.ranks = choose_rank(fitted);
   TrainOptions bare = planned.options;
   bare.staging = false;
   // The largest is at least what fits, however the search went.

@@ -41,7 +41,9 @@ Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
       const Lane lanes[2][2] = {{Lane::receive_down, Lane::send_down},
                                 {Lane::receive_up, Lane::send_up}};
       const Communicator group = all.split(pair, name, lanes[index(way)][sends ? 1 : 0]);
-      if (pair.count == 2) (sends ? out_ : in_)[index(way)] = group;
+      if (pair.count == 1) continue;
+      (sends ? out_ : in_)[index(way)] = group;
+      links_.push_back(group);
     }
   const bool at_end = own == 0 || own + 1 == count;
   ends_ = all.split(at_end ? Members{.first = members.at(0),
@@ -49,6 +51,13 @@ Pipe::Pipe(const Communicator& all, const Members& members, bool ring) {
                                      .count = 2}
                            : alone,
                     "first and last stage" + share, Lane::receive_up);
+}
+
+void Pipe::connect(Queue& q, Tensor x) const {
+  for (const Communicator& link : links_) {
+    Work work = link.pass(q, x);
+    work.join(q);
+  }
 }
 
 Work Pipe::send(Queue& q, Way way, Tensor x, int64_t message) const {

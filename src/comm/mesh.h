@@ -38,6 +38,10 @@ class Pipe {
   [[nodiscard]] Work send(Queue& q, Way way, Tensor x, int64_t message) const;
   [[nodiscard]] Work receive(Queue& q, Way way, Tensor x, int64_t message) const;
 
+  // Passes x along every link once, in an order in which no stage waits for another way: for
+  // transports that connect two ranks, and wait for both, when they are first used.
+  void connect(Queue& q, Tensor x) const;
+
   const Communicator& all() const { return stages_; }
   // The first and the last stage; one rank for the stages between them.
   const Communicator& ends() const { return ends_; }
@@ -48,7 +52,8 @@ class Pipe {
   static constexpr int64_t kMessages = 4000;  // that have different names in messages
 
   Communicator stages_, ends_;
-  Communicator out_[2], in_[2];  // by way
+  Communicator out_[2], in_[2];      // by way
+  std::vector<Communicator> links_;  // the same, in an order that all stages have in common
 };
 
 // A run's ranks in the order of a mesh, as seen by one of them.

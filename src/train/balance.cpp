@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/units.h"
+#include "model/transformer.h"
 #include "parallel/pipeline_schedule.h"
 
 namespace capstan {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "train/trainer.h"
+#include "train/train_options.h"
 
 namespace capstan {
 

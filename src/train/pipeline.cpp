@@ -55,6 +55,8 @@ Pipeline::Pipeline(Queue& q, const Parts& parts, const PipelineOptions& options,
     gradients_out |= parts[i].sends_gradients();
     gradients_in |= parts[i].receives_gradients();
   }
+  const Buffer x = q.arena().make(Category::communication, DType::f32, {1}, "first message");
+  parts_.pipe().connect(q, x);
   if (in) link(Way::down).landing = make("from the stage before");
   if (out) link(Way::down).outbox = make("to the next stage");
   if (gradients_in) link(Way::up).landing = make("gradients from the next stage");

@@ -11,16 +11,9 @@
 #include "data/batch/micro_batches.h"
 #include "model/parts.h"
 #include "parallel/pipeline_schedule.h"
+#include "train/train_options.h"
 
 namespace capstan {
-
-// How the stages of a pipeline take turns. The number of stages is the mesh's.
-struct PipelineOptions {
-  PipelineKind kind = PipelineKind::one_f_one_b;
-  int chunks = 1;              // of each stage
-  int64_t micro_batches = 1;   // of a rank in a step, at most
-  std::vector<int> cuts = {};  // the block with which each piece begins, and where the last ends
-};
 
 // The micro-batches of a step on one stage of a pipeline, several of them in flight. What is sent
 // between stages has one buffer at each end; what a micro-batch keeps is in a slot of the queue's

@@ -14,40 +14,9 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "train/pipeline.h"
+#include "train/train_options.h"
 
 namespace capstan {
-
-// Everything that decides what a training run computes and how much memory it needs.
-struct TrainOptions {
-  Device device = Device::cpu;
-  ModelConfig model;
-  Precision precision = Precision::f32_true;
-  bool has_bf16 = true;  // the device computes with it
-  bool tf32 = false;     // f32 matrix products on cuda may use TF32
-  Recomputation recompute;
-  bool recompute_to_fit = false;  // fit_of (fit.h) chooses `recompute`
-  BatchLimits limits;
-  bool single_micro_batch = false;  // a step is one micro-batch: gradients need not outlive it
-  OptimizerOptions optimizer;
-  Decay decay = Decay::all;
-  std::optional<LoraOptions> lora;     // train adapters on a frozen model
-  Quantize quantize = Quantize::none;  // of the frozen model
-  uint64_t seed = 0;                   // of dropout
-  Schedule schedule;
-  double max_norm = 0;           // 0: no clipping
-  LossScaleOptions loss_scale;   // of f16
-  bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
-  Ranks ranks;                   // this one of those that train together
-  MeshShape mesh;                // how they share the work
-  PipelineOptions pipeline;      // of the stages that the mesh has
-  Sharding sharding;             // of the model among them
-  Network network;               // between them, as a plan simulates it
-  bool staging = false;  // a copy of the state in host memory, to save while training continues
-  int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
-};
-
-// How the ranks share the work: "zero3", "zero1 in each of 4 stages (1f1b)".
-std::string mesh_name(const TrainOptions& options);
 
 struct StepResult {
   // Loss, norm and targets are those of the whole global batch, of all ranks; tokens, padding and
