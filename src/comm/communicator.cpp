@@ -133,6 +133,10 @@ void Communicator::sum_scalars(Queue& q, Tensor x, Tensor room) const {
   sum_slices(q, x, {terms, static_cast<size_t>(size())});
 }
 
+bool Communicator::waits_on_device() const {
+  return transport_ && transport_->waits_on_device();
+}
+
 std::unique_ptr<HostChannel> Communicator::open_channel(std::string_view name) const {
   return transport_ ? transport_->open_channel(std::string(name)) : channel_of_one();
 }

@@ -95,6 +95,9 @@ class Communicator {
   // This rank's slice of a `whole`.
   Tensor slice_of(const Tensor& whole) const;
 
+  // Whether a collective occupies the device while it waits for other ranks.
+  bool waits_on_device() const;
+
   // A channel between the same ranks. All ranks open theirs in the same order. It ends with the
   // group, but not the group with it.
   std::unique_ptr<HostChannel> open_channel(std::string_view name) const;

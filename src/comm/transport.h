@@ -37,6 +37,10 @@ class Transport {
   }
   void use_room(const Tensor& room) { room_ = room; }
 
+  // Whether a collective that waits for another rank occupies the device: it should not begin
+  // before that rank can be expected to.
+  virtual bool waits_on_device() const { return false; }
+
   // Begins a checked collective and returns its number, counted from 0.
   virtual uint64_t begin(Queue& q, const Collective& c) = 0;
   // Completes all collectives up to this one. Throws Fault::peer if another rank failed, or called

@@ -171,7 +171,7 @@ void walk(const PipelineShape& s, std::span<const PipelineSchedule> all, const V
 }
 
 // Messages between stages, which are on their way in the order in which they were sent. A link has
-// room for one at each end: a stage that sends a third one waits until the other takes the first.
+// room for one: a stage that sends a second one waits until the other takes the first.
 class Links {
  public:
   Links(const PipelineShape& s, std::span<const PipelineSchedule> all)
@@ -192,7 +192,7 @@ class Links {
     }
     if (a.what != Do::weights && to >= 0 && to < s_.pieces()) {
       auto& link = into(static_cast<size_t>(to % s_.stages), down);
-      if (link.size() == 2) return false;
+      if (link.size() == 1) return false;
       link.push_back({a.micro, to});
     }
     began_[stage] = false;
@@ -233,7 +233,7 @@ void check_links(const PipelineShape& s, std::span<const PipelineSchedule> all) 
   }
   for (size_t stage = 0; stage < all.size(); ++stage)
     require(links.done(stage), Fault::bug,
-            "pipeline: with one buffer at each end of a link, stage {} waits for ever", stage);
+            "pipeline: with one message on each link, stage {} waits for ever", stage);
 }
 
 }  // namespace

@@ -51,8 +51,8 @@ std::vector<PipelineSchedule> pipeline_schedule(PipelineKind kind, const Pipelin
 
 // Throws Fault::bug, naming stage and action, unless every stage has each pass of each micro-batch
 // and chunk once, in an order in which no stage waits for ever, with slots that are free when they
-// are taken, and messages that are taken in the order in which they are sent, with one buffer at
-// each end.
+// are taken, and messages that are taken in the order in which they are sent, one on each link at a
+// time.
 void check(PipelineKind kind, const PipelineShape& shape, std::span<const PipelineSchedule> all);
 
 // How long the actions of a chunk take.

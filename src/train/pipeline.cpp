@@ -30,7 +30,7 @@ int64_t most_in_flight(const std::vector<PipelineAction>& actions) {
 
 Pipeline::Pipeline(Queue& q, const Parts& parts, const PipelineOptions& options,
                    const BatchLimits& limits, DeviceBatch::Arrays arrays)
-    : parts_(parts), options_(options) {
+    : parts_(parts), options_(options), asks_ahead_(!parts.pipe().all().waits_on_device()) {
   const PipelineSchedule& longest = schedule_for(options.micro_batches);
   slots_ = longest.slots;
   for (size_t i = 0; i < parts.size(); ++i)
@@ -93,7 +93,8 @@ void Pipeline::run(Queue& q, const Step& step, const Source& source) {
   loaded_ = 0;
   for (Link& l : links_) l.next = 0;
   for (const PipelineAction& a : *actions_) {
-    for (const Way way : {Way::down, Way::up}) ask(q, way);
+    if (asks_ahead_)
+      for (const Way way : {Way::down, Way::up}) ask(q, way);
     load(a);
     const double start = q.now();
     perform(q, a, step);
@@ -181,9 +182,10 @@ Buffer Pipeline::take(Queue& q, Way way, const Batch& batch, const char* name) {
   Link& l = link(way);
   Buffer taken = q.arena().make(Category::activations, l.landing->dtype(),
                                 {batch.tokens(), parts_.config().hidden}, name);
+  ask(q, way);  // if it has not been
   l.receiving.join(q);
   copy(q, taken, rows(l.landing, batch.tokens()));
-  ask(q, way);
+  if (asks_ahead_) ask(q, way);
   return taken;
 }
 

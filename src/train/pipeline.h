@@ -88,7 +88,7 @@ class Pipeline {
     return options_.kind == PipelineKind::zero_bubble ? Transformer::Weights::later
                                                       : Transformer::Weights::now;
   }
-  // Asks for the next message of this way, if its size is known and no other is on its way.
+  // Asks for the next message of this way, if its size is known and no other was asked for.
   void ask(Queue& q, Way way);
   Buffer take(Queue& q, Way way, const Batch& batch, const char* name);
   void hand_on(Queue& q, Way way, const Buffer& out, int64_t message);
@@ -98,6 +98,7 @@ class Pipeline {
 
   Parts parts_;
   PipelineOptions options_;
+  bool asks_ahead_;  // for messages, before they are needed
   int slots_ = 1;
   std::vector<Part> names_;         // by part
   std::vector<DeviceBatch> rooms_;  // micro-batches in flight; micro-batch m is in room m % rooms()

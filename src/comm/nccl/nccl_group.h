@@ -37,6 +37,8 @@ class NcclGroup : public Transport {
   ~NcclGroup() override;
 
   int64_t room_for(int64_t whole_bytes) const override { return whole_bytes; }
+  // What NCCL waits in is a kernel. Others may have to be loaded meanwhile, which waits for it.
+  bool waits_on_device() const override { return true; }
   uint64_t begin(Queue& q, const Collective& c) override;
   void finish(Queue& q, uint64_t sequence) override;
   void check() override;
