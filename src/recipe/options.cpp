@@ -108,9 +108,9 @@ const std::vector<Option> kRun = {
      .field = &R::pipeline_schedule,
      .check = any,
      .tasks = kTrain,
-     .help = "how the stages take turns: 1f1b; interleaved: each stage has several chunks, which "
-             "shortens the wait at both ends of a step and sends more; zero_bubble: gradients of "
-             "weights are computed while a stage would wait",
+     .help = "how the stages take turns: 1f1b; interleaved, or interleaved:CHUNKS: each stage has "
+             "two or more chunks, which shortens the wait at both ends of a step and sends more; "
+             "zero_bubble: gradients of weights are computed while a stage would wait",
      .needs = kPipelineSchedule,
      .mesh = true},
     {.key = "timeout",

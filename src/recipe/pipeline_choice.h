@@ -16,7 +16,7 @@ struct PipelineChoice {
   int64_t chunks = 1;  // of interleaved: 2 or more
 
   static constexpr int64_t kMostChunks = 64;
-  static constexpr std::string_view kOtherwise = "interleaved:CHUNKS";
+  static constexpr std::string_view kOtherwise = "interleaved:CHUNKS with 2 to 64 chunks";
   static std::optional<PipelineChoice> parse(std::string_view text);
   static std::vector<std::string> choices() { return {"1f1b", "interleaved", "zero_bubble"}; }
   std::string text() const;

@@ -74,7 +74,9 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
 }  // namespace
 
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs) {
-  return options_of(recipe, task, inputs, example_of(recipe, inputs));
+  Recipe alone = recipe;  // the caller sets the ranks
+  alone.pipeline_parallel = 1;
+  return options_of(alone, task, inputs, example_of(recipe, inputs));
 }
 
 // All ranks choose the options for the one that needs most, so that they choose alike; then each
@@ -157,6 +159,10 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");
+  if (options_.mesh.pipeline > 1 && options_.ranks.size == options_.mesh.pipeline &&
+      recipe.strategy.kind != Strategy::automatic && recipe.strategy.kind != Strategy::ddp)
+    log::info("strategy: {} has no effect among the ranks of a stage, of which there is one",
+              name_of(recipe.strategy));
   if (const std::string note = precision_note(options_); !note.empty()) log::info("{}", note);
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
   if (const auto asked = asked_example(recipe, inputs_); asked && !example_)

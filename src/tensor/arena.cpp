@@ -266,6 +266,10 @@ MemoryPlan Arena::plan() const {
               b.name, plan_.phases[i].name);
   MemoryPlan plan = plan_;
   pack(plan);
+  // What several slots keep at a time depends on the order of their phases, which was recorded.
+  const bool in_slots = std::any_of(plan.phases.begin(), plan.phases.end(),
+                                    [](const PlannedPhase& p) { return p.slots > 1; });
+  if (in_slots) plan.highest = highest_;
   return plan;
 }
 

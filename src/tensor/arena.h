@@ -93,8 +93,9 @@ class Arena {
   // A phase whose buffers may outlive it, such as the forward pass of a micro-batch whose backward
   // pass comes later: those that did when it was recorded have memory of their own in each of
   // `count` slots, and are released in later phases of the same slot. So the phases of several
-  // slots may follow each other in any order. Recording one slot after the other is enough. While
-  // anything is kept in a slot, there are only phases with slots.
+  // slots may follow each other in any order. Recording one slot after the other is enough for the
+  // offsets; MemoryPlan::highest is what was live while recording. While anything is kept in a
+  // slot, there are only phases with slots.
   struct Slot {
     int index = 0, count = 1;
   };

@@ -61,8 +61,10 @@ Seconds measure(const TrainOptions& options, Recompute policy) {
 std::vector<int> balanced_pieces(const TrainOptions& options, int pieces) {
   const auto layers = static_cast<int>(options.model.layers);
   require(pieces <= layers, Fault::usage,
-          "pipeline_parallel: {} need as many blocks at least, but the model has {}",
-          count(pieces, "piece"), layers);
+          "pipeline_parallel: {} of {} need {} blocks, one each, but the model has {}; use fewer "
+          "stages{}",
+          count(options.mesh.pipeline, "stage"), count(options.pipeline.chunks, "chunk"), pieces,
+          layers, options.pipeline.chunks > 1 ? ", or fewer chunks (pipeline_schedule)" : "");
   std::map<Recompute, Seconds> known;
   std::vector<double> blocks;
   for (int layer = 0; layer < layers; ++layer) {

@@ -122,6 +122,14 @@ void Pipeline::rehearse(Queue& q, const Step& step, bool idle) {
   for (Link& l : links_) l.sending.join(q);
 }
 
+void Pipeline::rehearse_step(Queue& q, Step step) {
+  const int64_t full = int64_t{3} * parts_.pipe().stages() * options_.chunks;
+  step.micro_batches = std::min(options_.micro_batches, full);
+  run(q, step,
+      {[&] { return rooms_[0].largest().tokens(); },
+       [](const DeviceBatch& room) { return room.largest(); }});
+}
+
 void Pipeline::load(const PipelineAction& a) {
   for (; loaded_ <= a.micro; ++loaded_) {
     DeviceBatch& room = rooms_[static_cast<size_t>(loaded_ % rooms())];

@@ -42,6 +42,8 @@ class Pipeline {
   void run(Queue& q, const Step& step, const Source& source);
   // Requests the memory that run() needs for the largest micro-batch; with `idle`, for none.
   void rehearse(Queue& q, const Step& step, bool idle);
+  // Runs a step of largest micro-batches, as many as show what is live at a time.
+  void rehearse_step(Queue& q, Step step);
 
   // On sim: the modelled seconds of all passes of one kind so far, and how many there were.
   struct Passes {

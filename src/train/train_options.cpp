@@ -12,7 +12,8 @@ std::string mesh_name(const TrainOptions& o) {
                                    ? "1f1b"
                                    : fmt::format("interleaved:{}", o.pipeline.chunks);
   if (o.ranks.size == o.mesh.pipeline)
-    return fmt::format("{} stages ({})", o.mesh.pipeline, schedule);
+    return fmt::format("{} stages ({}){}", o.mesh.pipeline, schedule,
+                       o.sharding.offload ? ", offload" : "");
   return fmt::format("{} in each of {} stages ({})", strategy, o.mesh.pipeline, schedule);
 }
 

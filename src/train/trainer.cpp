@@ -187,6 +187,7 @@ void Trainer::rehearse() {
     begin(0, 1, 1);
     for (const bool idle : {false, true})
       if (!idle || may_idle) pipeline_->rehearse(q_, pipeline_step(1), idle);
+    pipeline_->rehearse_step(q_, pipeline_step(1));
     const auto phase = q_.arena().phase("update");
     params_.end_gradients(q_);
     update(0);

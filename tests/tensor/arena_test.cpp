@@ -429,6 +429,10 @@ MemoryPlan plan_in_slots(int slots, int64_t size) {
   program.backward(0, size);
   program.weights(0);
   program.other();
+  // All slots at once, which shows what is live then.
+  for (int slot = 0; slot < slots; ++slot) program.forward(slot, size);
+  for (int slot = 0; slot < slots; ++slot) program.backward(slot, size);
+  for (int slot = 0; slot < slots; ++slot) program.weights(slot);
   return recording.plan();
 }
 
