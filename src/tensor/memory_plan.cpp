@@ -97,7 +97,7 @@ InSlots in_slots(MemoryPlan& plan) {
   return found;
 }
 
-// The most that is kept in a slot between two phases, each category at its own time.
+// The most that is kept in a slot between two phases.
 ByCategory most_kept(const MemoryPlan& plan, const PlannedPhase& all) {
   ByCategory most{};
   for (const PlannedPhase& phase : plan.phases) {
@@ -105,7 +105,7 @@ ByCategory most_kept(const MemoryPlan& plan, const PlannedPhase& all) {
     ByCategory live{};
     for (const PlannedBuffer& b : all.buffers)
       if (b.begin < phase.end && b.end > phase.end) at(live, b.category) += b.bytes;
-    for (size_t c = 0; c < live.size(); ++c) most[c] = std::max(most[c], live[c]);
+    if (sum(live) > sum(most)) most = live;
   }
   return most;
 }

@@ -20,6 +20,10 @@ class RanksOfThreads : public Lora {
     more.emplace_back("--accelerator=cpu");
     return Lora::finetune(more);
   }
+  static Words layered(Words more = {}) {
+    more.emplace_back("--model.num_hidden_layers=3");
+    return tiny(more);
+  }
   // A run that is long enough to be stopped.
   static Words lasting(const Words& more) {
     Words words = tiny({"--train.max_steps=100000", "--train.save_interval=20",
@@ -80,6 +84,31 @@ TEST_F(RanksOfThreads, TrainAdaptersBesideAnyBase) {
     EXPECT_NEAR(loss_of("three/final"), alone, 0.05 * alone) << quantize;
     fs::remove_all(at("three"));
   }
+}
+
+TEST_F(RanksOfThreads, StagesGiveTheBitsOfOneRankAndArePlanned) {
+  ASSERT_EQ(run(layered({"--out_dir=alone"})).code, 0);
+  for (const char* schedule : {"1f1b", "zero_bubble"}) {
+    const Words stages = {"--devices=2", "--pipeline_parallel=2",
+                          std::string("--pipeline_schedule=") + schedule};
+    Words words = layered({"--out_dir=stages"});
+    words.insert(words.end(), stages.begin(), stages.end());
+    const Outcome o = run(words);
+    ASSERT_EQ(o.code, 0) << o.err;
+    expect_holds(o.out, {fmt::format("strategy 2 stages ({})", schedule)});
+    EXPECT_EQ(
+        slurp(at("alone/final/model.safetensors")) == slurp(at("stages/final/model.safetensors")),
+        true);
+    fs::remove_all(at("stages"));
+    words.insert(words.begin(), "plan");
+    const Outcome planned = run(words);
+    EXPECT_EQ(planned.code, 0) << planned.err;
+    expect_holds(planned.out, {"each of 2 ranks needs", schedule});
+  }
+  expect_refused(2, tiny({"--devices=3", "--pipeline_parallel=2"}),
+                 {"pipeline_parallel: 2 stages need as many ranks or a multiple of it, but there "
+                  "are 3; set devices"});
+  expect_refused(2, tiny({"--pipeline_schedule=2f2b"}), {"interleaved:CHUNKS with 2 to 64 chunks"});
 }
 
 TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
@@ -191,6 +220,16 @@ TEST_F(RanksOfMpi, GiveTheBitsOfThreads) {
     fs::remove_all(at("threads"));
     fs::remove_all(at("mpi"));
   }
+}
+
+TEST_F(RanksOfMpi, StagesGiveTheBitsOfOneRank) {
+  ASSERT_EQ(run(layered({"--train.save_interval=2", "--out_dir=alone"})).code, 0);
+  const Outcome o =
+      run_mpi(2, layered({"--train.save_interval=2", "--pipeline_parallel=2", "--out_dir=stages"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  for (const char* file : {"final/model.safetensors", "step-00000002/model.safetensors",
+                           "step-00000002/training_state/optimizer.safetensors"})
+    EXPECT_EQ(slurp(at("alone") / file) == slurp(at("stages") / file), true) << file;
 }
 
 // Two "machines" of two ranks; of threads, one machine of four: its hybrid is zero3.
