@@ -8,6 +8,7 @@ std::string_view name_of(Collective::Kind kind) {
     case Collective::Kind::all_gather: return "all_gather";
     case Collective::Kind::reduce_scatter: return "reduce_scatter";
     case Collective::Kind::all_reduce: return "all_reduce";
+    case Collective::Kind::all_to_all: return "all_to_all";
     case Collective::Kind::pass: return "pass";
   }
   return "?";
@@ -28,6 +29,10 @@ Tensor slice_of_rank(const Tensor& whole, int rank, int size) {
 
 Tensor Collective::slice(int i) const {
   return slice_of_rank(whole, i, size());
+}
+
+Tensor Collective::given_to(int i) const {
+  return kind == Kind::all_to_all ? slice_of_rank(mine, i, size()) : mine;
 }
 
 bool sums(const Collective& c) {

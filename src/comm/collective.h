@@ -16,10 +16,12 @@ struct Collective {
     all_gather,      // whole = every rank's `mine`, in rank order
     reduce_scatter,  // mine = Σ over ranks of this rank's slice of their `whole`
     all_reduce,      // whole = Σ over ranks of their `whole`
+    all_to_all,      // slice r of whole = this rank's slice of rank r's `mine`
     pass,            // of two ranks: the second one's whole = the first one's
   };
   Kind kind{};
-  Tensor whole, mine;  // contiguous; all_reduce and pass have no `mine`
+  // Contiguous. all_to_all's `mine` is of the size of `whole`; all_reduce and pass have none.
+  Tensor whole, mine;
   Write mode = Write::replace;
   int unit = -1;         // of the model that the values belong to; -1: none
   Members members = {};  // the ranks that take part, and…
@@ -28,6 +30,8 @@ struct Collective {
   int size() const { return members.count; }
   // The slice of one of the members.
   Tensor slice(int i) const;
+  // What this rank gives one of them for its `whole`, where nothing is summed.
+  Tensor given_to(int i) const;
 
   // "all_gather of 512 bf16 values, unit 3"
   std::string describe() const;

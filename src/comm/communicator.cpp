@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include <functional>
+
 #include "comm/transport.h"
 #include "ops/elementwise.h"
 #include "ops/sum_slices.h"
@@ -12,6 +14,23 @@ void check_slices(const char* op, const Tensor& whole, const Tensor& mine, int s
               whole.numel() == mine.numel() * size,
           Fault::bug, "{} among {} ranks: {} {} cannot be cut into slices of {} {}", op, size,
           whole.shape(), name_of(whole.dtype()), mine.shape(), name_of(mine.dtype()));
+}
+
+// Whether they share a byte; on sim, where they have no addresses, nothing does.
+bool overlap(const Tensor& a, const Tensor& b, Device device) {
+  const std::less<const std::byte*> before;  // of any two addresses
+  const auto begin = [](const Tensor& t) { return static_cast<const std::byte*>(t.raw()); };
+  return device != Device::sim && before(begin(a), begin(b) + b.nbytes()) &&
+         before(begin(b), begin(a) + a.nbytes());
+}
+
+void check_exchange(const Queue& q, const Tensor& to, const Tensor& from, int size) {
+  require(to.contiguous() && from.contiguous() && to.dtype() == from.dtype() &&
+              to.numel() == from.numel() && to.numel() % size == 0,
+          Fault::bug, "all_to_all among {} ranks: {} {} cannot be exchanged for slices of {} {}",
+          size, from.shape(), name_of(from.dtype()), to.shape(), name_of(to.dtype()));
+  require(!overlap(to, from, q.device()), Fault::bug,
+          "all_to_all among {} ranks: what is sent and what is received share memory", size);
 }
 
 }  // namespace
@@ -98,6 +117,13 @@ Work Communicator::reduce_scatter(Queue& q, Tensor mine, Tensor whole, Write mod
 Work Communicator::all_reduce(Queue& q, Tensor x) const {
   check_slices("all_reduce", x, slice_of(x), size());
   if (transport_) return begin(q, {Collective::Kind::all_reduce, x, slice_of(x)});
+  return {};
+}
+
+Work Communicator::all_to_all(Queue& q, Tensor to, Tensor from) const {
+  check_exchange(q, to, from, size());
+  if (transport_) return begin(q, {Collective::Kind::all_to_all, to, from});
+  copy(q, to.reshape({to.numel()}), from.reshape({from.numel()}));
   return {};
 }
 

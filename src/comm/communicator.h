@@ -78,6 +78,10 @@ class Communicator {
   // Every rank's x = their sum. The number of values must be a multiple of size().
   [[nodiscard]] Work all_reduce(Queue& q, Tensor x) const;
 
+  // Slice r of `to` = this rank's slice of rank r's `from`. The two are of equal size, a multiple
+  // of size(), and separate memory. For one rank a copy.
+  [[nodiscard]] Work all_to_all(Queue& q, Tensor to, Tensor from) const;
+
   // In a group of two: rank 1's x becomes rank 0's. For rank 0 it is complete when rank 1 has it.
   [[nodiscard]] Work pass(Queue& q, Tensor x) const;
 

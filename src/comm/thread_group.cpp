@@ -311,7 +311,7 @@ class ThreadGroup::Member : public Transport {
       return sum_slices(q, c.mine, terms_, c.mode, c.machines);
     }
     for (int i = 0; i < c.size(); ++i) {
-      const Tensor to = c.slice(i), &from = call_of(i).mine;
+      const Tensor to = c.slice(i), from = call_of(i).given_to(c.index);
       if (to.raw() != from.raw()) copy(q, to, from);
     }
   }

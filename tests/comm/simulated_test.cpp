@@ -64,6 +64,28 @@ TEST(Simulated, SumsCostTheirMessagesAndAnOpOfTheQueue) {
   EXPECT_EQ(s.q.total().bytes, 5 * 4000) << "four slices read, one written";
 }
 
+TEST(Simulated, ExchangesCostASliceForEachOtherRank) {
+  Sim s;
+  Communicator group = simulated(kFour, "dp", kSlow);
+  Communicator same = simulated(kFour, "dp", kSlow), other = simulated(kFour, "dp", kSlow);
+  Work work = group.all_to_all(s.q, s.y, s.x);
+  s.compute(2);
+  EXPECT_NEAR(s.q.now(), 0.002, 1e-9) << "it overlaps with computation";
+  work.join(s.q);
+  EXPECT_NEAR(s.q.now(), 0.003, 1e-9) << "three quarters of 16 KB at 4 MB/s";
+  same.all_to_all(s.q, s.x, s.y).join(s.q);
+  other.all_gather(s.q, s.x, s.y->rows(0, kValues / 4)).join(s.q);
+  EXPECT_EQ(group.digest(), same.digest());
+  EXPECT_NE(group.digest(), other.digest());
+
+  Communicator slow_to_begin = simulated(kFour, "dp", {.seconds_per_message = 0.5, .room = true});
+  const double before = s.q.waited();
+  const auto bytes = s.q.total().bytes;
+  slow_to_begin.all_to_all(s.q, s.y, s.x).join(s.q);
+  EXPECT_NEAR(s.q.waited() - before, 3 * 0.5, 1e-9);
+  EXPECT_EQ(s.q.total().bytes, bytes) << "nothing is summed";
+}
+
 TEST(Simulated, OneRankDoesNothing) {
   Sim s;
   Communicator group = simulated({}, "dp", kSlow);

@@ -130,6 +130,109 @@ TEST_P(ThreadGroups, GathersFromAnywhereAndInPlace) {
   }
 }
 
+using Bytes = std::vector<std::byte>;
+
+// Any bits, which a transport must not change: as floats some are NaN.
+Bytes bits(int64_t bytes, int rank, int round) {
+  Bytes all(static_cast<size_t>(bytes));
+  for (size_t i = 0; i < all.size(); ++i)
+    all[i] = static_cast<std::byte>(31 * i + i / 251 + static_cast<size_t>(97 * rank + 7 * round));
+  return all;
+}
+
+Bytes bytes_of(Queue& q, const Tensor& x) {
+  Bytes all(static_cast<size_t>(x.nbytes()));
+  q.download(all.data(), x);
+  return all;
+}
+
+// What a rank has when every rank has sent bits().
+Bytes exchanged(int64_t bytes, const Ranks& ranks, int round) {
+  Bytes all;
+  const int64_t each = bytes / ranks.size;
+  for (int r = 0; r < ranks.size; ++r) {
+    const Bytes theirs = bits(bytes, r, round);
+    all.insert(all.end(), theirs.begin() + ranks.rank * each,
+               theirs.begin() + (ranks.rank + 1) * each);
+  }
+  return all;
+}
+
+// Two exchanges are in flight at once; then what was sent is overwritten, and what was received is
+// sent back.
+TEST_P(ThreadGroups, ExchangeSlicesBitForBit) {
+  for (const int ranks : {1, 2, 3, 4})
+    for (const DType type : {DType::f32, DType::bf16, DType::u8})
+      for (const int64_t each : {1, 7, 501}) {
+        const int64_t n = ranks * each, bytes = n * size_of(type);
+        std::mutex mutex;
+        run_as_threads(ranks, [&](Communicator group) {
+          Memory m(GetParam());
+          Buffer from[2], to[2];
+          Work works[2];
+          for (int i = 0; i < 2; ++i) {
+            from[i] = m.arena.make(Category::data, type, {n}, "from");
+            to[i] = m.arena.make(Category::data, type, {n}, "to");
+            m.q.upload(from[i], bits(bytes, group.rank(), i).data());
+            works[i] = group.all_to_all(m.q, to[i], from[i]);
+          }
+          Bytes found[2];
+          for (int i = 1; i >= 0; --i) {
+            works[i].join(m.q);
+            m.q.upload(from[i], Bytes(static_cast<size_t>(bytes)).data());
+            found[i] = bytes_of(m.q, to[i]);
+          }
+          Work back = group.all_to_all(m.q, from[0], to[0]);
+          back.join(m.q);
+          const std::lock_guard lock(mutex);
+          for (int i = 0; i < 2; ++i) EXPECT_EQ(found[i], exchanged(bytes, group.ranks(), i));
+          EXPECT_EQ(bytes_of(m.q, from[0]), bits(bytes, group.rank(), 0))
+              << ranks << " ranks, " << name_of(type) << ", slices of " << each;
+        });
+      }
+}
+
+// Parts of a group, ranks on two machines, and tensors of several dimensions.
+TEST_P(ThreadGroups, ExchangeAmongSomeRanks) {
+  std::mutex mutex;
+  run_as_threads(4, [&](Communicator all) {
+    Memory m(GetParam());
+    const Communicator groups[] = {
+        all.part({.first = all.rank() % 2, .stride = 2, .count = 2}), all.by_machine(2),
+        all.part({.first = all.rank() / 2 * 2, .count = 2}).by_machine(2)};
+    for (const Communicator& group : groups) {
+      const Buffer from = m.arena.make(Category::data, DType::bf16, {4, 3, 5}, "from"),
+                   to = m.arena.make(Category::data, DType::bf16, {12, 5}, "to");
+      m.q.upload(from, bits(from->nbytes(), group.rank(), group.size()).data());
+      Work work = group.all_to_all(m.q, to, from);
+      work.join(m.q);
+      const std::lock_guard lock(mutex);
+      // A rank of another part has sent the same to the others of its own.
+      EXPECT_EQ(bytes_of(m.q, to), exchanged(to->nbytes(), group.ranks(), group.size()));
+    }
+  });
+}
+
+TEST(ThreadGroup, AnExchangeNeedsEqualAndSeparateMemory) {
+  Memory m;
+  const Buffer x = m.arena.make(Category::data, DType::f32, {8}, "x");
+  const Communicator alone;
+  const auto message = [&](const Tensor& to, const Tensor& from) {
+    return message_of(Fault::bug, [&] { alone.all_to_all(m.q, to, from).join(m.q); });
+  };
+  EXPECT_EQ(message(x->rows(0, 5), x->rows(3, 5)),
+            "all_to_all among 1 ranks: what is sent and what is received share memory");
+  EXPECT_EQ(message(x->rows(0, 3), x->rows(3, 5)),
+            "all_to_all among 1 ranks: [5] f32 cannot be exchanged for slices of [3] f32");
+  EXPECT_EQ(message_of(Fault::bug,
+                       [&] {
+                         run_as_threads(2, [&](Communicator group) {
+                           group.all_to_all(m.q, x->rows(0, 3), x->rows(3, 3)).join(m.q);
+                         });
+                       }),
+            "all_to_all among 2 ranks: [3] f32 cannot be exchanged for slices of [3] f32");
+}
+
 // More than a group keeps at once, begun long before they are joined, by ranks that wait at other
 // times each.
 TEST_P(ThreadGroups, ManyCollectivesInFlightKeepTheirOrder) {
@@ -239,6 +342,21 @@ TEST(ThreadGroup, AMismatchIsNamedOnEveryRank) {
   EXPECT_EQ(said.size(), 1u);
   EXPECT_EQ(ended, 3);
   for (const char* part : {"all_reduce of 6 f32 values", "all_reduce of 12 f32 values", "rank 1"})
+    EXPECT_NE(thrown.find(part), std::string::npos) << thrown;
+}
+
+TEST(ThreadGroup, AnExchangeIsNotTakenForAnotherCollectiveOfItsSize) {
+  const std::string thrown = message_of(Fault::peer, [] {
+    run_as_threads(3, [](Communicator group) {
+      Memory m;
+      const Buffer x = m.arena.make(Category::data, DType::f32, {6}, "x");
+      const Buffer y = m.arena.make(Category::data, DType::f32, {6}, "y");
+      Work work = group.rank() == 1 ? group.all_gather(m.q, x, group.slice_of(y))
+                                    : group.all_to_all(m.q, x, y);
+      work.join(m.q);
+    });
+  });
+  for (const char* part : {"all_to_all of 6 f32 values", "rank 1", "all_gather of 6 f32 values"})
     EXPECT_NE(thrown.find(part), std::string::npos) << thrown;
 }
 

@@ -65,7 +65,8 @@ class MpiMember : public Transport, public std::enable_shared_from_this<MpiMembe
   // other's, which would otherwise fill the line, and the announcement's answer wait behind it. So
   // large messages go in both directions at once.
   void move(const Collective& c);
-  void gather(const Collective& c);
+  // all_gather, all_to_all and the second half of all_reduce.
+  void exchange(const Collective& c);
   void pass(const Collective& c);
 
   // The slices of the other ranks come into the room, then all are added in rank order.

@@ -30,7 +30,7 @@ void MpiMember::greet(const Collective& c) {
 void MpiMember::move(const Collective& c) {
   if (c.kind == Kind::pass) return pass(c);
   if (sums(c)) sum(c);
-  if (c.kind != Kind::reduce_scatter) gather(c);
+  if (c.kind != Kind::reduce_scatter) exchange(c);
 }
 
 void MpiMember::pass(const Collective& c) {
@@ -41,15 +41,15 @@ void MpiMember::pass(const Collective& c) {
   wait(c);
 }
 
-void MpiMember::gather(const Collective& c) {
+void MpiMember::exchange(const Collective& c) {
   for (int i = 0; i < c.size(); ++i) {
-    const Tensor to = c.slice(i);
+    const Tensor to = c.slice(i), from = c.given_to(i);
     if (i == c.index) {
-      if (to.raw() != c.mine.raw())
-        std::memcpy(to.raw(), c.mine.raw(), static_cast<size_t>(to.nbytes()));
+      if (to.raw() != from.raw())
+        std::memcpy(to.raw(), from.raw(), static_cast<size_t>(to.nbytes()));
       continue;
     }
-    send(c.mine.raw(), c.mine.nbytes(), c.members.at(i), data_tag());
+    send(from.raw(), from.nbytes(), c.members.at(i), data_tag());
     receive(to.raw(), to.nbytes(), c.members.at(i), data_tag());
   }
   wait(c);

@@ -249,7 +249,7 @@ void NcclGroup::receive(Queue& q, const Tensor& to, int from) {
 void NcclGroup::move(Queue& q, const Collective& c) {
   if (c.kind == Kind::pass) return pass(q, c);
   if (sums(c)) sum(q, c);
-  if (c.kind != Kind::reduce_scatter) gather(q, c);
+  if (c.kind != Kind::reduce_scatter) exchange(q, c);
 }
 
 void NcclGroup::pass(Queue& q, const Collective& c) {
@@ -261,16 +261,16 @@ void NcclGroup::pass(Queue& q, const Collective& c) {
   end_messages();
 }
 
-void NcclGroup::gather(Queue& q, const Collective& c) {
+void NcclGroup::exchange(Queue& q, const Collective& c) {
   begin_messages();
   for (int i = 0; i < c.size(); ++i) {
     if (i == c.index) continue;
     receive(q, c.slice(i), c.members.at(i));
-    send(q, c.mine, c.members.at(i));
+    send(q, c.given_to(i), c.members.at(i));
   }
   end_messages();
-  const Tensor own = c.slice(c.index);
-  if (own.raw() != c.mine.raw()) copy(q, own, c.mine);
+  const Tensor own = c.slice(c.index), given = c.given_to(c.index);
+  if (own.raw() != given.raw()) copy(q, own, given);
 }
 
 // The slices of the other ranks come into the room, then all are added in rank order.

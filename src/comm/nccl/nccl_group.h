@@ -79,7 +79,8 @@ class NcclGroup : public Transport {
   // Waits until at most so many collectives are not complete.
   void wait_for_at_most(uint64_t running);
   void move(Queue& q, const Collective& c);
-  void gather(Queue& q, const Collective& c);
+  // all_gather, all_to_all and the second half of all_reduce.
+  void exchange(Queue& q, const Collective& c);
   void pass(Queue& q, const Collective& c);
   void sum(Queue& q, const Collective& c);
   // Sends and receives between these two are one operation.

@@ -36,14 +36,23 @@ std::vector<Values> collectives(Communicator group, DType type) {
     return x;
   };
   const Buffer summed = random(n, 1), scattered = random(n, 2), mine = random(each, 3),
-               added = random(each, 4), gathered = random(n, 5), in_place = random(n, 6);
-  Work works[] = {group.all_reduce(q, summed), group.reduce_scatter(q, mine, scattered),
+               added = random(each, 4), gathered = random(n, 5), in_place = random(n, 6),
+               exchanged = random(n, 7), from = random(n, 8), bytes = random(n, 9);
+  // Slices of an odd number of bytes; as floats, what is received may be NaN.
+  const auto odd = [&](const Buffer& x) {
+    return x->viewed_as(DType::u8).rows(0, group.size() * (each + 1));
+  };
+  Work works[] = {group.all_reduce(q, summed),
+                  group.reduce_scatter(q, mine, scattered),
                   group.reduce_scatter(q, added, scattered, Write::add),
                   group.all_gather(q, gathered, group.slice_of(summed)),
-                  group.all_gather(q, in_place, group.slice_of(in_place))};
+                  group.all_to_all(q, exchanged, from),
+                  group.all_gather(q, in_place, group.slice_of(in_place)),
+                  group.all_to_all(q, odd(bytes), odd(from))};
   for (Work& work : works) work.join(q);
-  return {values_of(q, summed), values_of(q, mine), values_of(q, added), values_of(q, gathered),
-          values_of(q, in_place)};
+  return {values_of(q, summed),    values_of(q, mine),     values_of(q, added),
+          values_of(q, gathered),  values_of(q, in_place), values_of(q, exchanged),
+          values_of(q, odd(bytes))};
 }
 
 void compare_collectives(const Communicator& group) {
@@ -269,6 +278,11 @@ void fail_on_purpose(Communicator group, std::string_view how) {
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     expect(channel->exchange("here").back() == "here", "busy", group);
     return;
+  }
+  if (how == "exchange") {
+    Work work = group.rank() == 1 ? group.all_gather(q, x, group.slice_of(x))
+                                  : group.all_to_all(q, x, y->rows(0, x->numel()));
+    return work.join(q);
   }
   if (group.rank() == 1 && how == "silent") std::this_thread::sleep_for(std::chrono::seconds(20));
   Work work =
