@@ -431,6 +431,77 @@ TEST_P(ThreadGroups, SplitGroupsHaveAnOrderOfTheirOwn) {
   });
 }
 
+// The ranks of a group, as each of them finds it: by a sum, a gather and an exchange.
+void expect_ranks(Memory& m, const Communicator& group, std::vector<int> expected, int rank,
+                  std::mutex& mutex) {
+  const int n = group.size();
+  const auto make = [&](int64_t values) {
+    Buffer x = m.arena.make(Category::data, DType::f32, {values}, "x");
+    fill(m.q, x, static_cast<float>(rank));
+    return x;
+  };
+  const Buffer sum = make(n), gathered = make(n), to = make(n), mine = make(1), from = make(n);
+  Work works[] = {group.all_reduce(m.q, sum), group.all_gather(m.q, gathered, mine),
+                  group.all_to_all(m.q, to, from)};
+  for (Work& work : works) work.join(m.q);
+  const std::lock_guard lock(mutex);
+  const Values ranks(expected.begin(), expected.end());
+  double total = 0;
+  for (const double r : ranks) total += r;
+  EXPECT_EQ(values_of(m.q, sum), Values(ranks.size(), total)) << group.name();
+  EXPECT_EQ(values_of(m.q, gathered), ranks) << group.name();
+  EXPECT_EQ(values_of(m.q, to), ranks) << group.name();
+  EXPECT_EQ(expected[static_cast<size_t>(group.rank())], rank) << group.name();
+}
+
+// Two stages of two data ranks of two tensor ranks each: rank = (stage * 2 + data) * 2 + tensor.
+TEST_P(ThreadGroups, SplitAlongThreeAxes) {
+  std::mutex mutex;
+  run_as_threads(8, [&](Communicator all) {
+    Memory m(GetParam());
+    const int stage = all.rank() / 4, d = all.rank() / 2 % 2, t = all.rank() % 2;
+    const Communicator data =
+        all.split({.first = stage * 4 + t, .stride = 2, .count = 2}, "data", Lane::comm);
+    const Communicator tensor =
+        all.split({.first = (stage * 2 + d) * 2, .count = 2}, "tensor", Lane::tensor);
+    const Communicator pipe =
+        all.split({.first = d * 2 + t, .stride = 4, .count = 2}, "pipe", Lane::receive_down);
+    const int s = stage * 4;
+    expect_ranks(m, data, {s + t, s + 2 + t}, all.rank(), mutex);
+    expect_ranks(m, tensor, {s + 2 * d, s + 2 * d + 1}, all.rank(), mutex);
+    expect_ranks(m, pipe, {2 * d + t, 4 + 2 * d + t}, all.rank(), mutex);
+  });
+}
+
+// In one call; the second time by strides, so that the groups lie between each other, and the third
+// time backwards.
+TEST_P(ThreadGroups, SplitIntoGroupsOfUnequalSize) {
+  std::mutex mutex;
+  run_as_threads(5, [&](Communicator all) {
+    Memory m(GetParam());
+    const int rank = all.rank();
+    const auto ranks = [&](const Members& members) {
+      std::vector<int> some;
+      for (int i = 0; i < members.count; ++i) some.push_back(members.at(i));
+      return some;
+    };
+    const Members halves[] = {rank < 3 ? Members{.count = 3} : Members{.first = 3, .count = 2},
+                              rank % 2 == 0 ? Members{.stride = 2, .count = 3}
+                                            : Members{.first = 1, .stride = 2, .count = 2},
+                              rank < 3 ? Members{.first = 2, .stride = -1, .count = 3}
+                                       : Members{.first = 4, .stride = -1, .count = 2}};
+    std::vector<Communicator> groups;
+    for (const Members& members : halves)
+      groups.push_back(all.split(members, fmt::format("from {}", members.first), Lane::comm));
+    for (size_t i = 0; i < groups.size(); ++i)
+      expect_ranks(m, groups[i], ranks(halves[i]), rank, mutex);
+    const Communicator some =
+        all.split(rank == 4 ? Members{.first = 4} : Members{.count = 4}, "but one", Lane::comm);
+    if (rank == 4) return;
+    expect_ranks(m, some, {0, 1, 2, 3}, rank, mutex);
+  });
+}
+
 // A ring in which every rank sends before it receives.
 TEST_P(ThreadGroups, PassToTheNextRank) {
   const int ranks = 4;

@@ -66,41 +66,57 @@ void compare_collectives(const Communicator& group) {
   }
 }
 
-// Rows and columns of a mesh, and all ranks in two groups. Every rank begins and joins their
-// collectives in another order.
+// Rows and columns of a mesh, and all ranks in two groups; groups of unequal size that are split
+// off together; and of 8 ranks the three axes of a mesh of 2 x 2 x 2.
+std::vector<Communicator> groups_of(const Communicator& all) {
+  const int size = all.size(), width = size % 2 == 0 ? size / 2 : size, longer = size - size / 3;
+  const int row = all.rank() / width, column = all.rank() % width;
+  const bool in_longer = all.rank() < longer;
+  std::vector<Communicator> groups = {
+      all, all.split({.first = row * width, .count = width}, "row", Lane::tensor),
+      all.split({.first = column, .stride = width, .count = size / width}, "column", Lane::context),
+      all.split({.count = size}, "again", Lane::send_up),
+      all.split({.first = in_longer ? 0 : longer, .count = in_longer ? longer : size - longer},
+                in_longer ? "longer" : "shorter", Lane::comm)};
+  if (size != 8) return groups;
+  const int stage = all.rank() / 4, d = all.rank() / 2 % 2, t = all.rank() % 2;
+  const Members axes[] = {{.first = stage * 4 + t, .stride = 2, .count = 2},
+                          {.first = (stage * 2 + d) * 2, .count = 2},
+                          {.first = d * 2 + t, .stride = 4, .count = 2}};
+  for (const Members& axis : axes) groups.push_back(all.split(axis, "axis", Lane::comm));
+  return groups;
+}
+
+// Every rank begins and joins the collectives of its groups in another order.
 std::vector<Values> collectives_of_groups(Communicator all, DType type) {
   Arena arena(Arena::Heap{}, Device::cpu);
   Queue q(Device::cpu, arena);
-  const int width = all.size() % 2 == 0 ? all.size() / 2 : all.size();
-  const int row = all.rank() / width, column = all.rank() % width;
-  const Communicator groups[] = {
-      all, all.split({.first = row * width, .count = width}, "row", Lane::tensor),
-      all.split({.first = column, .stride = width, .count = all.size() / width}, "column",
-                Lane::context),
-      all.split({.count = all.size()}, "again", Lane::send_up)};
-  std::vector<Buffer> rooms, sums, parts;
+  const std::vector<Communicator> groups = groups_of(all);
+  std::vector<Buffer> rooms, sums, parts, received;
   for (const Communicator& group : groups)
     rooms.push_back(group.make_room(arena, int64_t{501} * group.size() * size_of(type)));
   std::vector<Work> works;
   for (size_t round = 0; round < 30; ++round)
-    for (size_t i = 0; i < std::size(groups); ++i) {
-      const size_t g = (i + round + static_cast<size_t>(all.rank())) % std::size(groups);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const size_t g = (i + round + static_cast<size_t>(all.rank())) % groups.size();
       const auto random = [&](int64_t n) {
         Buffer x = arena.make(Category::data, type, {n}, "x");
-        fill_normal(q, x, 1, {.seed = 4 * round + g, .sample = static_cast<uint64_t>(all.rank())});
+        fill_normal(q, x, 1, {.seed = 8 * round + g, .sample = static_cast<uint64_t>(all.rank())});
         return x;
       };
       sums.push_back(random(int64_t{501} * groups[g].size()));
       parts.push_back(random(501));
-      works.push_back(round % 3 == 0 ? groups[g].all_reduce(q, sums.back())
-                      : round % 3 == 1
+      received.push_back(random(int64_t{501} * groups[g].size()));
+      works.push_back(round % 4 == 0 ? groups[g].all_reduce(q, sums.back())
+                      : round % 4 == 1
                           ? groups[g].reduce_scatter(q, parts.back(), sums.back(), Write::add)
-                          : groups[g].all_gather(q, sums.back(), parts.back()));
+                      : round % 4 == 2 ? groups[g].all_gather(q, sums.back(), parts.back())
+                                       : groups[g].all_to_all(q, received.back(), sums.back()));
     }
   if (all.rank() % 2 == 1) std::reverse(works.begin(), works.end());
   for (Work& work : works) work.join(q);
   std::vector<Values> found;
-  for (const auto* buffers : {&sums, &parts})
+  for (const auto* buffers : {&sums, &parts, &received})
     for (const Buffer& x : *buffers) found.push_back(values_of(q, x));
   return found;
 }
