@@ -67,6 +67,43 @@ TEST_P(Embedding, GradientDoesNotDependOnTheThreads) {
   });
 }
 
+// A table whose rows are spread over ranks: every id is of one of them, and the others give 0.
+TEST_P(Embedding, PartsOfATableAddUpToTheWhole) {
+  const int64_t T = 67, V = 17, counts[] = {7, 4, 6};
+  for (const DType dtype : kComputeTypes)
+    for (const int64_t D : {1, 33, 288}) {
+      const Buffer w = random(dtype, {V, D}), ids = of(DType::i32, {T}, some_ids(T, V));
+      const Buffer dw = random(dtype, {V, D}), dy = random(dtype, {T, D});
+      const Buffer whole = empty(dtype, {T, D}), part = empty(dtype, {T, D});
+      const Buffer dw_parts = of(dtype, {V, D}, values(dw));
+      embedding(q_, whole, w, ids);
+      embedding_backward(q_, dw, dy, ids);
+      Values sum(idx(T * D));
+      int64_t first = 0, present = 0;
+      for (const int64_t count : counts) {
+        const EmbeddingRows rows{.first = first, .some = true};
+        embedding(q_, part, w->rows(first, count), ids, rows);
+        embedding_backward(q_, dw_parts->rows(first, count), dy, ids, rows);
+        const Values found = values(part), all = values(ids);
+        for (int64_t t = 0; t < T; ++t) {
+          const bool here = all[idx(t)] >= double(first) && all[idx(t)] < double(first + count);
+          present += here ? 1 : 0;
+          for (int64_t d = 0; d < D; ++d) {
+            const size_t i = idx(t * D + d);
+            sum[i] += found[i];
+            if (!here) {
+              ASSERT_EQ(found[i], 0.0) << "t=" << t << " first=" << first;
+            }
+          }
+        }
+        first += count;
+      }
+      EXPECT_EQ(present, T);
+      EXPECT_EQ(sum, values(whole)) << name_of(dtype) << " D=" << D;
+      EXPECT_EQ(values(dw_parts), values(dw)) << name_of(dtype) << " D=" << D;
+    }
+}
+
 TEST_P(Embedding, RefusesWrongOperands) {
   const Buffer w = random(DType::f32, {5, 8}), y = empty(DType::f32, {3, 8});
   const Buffer ids = of(DType::i32, {3}, {0, 1, 2}), four = of(DType::i32, {4}, {0, 1, 2, 3});
@@ -74,6 +111,7 @@ TEST_P(Embedding, RefusesWrongOperands) {
   expect_bug("embedding", [&] { embedding(q_, y->cols(0, 7), w, ids); });
   expect_bug("embedding", [&] { embedding(q_, y, w, y); });
   expect_bug("embedding_backward", [&] { embedding_backward(q_, w, y, four); });
+  expect_bug("embedding", [&] { embedding(q_, y, w, ids, {.first = -1, .some = true}); });
 }
 
 TEST(EmbeddingOnSim, CostsAgree) {

@@ -8,7 +8,28 @@
 
 namespace capstan::cpu {
 
-void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T) {
+namespace {
+
+// Row numbers within the table.
+class RowOf {
+ public:
+  RowOf(const EmbeddingRows& rows, const Tensor& w_VD)
+      : first_(rows.first), count_(w_VD.dim(0)), some_(rows.some) {}
+
+  int64_t operator()(int32_t id) const { return id - first_; }
+  // Whether the table has the row of this id.
+  bool has(int32_t id) const { return !some_ || (id >= first_ && id - first_ < count_); }
+
+ private:
+  int64_t first_, count_;
+  bool some_;
+};
+
+}  // namespace
+
+void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T,
+               const EmbeddingRows& rows) {
+  const RowOf row_of(rows, w_VD);
   const int64_t T = y_TD.dim(0), D = y_TD.dim(1);
   const int32_t* ids = ids_T.as<int32_t>();
   with_types(y_TD.dtype(), w_VD.dtype(), [&]<class Y, class W>() {
@@ -17,7 +38,11 @@ void embedding(const Tensor& y_TD, const Tensor& w_VD, const Tensor& ids_T) {
     parallel_for(T, grain_of(D), [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
         Y* const to = y + t * D;
-        const W* const from = w + ids[t] * D;
+        if (!row_of.has(ids[t])) {
+          std::fill_n(to, D, Y(0.0f));
+          continue;
+        }
+        const W* const from = w + row_of(ids[t]) * D;
 #pragma omp simd
         for (int64_t d = 0; d < D; ++d) store(to[d], float(from[d]));
       }
@@ -32,10 +57,11 @@ constexpr int64_t kStripe =
 
 // Adds in f32 where dw is f32: in place, token by token.
 template <class Y>
-void add_in_place(float* dw, const Y* dy, const int32_t* ids, int64_t T, int64_t D, int64_t begin,
-                  int64_t end) {
+void add_in_place(float* dw, const Y* dy, const int32_t* ids, const RowOf& row_of, int64_t T,
+                  int64_t D, int64_t begin, int64_t end) {
   for (int64_t t = 0; t < T; ++t) {
-    float* const to = dw + ids[t] * D;
+    if (!row_of.has(ids[t])) continue;
+    float* const to = dw + row_of(ids[t]) * D;
     const Y* const from = dy + t * D;
 #pragma omp simd
     for (int64_t d = begin; d < end; ++d) to[d] += float(from[d]);
@@ -45,19 +71,23 @@ void add_in_place(float* dw, const Y* dy, const int32_t* ids, int64_t T, int64_t
 // Sums the tokens of one id in f32 and rounds once: in bf16 a sum of a few hundred values
 // would stop growing. `order` has the tokens sorted by id.
 template <class W, class Y>
-void add_by_id(W* dw, const Y* dy, const int32_t* ids, const int32_t* order, int64_t T, int64_t D,
-               int64_t begin, int64_t end) {
+void add_by_id(W* dw, const Y* dy, const int32_t* ids, const RowOf& row_of, const int32_t* order,
+               int64_t T, int64_t D, int64_t begin, int64_t end) {
   for (int64_t c0 = begin; c0 < end; c0 += kStripe) {
     const int64_t width = std::min(kStripe, end - c0);
     for (int64_t i = 0; i < T;) {
       const int32_t id = ids[order[i]];
+      if (!row_of.has(id)) {
+        ++i;
+        continue;
+      }
       float sum[kStripe] = {};
       for (; i < T && ids[order[i]] == id; ++i) {
         const Y* const from = dy + order[i] * D + c0;
 #pragma omp simd
         for (int64_t d = 0; d < width; ++d) sum[d] += float(from[d]);
       }
-      W* const to = dw + id * D + c0;
+      W* const to = dw + row_of(id) * D + c0;
 #pragma omp simd
       for (int64_t d = 0; d < width; ++d) store(to[d], float(to[d]) + sum[d]);
     }
@@ -73,7 +103,8 @@ int64_t embedding_order_size(DType dw, int64_t tokens) {
 // Each thread owns some columns and visits all tokens in order, so that repeated ids need no
 // synchronization and are summed in the same order for any number of threads.
 void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& ids_T,
-                        const Tensor& order_T) {
+                        const EmbeddingRows& rows, const Tensor& order_T) {
+  const RowOf row_of(rows, dw_VD);
   const int64_t T = dy_TD.dim(0), D = dy_TD.dim(1);
   const int32_t* ids = ids_T.as<int32_t>();
   int32_t* order = order_T.as<int32_t>();
@@ -86,9 +117,9 @@ void embedding_backward(const Tensor& dw_VD, const Tensor& dy_TD, const Tensor& 
     const Y* const dy = dy_TD.as<Y>();
     parallel_for(D, kStripe * grain_of(T * kStripe), [&](int64_t begin, int64_t end) {
       if constexpr (dtype_of<W> == DType::f32)
-        add_in_place(dw_VD.as<float>(), dy, ids, T, D, begin, end);
+        add_in_place(dw_VD.as<float>(), dy, ids, row_of, T, D, begin, end);
       else
-        add_by_id(dw_VD.as<W>(), dy, ids, order, T, D, begin, end);
+        add_by_id(dw_VD.as<W>(), dy, ids, row_of, order, T, D, begin, end);
     });
   });
 }

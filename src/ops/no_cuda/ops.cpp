@@ -53,10 +53,10 @@ void scale(Queue&, const Tensor&, const Tensor&, float) {
 void dropout(Queue&, const Tensor&, const Tensor&, const DropoutMask&, Write) {
   not_built();
 }
-void embedding(Queue&, const Tensor&, const Tensor&, const Tensor&) {
+void embedding(Queue&, const Tensor&, const Tensor&, const Tensor&, const EmbeddingRows&) {
   not_built();
 }
-void embedding_backward(Queue&, const Tensor&, const Tensor&, const Tensor&) {
+void embedding_backward(Queue&, const Tensor&, const Tensor&, const Tensor&, const EmbeddingRows&) {
   not_built();
 }
 void head_loss(Queue&, const Tensor&, const HeadOperands&, const Tensor&, int64_t, const Scalar&,
