@@ -14,8 +14,15 @@ void check_parameter(const char* op, const OptimizerOperands& p) {
   if (p.grad_scale) check::exact(op, "grad_scale", p.grad_scale, DType::f32, {1});
   require(!p.rounding || (p.weight.dtype() == DType::bf16 && !p.master), Fault::bug,
           "{}: only a bf16 weight without a master is rounded by draws", op);
-  require(p.rounding_first >= 0 && p.rounding_first % 8 == 0, Fault::bug,
-          "{}: rounding_first must be a multiple of 8, but is {}", op, p.rounding_first);
+  const auto& [first, width, columns, skipped] = p.place;
+  for (const int64_t count : {first, width, columns, skipped})
+    require(count >= 0 && count % 8 == 0, Fault::bug,
+            "{}: the place for rounding must be in multiples of 8, but has {}", op, count);
+  require(width <= columns && (width > 0 || (columns == 0 && skipped == 0)), Fault::bug,
+          "{}: for rounding, {} of {} columns, {} values skipped, is no place", op, width, columns,
+          skipped);
+  require(!p.rounding || (skipped + p.weight.numel()) / 8 <= UINT32_MAX, Fault::bug,
+          "{}: a weight of {} values is too large to be rounded", op, p.weight.numel());
 }
 
 void check_flag(const char* op, const Tensor& not_finite) {

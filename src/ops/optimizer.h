@@ -8,6 +8,34 @@
 
 namespace capstan {
 
+// Where the values of a part of a tensor are in the whole tensor, for random draws: from `first`
+// on, or, of some columns of a matrix, `width` values from there and then `width` values of every
+// further row of `columns` values. All are multiples of 8, so that groups of 8 values that share a
+// draw stay together.
+struct RoundingPlace {
+  int64_t first = 0;
+  int64_t width = 0, columns = 0;  // 0, or equal: consecutive values
+  int64_t skipped = 0;  // values of the part before the first that is given; with columns only
+
+  constexpr int64_t of(int64_t i) const {
+    const int64_t at = skipped + i;
+    return width == columns ? first + at : first + at + row_of(at) * (columns - width);
+  }
+  // How many values from i on are consecutive in the whole tensor, at most `limit`.
+  constexpr int64_t run(int64_t i, int64_t limit) const {
+    if (width == columns) return limit;
+    const int64_t left = width - (skipped + i) % width;
+    return left < limit ? left : limit;
+  }
+
+ private:
+  // at / width, by groups of 8, of which there are fewer than 2^32: in 64 bits the division would
+  // take so many registers of a GPU that consecutive values became slower, too.
+  constexpr int64_t row_of(int64_t at) const {
+    return static_cast<uint32_t>(at / 8) / static_cast<uint32_t>(width / 8);
+  }
+};
+
 // One parameter's tensors. Types may differ: in bf16-true all are bf16; bf16-mixed has an f32
 // master, gradient and moments with a bf16 weight. bf16 and f16 do not meet. Arithmetic is f32.
 struct OptimizerOperands {
@@ -20,11 +48,11 @@ struct OptimizerOperands {
   Tensor grad_scale;
   // Rounding of a bf16 weight without a master: to nearest, or with these draws stochastically, to
   // the bf16 below or above with probabilities that preserve the mean. Value i uses the 16 bits
-  // rounding.half(rounding_first + i): they are added to the f32, whose lower half is then cut off.
-  // Equal f32 give equal bits on every device. A shard sets the number of its first value in the
-  // whole tensor, and is rounded as part of the whole.
+  // rounding.half(place.of(i)): they are added to the f32, whose lower half is then cut off.
+  // Equal f32 give equal bits on every device. A shard says where its values are in the whole
+  // tensor, and is rounded as part of the whole.
   std::optional<Rng> rounding = {};
-  int64_t rounding_first = 0;  // a multiple of 8
+  RoundingPlace place = {};
 };
 
 // Every update takes `not_finite`, one f64 that may be absent: it becomes 1 if a value that the

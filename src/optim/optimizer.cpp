@@ -85,7 +85,7 @@ OptimizerOperands Optimizer::operands_of(const Piece& piece, Tensor grad_scale) 
                            .step = static_cast<uint64_t>(steps_),
                            .sample = static_cast<uint64_t>(first_row),
                            .site = site::rounding + static_cast<uint32_t>(param)});
-  operands.rounding_first = piece.range.first - piece.tensor.first;
+  operands.place.first = piece.range.first - piece.tensor.first;
   return operands;
 }
 

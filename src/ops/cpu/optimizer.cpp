@@ -53,10 +53,11 @@ float sgd_block(float* w, const float* grad, int64_t n, float scale, const SgdSt
 void round_block(const OptimizerOperands& p, int64_t begin, int64_t n, float* values) {
   if (!p.rounding) return;
   constexpr int64_t kValues = 64;
-  for (int64_t first = 0; first < n; first += kValues) {
+  int64_t count = 0;
+  for (int64_t first = 0; first < n; first += count) {
     uint32_t words[kValues / 2];
-    p.rounding->words(static_cast<uint64_t>(p.rounding_first + begin + first) / 8, words);
-    const int64_t count = std::min(kValues, n - first);
+    p.rounding->words(static_cast<uint64_t>(p.place.of(begin + first)) / 8, words);
+    count = p.place.run(begin + first, std::min(kValues, n - first));
     for (int64_t i = 0; i < count; ++i) {
       float& value = values[first + i];
       value = std::bit_cast<float>(

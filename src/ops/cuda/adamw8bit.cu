@@ -31,7 +31,7 @@ struct AdamW8bitEntry {
   int64_t n;
   AdamWFactors factors;
   std::optional<Rng> rounding;
-  int64_t rounding_first;
+  RoundingPlace place;
   unsigned first_block;
   bool has_master;
 };
@@ -71,14 +71,15 @@ __device__ void write(P to, const float (&from)[kEach], int n) {
 }
 
 template <int N>
-__device__ void round(const std::optional<Rng>& rounding, int64_t begin, float (&w)[kEach]) {
+__device__ void round(const std::optional<Rng>& rounding, const RoundingPlace& whole, int64_t begin,
+                      float (&w)[kEach]) {
   if (!rounding) return;
 #pragma unroll
   for (int k = 0; k < kEach; k += N) {
     float pack[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) pack[i] = w[k + i];
-    round_by(rounding, begin + place<N>(k), pack);
+    round_by(rounding, whole, begin + place<N>(k), pack);
 #pragma unroll
     for (int i = 0; i < N; ++i) w[k + i] = pack[i];
   }
@@ -181,7 +182,7 @@ __device__ void update_block(const AdamW8bitEntry<P, N>& e, int64_t begin, float
   widen(v, maps.v, v_codes, v_absmax);
 #pragma unroll
   for (int k = 0; k < kEach; ++k) adamw_value<true>(w[k], g[k] * scale, m[k], v[k], e.factors);
-  round<N>(e.rounding, e.rounding_first + begin, w);
+  round<N>(e.rounding, e.place, begin, w);
   uint32_t most = 0;
 #pragma unroll
   for (int k = 0; k < kEach; ++k)
@@ -264,7 +265,7 @@ void adamw8bit(Queue& q, std::span<const AdamW8bitParameter> all, const Tensor& 
                                        .n = n,
                                        .factors = AdamWFactors(s),
                                        .rounding = p.rounding,
-                                       .rounding_first = p.rounding_first,
+                                       .place = p.place,
                                        .first_block = 0,
                                        .has_master = bool{p.master}};
       std::get<TensorBatch<AdamW8bitEntry<P, N>, Launch>&>(batches).add(

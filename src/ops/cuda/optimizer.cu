@@ -18,7 +18,7 @@ struct AdamWEntry {
   int64_t n;
   AdamWFactors factors;
   std::optional<Rng> rounding;
-  int64_t rounding_first;
+  RoundingPlace place;
   unsigned first_block;
   bool has_master, wide;
 };
@@ -38,7 +38,7 @@ __device__ void adamw_tile(const AdamWEntry<P>& e, int64_t begin, int64_t end, d
 #pragma unroll
     for (int k = 0; k < N; ++k)
       adamw_value<kExact>(w[k], g[k] * scale, first[k], second[k], e.factors);
-    round_by(e.rounding, e.rounding_first + i, w);
+    round_by(e.rounding, e.place, i, w);
     uint32_t most = 0;
 #pragma unroll
     for (int k = 0; k < N; ++k)
@@ -67,7 +67,7 @@ __global__ void adamw_kernel(const __grid_constant__ TensorTable<AdamWEntry<P>> 
 template <class P>
 __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, bool has_momentum,
                            const float* grad_scale, SgdStep s, std::optional<Rng> rounding,
-                           int64_t rounding_first, int64_t n, double* not_finite) {
+                           RoundingPlace place, int64_t n, double* not_finite) {
   const float scale = value_or_one(grad_scale);
   if (isnan(scale)) return;
   const P full = has_master ? master : weight;
@@ -86,7 +86,7 @@ __global__ void sgd_kernel(P weight, P master, bool has_master, P grad, P m, boo
       move = s.nesterov ? d + s.momentum * momentum[0] : momentum[0];
     }
     w[0] -= s.lr * move;
-    round_by(rounding, rounding_first + i, w);
+    round_by(rounding, place, i, w);
     tell_not_finite(not_finite, larger_bits(larger_bits(0, as_stored(weight, w[0])),
                                             has_momentum ? as_stored(m, momentum[0]) : 0.0f));
     store(weight + i, w);
@@ -122,7 +122,7 @@ void adamw(Queue& q, std::span<const AdamWParameter> all, const Tensor& not_fini
               .n = n,
               .factors = AdamWFactors(s),
               .rounding = p.rounding,
-              .rounding_first = p.rounding_first,
+              .place = p.place,
               .first_block = 0,
               .has_master = bool{p.master},
               .wide = walks_in_packs(kOptimizerPack<P>, p.weight, p.master, p.grad, p.m, p.v)};
@@ -144,7 +144,7 @@ void sgd(Queue& q, const OptimizerOperands& p, const SgdStep& s, const Tensor& n
       [&]<class P>(P weight, P master, P grad, P m) {
         sgd_kernel<<<grid_for(n, kThreads), kThreads, 0, stream_of(q)>>>(
             weight, master, bool{p.master}, grad, m, bool{p.m}, scalar(p.grad_scale), s, p.rounding,
-            p.rounding_first, n, data<double>(not_finite));
+            p.place, n, data<double>(not_finite));
       },
       p.weight, p.master, p.grad, p.m);
   launched("sgd");
