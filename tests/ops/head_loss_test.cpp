@@ -1,7 +1,7 @@
 #include "ops/head_loss.h"
 
 #include "ops/cpu/head_loss.h"
-#include "ops/reference.h"
+#include "ops/head_loss_reference.h"
 #if CAPSTAN_WITH_CUDA
 #include "ops/cuda/head_loss.h"
 #endif
@@ -9,64 +9,8 @@
 namespace capstan::test {
 namespace {
 
-struct Reference {
-  double loss = 0;
-  Values dx, dw;  // of the loss
-};
-
-// D channels; the vocabulary follows from w.
-Reference head_loss_f64(const Values& x, const Values& w, const Values& labels, int64_t D,
-                        bool gradients = false) {
-  const auto V = static_cast<int64_t>(w.size()) / D;
-  Reference r;
-  if (gradients) r.dx.resize(x.size()), r.dw.resize(w.size());
-  Values p(idx(V));
-  for (size_t t = 0; t < labels.size(); ++t) {
-    if (labels[t] == kIgnore) continue;
-    const size_t row = t * idx(D), label = static_cast<size_t>(labels[t]);
-    for (size_t v = 0; v < p.size(); ++v)
-      p[v] = std::inner_product(&x[row], &x[row] + D, &w[v * idx(D)], 0.0);
-    const double top = *std::max_element(p.begin(), p.end()), target = p[label];
-    double sum = 0;
-    for (double& l : p) sum += l = std::exp(l - top);
-    r.loss += std::log(sum) + top - target;
-    if (!gradients) continue;
-    for (size_t v = 0; v < p.size(); ++v) {
-      const double dlogit = p[v] / sum - (v == label ? 1 : 0);
-      for (size_t d = 0; d < idx(D); ++d) {
-        r.dx[row + d] += dlogit * w[v * idx(D) + d];
-        r.dw[v * idx(D) + d] += dlogit * x[row + d];
-      }
-    }
-  }
-  return r;
-}
-
-class HeadLoss : public OnEveryDevice {
- protected:
-  // Labels in [0, V), of which about one in five is ignored; the first is not.
-  Buffer some_labels(int64_t T, int64_t V) {
-    const Rng rng({.seed = ++seed_});
-    Values labels;
-    for (int64_t t = 0; t < T; ++t) {
-      const auto words = rng.draws(static_cast<uint64_t>(t));
-      labels.push_back(t > 0 && words[0] % 5 == 0 ? kIgnore : double(words[1] % uint64_t(V)));
-    }
-    return of(DType::i32, {T}, labels);
-  }
-  // Logits are of size 1.
-  Buffer head(DType dtype, int64_t V, int64_t D) {
-    return random(dtype, {V, D}, 1 / std::sqrt(double(D)));
-  }
-  Buffer loss_of(double value) { return of(DType::f64, {1}, {value}); }
-};
+class HeadLoss : public HeadLossTest {};
 INSTANTIATE_TEST_SUITE_P(Ops, HeadLoss, testing::ValuesIn(devices_present()), device_name);
-
-// On cuda the logits of narrow operands, and their gradients, are narrow, too.
-double logit_error(Device device, DType x, DType w) {
-  if (device != Device::cuda || x != w || x == DType::f32) return 0;
-  return x == DType::bf16 ? 0x1p-8 : 0x1p-11;
-}
 
 TEST_P(HeadLoss, MatchesF64) {
   for (const DType x_type : kComputeTypes)
@@ -117,7 +61,7 @@ TEST_P(HeadLoss, TakesLargeVocabularies) {
       const Buffer x = random(dtype, {T, D}), w = head(dtype, V, D), labels = some_labels(T, V);
       const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {V, D}), loss = loss_of(0);
       head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
-      const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+      const HeadReference r = head_loss_f64(values(x), values(w), values(labels), D, true);
       const double logits = logit_error(GetParam(), dtype, dtype);
       EXPECT_NEAR(values(loss)[0], r.loss, (1e-5 + logits) * r.loss) << "V=" << V;
       EXPECT_LT(error(values(dx), r.dx), tolerance(dtype, V + D) + logits)
@@ -154,7 +98,7 @@ TEST_P(HeadLoss, ATermAddsToTheLogits) {
     const Buffer dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {V, D});
     const Buffer dx2 = empty(dtype, {T, R}), dw2 = zeros(DType::f32, {V, R});
     const Buffer loss = loss_of(0), alone = loss_of(0);
-    const Reference r =
+    const HeadReference r =
         head_loss_f64(beside(values(x), values(x2), T), beside(values(w), values(w2), V),
                       values(labels), D + R, true);
     head_loss(q_, alone, x, w, labels, -1, {x2, w2});
@@ -196,7 +140,7 @@ TEST_P(HeadLoss, TakesEachTypeOnItsOwn) {
           const Buffer labels = some_labels(T, V), loss = loss_of(0);
           const Buffer dx = empty(dx_type, {T, D}), dw = zeros(dw_type, {V, D});
           head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
-          const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+          const HeadReference r = head_loss_f64(values(x), values(w), values(labels), D, true);
           const double logits = logit_error(GetParam(), x_type, w_type);
           EXPECT_LT(error(values(dx), r.dx), tolerance(dx_type, V + D) + logits);
           EXPECT_LT(error(values(dw), r.dw), tolerance(dw_type, T + V + D) + logits);
@@ -229,7 +173,7 @@ TEST_P(HeadLoss, SeveralChunks) {
   const Buffer dx = empty(DType::f32, {T, D}), dw = zeros(DType::f32, {V, D});
   head_loss(q_, alone, x, w, labels);
   head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
-  const Reference r = head_loss_f64(values(x), values(w), some, D, true);
+  const HeadReference r = head_loss_f64(values(x), values(w), some, D, true);
   const double tol = tolerance(DType::f32, V);
   EXPECT_NEAR(values(loss)[0], r.loss, tol * r.loss);
   EXPECT_EQ(values(alone), values(loss));
@@ -257,7 +201,7 @@ TEST_P(HeadLoss, IgnoredTokensDoNotCount) {
     const Buffer loss = loss_of(0), dx = empty(dtype, {T, D}), dw = zeros(DType::f32, {V, D});
     head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
     for (const int64_t t : {0, 2, 4}) EXPECT_EQ(values(dx->rows(t, 1)), Values(idx(D), 0.0));
-    const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+    const HeadReference r = head_loss_f64(values(x), values(w), values(labels), D, true);
     const double logits = logit_error(GetParam(), dtype, dtype);
     EXPECT_NEAR(values(loss)[0], r.loss, (tolerance(DType::f32, D + V) + logits) * r.loss);
     EXPECT_LT(error(values(dx), r.dx), tolerance(dtype, D + V) + logits);
@@ -286,7 +230,7 @@ TEST_P(HeadLoss, AddsToTheLossAndToTheWeightGradient) {
   for (const DType dtype : kComputeTypes) {
     const Buffer x = random(dtype, {T, D}), w = head(dtype, V, D), labels = some_labels(T, V);
     const Buffer dx = empty(dtype, {T, D}), dw = random(dtype, {V, D}), loss = loss_of(1000);
-    const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+    const HeadReference r = head_loss_f64(values(x), values(w), values(labels), D, true);
     Values dw_sum = values(dw);
     for (size_t i = 0; i < dw_sum.size(); ++i) dw_sum[i] += r.dw[i];
     head_loss_backward(q_, loss, dx, dw, x, w, labels, 1);
@@ -368,7 +312,7 @@ TEST_P(HeadLoss, AnyNumberOfThreads) {
   const int64_t T = 70, V = 300, D = 33;
   const Buffer x = random(DType::f32, {T, D}), w = head(DType::bf16, V, D),
                labels = some_labels(T, V);
-  const Reference r = head_loss_f64(values(x), values(w), values(labels), D, true);
+  const HeadReference r = head_loss_f64(values(x), values(w), values(labels), D, true);
   const int usual = omp_get_max_threads();
   for (const int threads : {1, 2, 3}) {
     omp_set_num_threads(threads);

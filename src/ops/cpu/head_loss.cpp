@@ -9,6 +9,7 @@
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/types.h"
 #include "ops/cpu/vmath.h"
+#include "ops/head_stats.h"
 
 namespace capstan::cpu {
 namespace {
@@ -62,12 +63,15 @@ void scatter(const Tensor& dx, const HeadScratch& s, const Tensor& dx_RD, int64_
   });
 }
 
-// Turns a row of logits into scale * (softmax - onehot(label)); returns the loss of the row.
-double loss_row(float* logits, int64_t vocab, int32_t label, float scale, bool gradient) {
+struct MaxSum {
+  float top;
+  double sum;  // Σ exp(logit - top)
+};
+// Replaces a row of logits by the exponentials.
+MaxSum exponentials(float* logits, int64_t vocab) {
   float top = -std::numeric_limits<float>::infinity();
 #pragma omp simd reduction(max : top)
   for (int64_t i = 0; i < vocab; ++i) top = std::max(top, logits[i]);
-  const float target = logits[label];
   double sum = 0;
   for (int64_t begin = 0; begin < vocab; begin += kSumBlock) {
     const int64_t end = std::min(vocab, begin + kSumBlock);
@@ -79,11 +83,49 @@ double loss_row(float* logits, int64_t vocab, int32_t label, float scale, bool g
     }
     sum += part;
   }
-  if (gradient) {
-    const float factor = scale / static_cast<float>(sum);
+  return {top, sum};
+}
+
+void scale_row(float* row, int64_t vocab, float factor) {
 #pragma omp simd
-    for (int64_t i = 0; i < vocab; ++i) logits[i] *= factor;
+  for (int64_t i = 0; i < vocab; ++i) row[i] *= factor;
+}
+
+// Turns a row of logits into scale * (softmax - onehot(label)); returns the loss of the row.
+double loss_row(float* logits, int64_t vocab, int32_t label, float scale, bool gradient) {
+  const float target = logits[label];
+  const auto [top, sum] = exponentials(logits, vocab);
+  if (gradient) {
+    scale_row(logits, vocab, scale / static_cast<float>(sum));
     logits[label] -= scale;
+  }
+  return std::log(sum) + top - target;
+}
+
+// The same of all ranks together, in two steps. `label` is a column of this rank's logits, or
+// another rank has it. The first step leaves exponentials …
+HeadStats stats_row(float* logits, int64_t vocab, int64_t label) {
+  const double target = label >= 0 && label < vocab ? double{logits[label]} : 0;
+  const auto [top, sum] = exponentials(logits, vocab);
+  return {double{top}, sum, target};
+}
+
+// … and the second one gradients. The ranks' numbers of this token are n apart; they are joined in
+// the order of the ranks, so that all ranks have the same bits.
+double joined_row(float* row, int64_t vocab, int64_t label, const HeadStats* all, int64_t n,
+                  const HeadRows& split, float scale, bool gradient) {
+  double top = all[0].top, sum = 0, target = 0;
+  for (int i = 1; i < split.ranks; ++i) top = std::max(top, all[i * n].top);
+  for (int i = 0; i < split.ranks; ++i) {
+    const HeadStats& part = all[i * n];
+    // The last term is 0, or NaN if the top is not finite.
+    sum += part.sum * std::exp(part.top - top) + (part.top - part.top);
+    target += part.target;
+  }
+  if (gradient) {
+    const double mine = std::exp(all[split.rank * n].top - top);
+    scale_row(row, vocab, static_cast<float>(double{scale} * mine / sum));
+    if (label >= 0 && label < vocab) row[label] -= scale;
   }
   return std::log(sum) + top - target;
 }
@@ -109,6 +151,33 @@ void backward(const HeadScratch& s, int64_t rows, const Tensor& x_RD, const Tens
   scatter(dx, s, dx_RD, rows);
 }
 
+// Turns the chunk's logits into gradients, if they are wanted, and finds the losses.
+void losses_of_chunk(const HeadScratch& s, int64_t rows, const int32_t* labels, float scale,
+                     const HeadRows& split, bool gradient) {
+  const int64_t vocab = s.logits_RV.dim(1);
+  double* const losses = s.losses_R.as<double>();
+  const auto for_each = [&](const auto& body) {
+    parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        body(r, s.logits_RV.as<float>() + r * vocab, labels[s.tokens_R.as<int32_t>()[r]]);
+    });
+  };
+  if (split.ranks == 1)
+    return for_each([&](int64_t r, float* logits, int32_t label) {
+      losses[r] = loss_row(logits, vocab, label, scale, gradient);
+    });
+  const auto [all, mine] = head_stats_of_chunk(s.stats, split.rank, split.ranks, rows);
+  auto* const to = reinterpret_cast<HeadStats*>(mine.as<double>());
+  for_each([&](int64_t r, float* logits, int32_t label) {
+    to[r] = stats_row(logits, vocab, label - split.first);
+  });
+  split.gather(all, mine);
+  const auto* const from = reinterpret_cast<const HeadStats*>(all.as<double>());
+  for_each([&](int64_t r, float* row, int32_t label) {
+    losses[r] = joined_row(row, vocab, label - split.first, from + r, rows, split, scale, gradient);
+  });
+}
+
 }  // namespace
 
 int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
@@ -116,8 +185,14 @@ int64_t head_chunk_rows(int64_t tokens, int64_t vocab) {
   return std::min(tokens, std::max<int64_t>(16, fitting / 16 * 16));
 }
 
+int64_t head_chunk_size(int64_t targets, int64_t rows) {
+  if (targets == 0) return rows;
+  const int64_t chunks = (targets + rows - 1) / rows;
+  return std::min(rows, ((targets + chunks - 1) / chunks + 15) / 16 * 16);
+}
+
 void head_loss(Tensor loss, const HeadOperands& o, Tensor labels, float scale,
-               const HeadScratch& s) {
+               const HeadRows& split, const HeadScratch& s) {
   const int32_t* label_of = labels.as<int32_t>();
   const int64_t tokens = o.x.dim(0), vocab = o.w.dim(0);
   float* logits = s.logits_RV.as<float>();
@@ -125,31 +200,26 @@ void head_loss(Tensor loss, const HeadOperands& o, Tensor labels, float scale,
   for (const Tensor& dx : {o.dx, o.d_term.x_TR})
     if (dx) zero_ignored(dx, label_of);
 
-  // Chunks of about equal size: a short last one would be a slow product.
   const int64_t targets = tokens - std::count(label_of, label_of + tokens, kIgnore);
   if (targets == 0) return;
-  const int64_t chunks = (targets + s.rows - 1) / s.rows;
-  const int64_t limit = std::min(s.rows, ((targets + chunks - 1) / chunks + 15) / 16 * 16);
+  const int64_t limit = head_chunk_size(targets, s.rows);
   const auto add_product = [&](int64_t rows, const Tensor& x_RD, const Tensor& w, bool add) {
     gemm(rows, vocab, w.dim(1), matrix(x_RD), matrix(w, true), logits, DType::f32, vocab, add,
          s.panels.raw());
   };
   for (int64_t token = 0; token < tokens;) {
     const int64_t rows = choose(s, limit, label_of, tokens, token);
+    if (rows == 0) break;  // the rest is ignored
     gather(s.x_RD, s, o.x, rows);
     add_product(rows, s.x_RD, o.w, false);
     if (o.term.x_TR) {
       gather(s.term_RK, s, o.term.x_TR, rows);
       add_product(rows, s.term_RK, o.term.w_VR, true);
     }
-    double* losses = s.losses_R.as<double>();
-    parallel_for(rows, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        losses[r] = loss_row(logits + r * vocab, vocab, label_of[s.tokens_R.as<int32_t>()[r]],
-                             scale, gradient);
-    });
-    for (int64_t r = 0; r < rows; ++r) *loss.as<double>() += losses[r];
-    if (!gradient || rows == 0) continue;
+    losses_of_chunk(s, rows, label_of, scale, split, gradient);
+    if (split.rank == 0)
+      for (int64_t r = 0; r < rows; ++r) *loss.as<double>() += s.losses_R.as<double>()[r];
+    if (!gradient) continue;
     backward(s, rows, s.x_RD, s.dx_RD, o.w, o.dx, o.dw);
     if (o.term.x_TR)
       backward(s, rows, s.term_RK, s.term_RK, o.term.w_VR, o.d_term.x_TR, o.d_term.w_VR);

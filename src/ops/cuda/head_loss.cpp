@@ -2,6 +2,7 @@
 
 #include "ops/cuda/elementwise.h"
 #include "ops/cuda/product/linear.h"
+#include "ops/head_stats.h"
 
 namespace capstan::cuda {
 namespace {
@@ -32,7 +33,8 @@ class Rows {
 }  // namespace
 
 void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor& labels,
-               int64_t targets, const Scalar& scale, bool backward, const HeadScratch& s) {
+               int64_t targets, const Scalar& scale, bool backward, const HeadRows& split,
+               const HeadScratch& s) {
   const int64_t T = p.x_TD.dim(0), rows = s.logits.dim(0);
   const Tensor order = targets == T ? Tensor() : s.order;
   const int64_t count = targets < 0 ? T : targets;
@@ -50,7 +52,14 @@ void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor
     const Tensor term = term_rows.read(q, first, n);
     gemm(q, logits, plain(x), flipped(p.w_VD), {}, false, s.gemm);
     if (term) gemm(q, logits, plain(term), flipped(p.term.w_VR), {}, true, s.gemm);
-    cross_entropy(q, logits, s.losses, labels, order, first, scale, backward);
+    if (split.ranks == 1) {
+      cross_entropy(q, logits, s.losses, labels, order, first, scale, backward);
+    } else {
+      const auto [all, mine] = head_stats_of_chunk(s.stats, split.rank, split.ranks, n);
+      head_stats(q, logits, mine, labels, order, first, split);
+      split.gather(all, mine);
+      split_cross_entropy(q, logits, s.losses, all, labels, order, first, split, scale, backward);
+    }
     if (!backward) continue;
     if (p.dx_TD) gemm(q, dx_rows.place(first, n), plain(logits), plain(p.w_VD), {}, false, s.gemm);
     if (p.dw_VD) gemm(q, p.dw_VD, flipped(logits), plain(x), {}, true, s.gemm);
@@ -60,7 +69,7 @@ void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor
     gemm(q, p.d_term.w_VR, flipped(logits), plain(term), {}, true, s.gemm);
     d_term_rows.written(q, first, n);
   }
-  if (count > 0) add_losses(q, loss, s.losses.rows(0, count));
+  if (count > 0 && split.rank == 0) add_losses(q, loss, s.losses.rows(0, count));
 }
 
 }  // namespace capstan::cuda

@@ -30,6 +30,7 @@ struct HeadScratch {
   Tensor gemm;                             // u8
   Tensor order;                            // i32 [T + 1]: the last is their count
   Tensor x_RD, dx_RD, term_RR, d_term_RR;  // [rows, …]; empty if the full tensor is absent
+  Tensor stats;  // f64: those of all ranks (ops/head_stats.h); absent for one rank
 };
 inline DType logits_type(const Tensor& x, const Tensor& w) {
   return x.dtype() == w.dtype() ? x.dtype() : DType::f32;
@@ -53,13 +54,22 @@ inline int64_t head_gemm_scratch(const HeadOperands& p, int64_t rows) {
 
 // Adds the loss; writes the gradients of scale * loss if they are present.
 void head_loss(Queue& q, const Tensor& loss, const HeadOperands& p, const Tensor& labels_T,
-               int64_t targets, const Scalar& scale, bool backward, const HeadScratch& scratch);
+               int64_t targets, const Scalar& scale, bool backward, const HeadRows& split,
+               const HeadScratch& scratch);
 
 // For rows [first, first + logits.dim(0)) of the target tokens: computes losses, and with
 // `backward` replaces the logits by their gradients. Rows past the last token give zeros. Without
 // an order, all tokens are targets.
 void cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& labels,
                    const Tensor& order, int64_t first, const Scalar& scale, bool backward);
+// The same of all ranks together, in two steps: the HeadStats of this rank's logits [n, 3], and
+// then losses and gradients by those of all ranks [ranks, n, 3]. Of rows past the last token they
+// are zeros.
+void head_stats(Queue& q, const Tensor& logits, const Tensor& mine, const Tensor& labels,
+                const Tensor& order, int64_t first, const HeadRows& split);
+void split_cross_entropy(Queue& q, const Tensor& logits, const Tensor& losses, const Tensor& all,
+                         const Tensor& labels, const Tensor& order, int64_t first,
+                         const HeadRows& split, const Scalar& scale, bool backward);
 void order_targets(Queue& q, const Tensor& order, const Tensor& labels);
 // to[r] = from[order[first + r]], zeros past the last token; and the reverse, which does not touch
 // rows of other tokens.

@@ -60,7 +60,7 @@ void embedding_backward(Queue&, const Tensor&, const Tensor&, const Tensor&, con
   not_built();
 }
 void head_loss(Queue&, const Tensor&, const HeadOperands&, const Tensor&, int64_t, const Scalar&,
-               bool, const HeadScratch&) {
+               bool, const HeadRows&, const HeadScratch&) {
   not_built();
 }
 void adamw(Queue&, std::span<const AdamWParameter>, const Tensor&) {

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "ops/head_loss.h"
+#include "ops/reference.h"
+
+// What the tests of the head share.
+namespace capstan::test {
+
+struct HeadReference {
+  double loss = 0;
+  Values dx, dw;  // of the loss
+};
+
+// D channels; the vocabulary follows from w.
+inline HeadReference head_loss_f64(const Values& x, const Values& w, const Values& labels,
+                                   int64_t D, bool gradients = false) {
+  const auto V = static_cast<int64_t>(w.size()) / D;
+  HeadReference r;
+  if (gradients) r.dx.resize(x.size()), r.dw.resize(w.size());
+  Values p(idx(V));
+  for (size_t t = 0; t < labels.size(); ++t) {
+    if (labels[t] == kIgnore) continue;
+    const size_t row = t * idx(D), label = static_cast<size_t>(labels[t]);
+    for (size_t v = 0; v < p.size(); ++v)
+      p[v] = std::inner_product(&x[row], &x[row] + D, &w[v * idx(D)], 0.0);
+    const double top = *std::max_element(p.begin(), p.end()), target = p[label];
+    double sum = 0;
+    for (double& l : p) sum += l = std::exp(l - top);
+    r.loss += std::log(sum) + top - target;
+    if (!gradients) continue;
+    for (size_t v = 0; v < p.size(); ++v) {
+      const double dlogit = p[v] / sum - (v == label ? 1 : 0);
+      for (size_t d = 0; d < idx(D); ++d) {
+        r.dx[row + d] += dlogit * w[v * idx(D) + d];
+        r.dw[v * idx(D) + d] += dlogit * x[row + d];
+      }
+    }
+  }
+  return r;
+}
+
+// On cuda the logits of narrow operands, and their gradients, are narrow, too.
+inline double logit_error(Device device, DType x, DType w) {
+  if (device != Device::cuda || x != w || x == DType::f32) return 0;
+  return x == DType::bf16 ? 0x1p-8 : 0x1p-11;
+}
+
+class HeadLossTest : public OnEveryDevice {
+ protected:
+  // Labels in [0, V), of which about one in five is ignored; the first is not.
+  Buffer some_labels(int64_t T, int64_t V) {
+    const Rng rng({.seed = ++seed_});
+    Values labels;
+    for (int64_t t = 0; t < T; ++t) {
+      const auto words = rng.draws(static_cast<uint64_t>(t));
+      labels.push_back(t > 0 && words[0] % 5 == 0 ? kIgnore : double(words[1] % uint64_t(V)));
+    }
+    return of(DType::i32, {T}, labels);
+  }
+  // Logits are of size 1.
+  Buffer head(DType dtype, int64_t V, int64_t D) {
+    return random(dtype, {V, D}, 1 / std::sqrt(double(D)));
+  }
+  Buffer loss_of(double value) { return of(DType::f64, {1}, {value}); }
+};
+
+}  // namespace capstan::test
