@@ -72,6 +72,9 @@ Tensor Communicator::slice_of(const Tensor& whole) const {
 }
 
 Work Communicator::begin(Queue& q, Collective c) const {
+  // Slices are values in a row, whatever the shape.
+  for (Tensor* t : {&c.whole, &c.mine})
+    if (*t) *t = t->reshape({t->numel()});
   c.unit = unit_;
   c.members = part_.value_or(Members{.count = size()});
   c.index = rank();

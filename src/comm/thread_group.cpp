@@ -251,7 +251,13 @@ class ThreadGroup::Member : public Transport {
       family_.working += stage_ < stages_of(mine.kind);
     }
     if (stage_ < stages_of(mine.kind)) {
-      run_stage(q, slot);
+      try {
+        run_stage(q, slot);
+      } catch (...) {  // abort() waits until no rank is inside of a stage
+        const std::lock_guard lock(family_.mutex);
+        --family_.working;
+        throw;
+      }
       const std::lock_guard lock(family_.mutex);
       --family_.working;
       slot.reached[index()] = ++stage_;
