@@ -69,22 +69,46 @@ Work Pipe::receive(Queue& q, Way way, Tensor x, int64_t message) const {
 }
 
 Mesh::Mesh(const Communicator& all, const MeshShape& shape) : Mesh(all) {
-  if (shape.pipeline == 1) return;
-  require(all.size() % shape.pipeline == 0, Fault::usage,
-          "pipeline_parallel: {} stages do not divide {} ranks", shape.pipeline, all.size());
-  const int each = all.size() / shape.pipeline, stage = all.rank() / each;
-  data_ = all.split({.first = stage * each, .count = each}, fmt::format("data of stage {}", stage),
-                    Lane::comm);
-  pipe_ =
-      Pipe(all, {.first = all.rank() % each, .stride = each, .count = shape.pipeline}, shape.ring);
+  shape_ = shape;
+  if (shape.ranks() == 1) return;
+  require(all.size() % shape.ranks() == 0, Fault::usage,
+          "a mesh of {} ranks ({} stages, {} that share each layer, {} that share each sequence) "
+          "does not divide {} ranks",
+          shape.ranks(), shape.pipeline, shape.tensor, shape.context, all.size());
+  const int tensor = shape.tensor, in_stage = all.size() / shape.pipeline;
+  const int stage = all.rank() / in_stage, in_data = in_stage / tensor;
+  const int share = all.rank() % tensor;
+  const int of_batch = all.rank() / (tensor * shape.context) * tensor * shape.context;
+  const auto name = [&](const char* what, int first) {
+    return fmt::format("{} from rank {}", what, first);
+  };
+  if (in_data < all.size())
+    data_ = all.split({.first = stage * in_stage + share, .stride = tensor, .count = in_data},
+                      shape.ranks() == shape.pipeline ? fmt::format("data of stage {}", stage)
+                                                      : name("data", stage * in_stage + share),
+                      Lane::comm);
+  if (tensor > 1) {
+    const int first = all.rank() / tensor * tensor;
+    tensor_ = all.split({.first = first, .count = tensor}, name("tensor", first), Lane::tensor);
+  }
+  if (shape.context > 1)
+    context_ = all.split({.first = of_batch + share, .stride = tensor, .count = shape.context},
+                         name("context", of_batch + share), Lane::context);
+  pipe_ = Pipe(all, {.first = all.rank() % in_stage, .stride = in_stage, .count = shape.pipeline},
+               shape.ring);
+}
+
+Ranks Mesh::batches() const {
+  return batch_ranks(all_.ranks(), shape_);
 }
 
 template <class Body>
 void Mesh::for_groups(const Body& body) const {
   body(all_);
-  if (pipe_.stages() == 1) return;
-  for (const Communicator* group : {&data_, &pipe_.all(), &pipe_.ends(), &pipe_.out_[0],
-                                    &pipe_.out_[1], &pipe_.in_[0], &pipe_.in_[1]})
+  if (shape_.ranks() == 1) return;
+  if (data_.size() < all_.size() && data_.size() > 1) body(data_);
+  for (const Communicator* group : {&tensor_, &context_, &pipe_.all(), &pipe_.ends(),
+                                    &pipe_.out_[0], &pipe_.out_[1], &pipe_.in_[0], &pipe_.in_[1]})
     if (group->size() > 1) body(*group);
 }
 
@@ -102,9 +126,17 @@ double Mesh::waited() const {
   return seconds;
 }
 
-Ranks data_ranks(const Ranks& all, const MeshShape& shape) {
-  const int each = all.size / shape.pipeline;
-  return {all.rank % each, each};
+Ranks batch_ranks(const Ranks& all, const MeshShape& shape) {
+  const int each = shape.tensor * shape.context, count = all.size / shape.ranks();
+  return {all.rank / each % count, count};
+}
+
+Ranks tensor_ranks(const Ranks& all, const MeshShape& shape) {
+  return {all.rank % shape.tensor, shape.tensor};
+}
+
+Ranks context_ranks(const Ranks& all, const MeshShape& shape) {
+  return {all.rank / shape.tensor % shape.context, shape.context};
 }
 
 }  // namespace capstan

@@ -9,12 +9,19 @@
 
 namespace capstan {
 
-// How many ways a run's ranks share its work. Ranks that share the data are neighbours, so that
-// those of a stage are on as few machines as possible: rank = stage * data ranks + data rank.
+// How many ways a run's ranks share its work. Those that exchange most are neighbours, so that they
+// are on as few machines as possible:
+//
+//   rank = ((stage * batch ranks + batch rank) * context + context rank) * tensor + tensor rank
+//
+// where ranks with the same batch rank have the same micro-batches.
 struct MeshShape {
   int pipeline = 1;   // stages: each has some of the model's blocks
+  int tensor = 1;     // ranks that share each layer
+  int context = 1;    // ranks that share each sequence
   bool ring = false;  // the last stage also sends to the first: a stage has several chunks
 
+  int ranks() const { return pipeline * tensor * context; }  // with the same micro-batches
   bool operator==(const MeshShape&) const = default;
 };
 
@@ -66,12 +73,24 @@ class Mesh {
   Mesh(const Communicator& all, const MeshShape& shape);
 
   const Communicator& all() const { return all_; }
-  const Communicator& data() const { return data_; }  // the ranks of this stage
+  // The ranks with the same part of the model, who add their gradients: of this stage, and with the
+  // same share of each layer. Those that share a sequence are neighbours among them.
+  const Communicator& data() const { return data_; }
+  const Communicator& tensor() const { return tensor_; }    // those that share each layer
+  const Communicator& context() const { return context_; }  // those that share each sequence
   const Pipe& pipe() const { return pipe_; }
+  const MeshShape& shape() const { return shape_; }
+  // This rank among those that have micro-batches of their own.
+  Ranks batches() const;
 
   // Of any of the ranks.
-  int stage_of(int rank) const { return rank / data_.size(); }
-  int data_rank_of(int rank) const { return rank % data_.size(); }
+  int stage_of(int rank) const { return rank / (data_.size() * shape_.tensor); }
+  int data_rank_of(int rank) const { return rank / shape_.tensor % data_.size(); }
+  int tensor_rank_of(int rank) const { return rank % shape_.tensor; }
+  // The rank of another stage, or of another data rank, with this one's share of each layer.
+  int rank_of(int stage, int data_rank) const {
+    return (stage * data_.size() + data_rank) * shape_.tensor + tensor_.rank();
+  }
 
   // Communicator::digest of each of its groups, by name. Ranks that have a name in common must
   // agree.
@@ -84,11 +103,15 @@ class Mesh {
   template <class Body>
   void for_groups(const Body& body) const;
 
-  Communicator all_, data_;
+  MeshShape shape_;
+  Communicator all_, data_, tensor_, context_;
   Pipe pipe_;
 };
 
-// The place of a rank among those that share the data, in a mesh of this shape.
-Ranks data_ranks(const Ranks& all, const MeshShape& shape);
+// The place of a rank among those that have micro-batches of their own, and among those that share
+// each layer, and each sequence, in a mesh of this shape.
+Ranks batch_ranks(const Ranks& all, const MeshShape& shape);
+Ranks tensor_ranks(const Ranks& all, const MeshShape& shape);
+Ranks context_ranks(const Ranks& all, const MeshShape& shape);
 
 }  // namespace capstan
