@@ -26,7 +26,7 @@ void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) 
     for (size_t k = 0; k < p.parts.size(); ++k) {
       const auto [file, tensor] = found.find(p.parts[k].name)->second;
       file->read(*tensor, 0, tensor->numel(), room);
-      const Tensor part(room.data(), *tensor->type.dtype, {p.parts[k].rows, p.shape[1]});
+      const Tensor part(room.data(), *tensor->type.dtype, p.parts[k].whole);
       params.store_frozen(q, i, static_cast<int>(k), part);
     }
   }
@@ -73,7 +73,7 @@ std::vector<SavedTensor> stored_parts(const Parameters& params, Rows rows) {
     // The ranges are in the order of the parameters.
     const auto begin = std::partition_point(ranges.begin(), ranges.end(),
                                             [&](const Range& r) { return r.param < i; });
-    for (const Part& part : p.parts) {
+    for (int part = 0; part < std::ssize(p.parts); ++part) {
       SavedTensor t = saved_part(p, i, part, type);
       for (auto r = begin; r != ranges.end() && r->param == i; ++r)
         if (const Range mine = overlap(t.range, *r); mine.count > 0)

@@ -19,8 +19,10 @@ std::vector<std::byte> converted(std::span<const std::byte> from, DType from_typ
   return out;
 }
 
-// Whether a piece has the same values as the file, in the narrower of their types.
-bool same_values(Queue& q, const SavedTensor::Piece& piece, const TensorEntry& entry) {
+// Whether a piece of a tensor has the same values as the file, in the narrower of their types. The
+// rank has whole rows of it.
+bool same_values(Queue& q, const SavedTensor& tensor, const SavedTensor::Piece& piece,
+                 const TensorEntry& entry) {
   const DType theirs = *entry.tensor->type.dtype, ours = piece.values.dtype();
   const DType type = size_of(theirs) <= size_of(ours) ? theirs : ours;
   const int64_t count = piece.values.numel();
@@ -29,7 +31,8 @@ bool same_values(Queue& q, const SavedTensor::Piece& piece, const TensorEntry& e
     const Tensor values = piece.values.rows(first, std::min(kBlockValues, count - first));
     block.resize(static_cast<size_t>(values.nbytes()));
     q.download(block.data(), values);
-    const auto bytes = entry.file->read(*entry.tensor, piece.first + first, values.numel(), room);
+    const auto bytes = entry.file->read(*entry.tensor, tensor.cut.in_whole(piece.first + first),
+                                        values.numel(), room);
     if (converted(bytes, theirs, type) != converted(block, ours, type)) return false;
   }
   return true;
@@ -41,7 +44,7 @@ void check_head_copy(Queue& q, const Parameters& params, const ModelFolder& fold
   const TensorEntry& found = folder.tensors().find(kHeadCopy)->second;
   const SavedTensor head = head_copy(params);
   for (const SavedTensor::Piece& piece : head.pieces)
-    require(same_values(q, piece, found), Fault::file,
+    require(same_values(q, head, piece, found), Fault::file,
             "{}: {}: expected the head of the base model, found other values; use the base model "
             "that the adapter was trained with",
             (dir / kAdapterFile).string(), kHeadCopy);

@@ -9,10 +9,6 @@ namespace {
 using Holder = SpreadTensor::Holder;
 using Bytes = std::span<const std::byte>;
 
-Range values_of(const Holder& holder) {
-  return {0, holder.first, holder.count};
-}
-
 // n values of this rank from `first` on, which lie in one of its pieces: a view, or copied to
 // `room`.
 Bytes own_values(const SavedTensor& t, int64_t first, int64_t n, Queue* q,
@@ -31,12 +27,15 @@ Bytes own_values(const SavedTensor& t, int64_t first, int64_t n, Queue* q,
   return room;
 }
 
-// Calls body(holder, values) for the holders of n values from `first` on, in order.
+// Calls body(holder, values) for the holders of n values of the tensor from `first` on, with those
+// of their share that are among these.
 template <class Body>
 void for_holders(const SpreadTensor& t, int64_t first, int64_t n, const Body& body) {
-  for (const Holder& holder : t.holders)
-    if (const Range some = overlap(values_of(holder), {0, first, n}); some.count > 0)
-      body(holder.rank, some);
+  for (const Holder& h : t.holders) {
+    const int64_t begin = h.cut.before(first, h.share), end = h.cut.before(first + n, h.share);
+    const Range some = overlap({0, h.first, h.count}, {0, begin, end - begin});
+    if (some.count > 0) body(h, some);
+  }
 }
 
 // A tensor of rank 0 while it is written.
@@ -51,12 +50,19 @@ class Collected {
       return own_values(t, first, n, q_, room);
     const int64_t size = size_of(t.type);
     room.resize(static_cast<size_t>(n * size));
-    for_holders(spread_, first, n, [&](int rank, const Range& some) {
-      const auto to = std::span(room).subspan(static_cast<size_t>((some.first - first) * size),
-                                              static_cast<size_t>(some.count * size));
-      if (rank != channel_->rank()) return channel_->receive(to, rank);
-      const Bytes own = own_values(t, some.first, some.count, q_, own_room_);
-      std::memcpy(to.data(), own.data(), own.size());
+    for_holders(spread_, first, n, [&](const Holder& from, const Range& some) {
+      Bytes values;
+      if (from.rank == channel_->rank()) {
+        values = own_values(t, some.first, some.count, q_, some_);
+      } else {
+        some_.resize(static_cast<size_t>(some.count * size));
+        channel_->receive(some_, from.rank);
+        values = some_;
+      }
+      from.cut.for_runs(some.first, some.count, [&](int64_t i, int64_t in_whole, int64_t count) {
+        std::memcpy(room.data() + (in_whole - first) * size,
+                    values.data() + (i - some.first) * size, static_cast<size_t>(count * size));
+      });
     });
     return room;
   }
@@ -65,8 +71,17 @@ class Collected {
   SpreadTensor spread_;
   Queue* q_;
   HostChannel* channel_;
-  std::vector<std::byte> own_room_;
+  std::vector<std::byte> some_;  // values of one rank
 };
+
+// The same tensor with the share that another rank has of it, without pieces.
+SavedTensor with_share_of(const Parameters& params, const SavedTensor& t, int rank) {
+  const ModelSpec& spec = params.spec_of(rank);
+  const Param& param = spec.params[static_cast<size_t>(t.range.param)];
+  SavedTensor other = saved_part(param, t.range.param, t.part, t.type);
+  if (t.block > 1) other = scales_of(other, t.block);
+  return other;
+}
 
 }  // namespace
 
@@ -78,16 +93,18 @@ std::vector<SpreadTensor> spread(const Parameters& params,
   for (const SavedTensor& t : tensors) {
     SpreadTensor s{.tensor = only(t, params.owned()), .holders = {}};
     for (int r = 0; r < params.group().size(); ++r) {
+      const SavedTensor of_rank = with_share_of(params, t, r);
       const auto& ranges = owned[static_cast<size_t>(r)];
       // In the order of the parameters.
       auto range = std::partition_point(ranges.begin(), ranges.end(),
                                         [&](const Range& x) { return x.param < t.range.param; });
       for (; range != ranges.end() && range->param == t.range.param; ++range)
-        if (const Range some = t.within(*range); some.count > 0)
-          s.holders.push_back({r, some.first, some.count});
+        if (const Range some = of_rank.within(*range); some.count > 0)
+          s.holders.push_back({r, some.first, some.count, of_rank.cut, of_rank.share()});
     }
-    std::sort(s.holders.begin(), s.holders.end(),
-              [](const Holder& a, const Holder& b) { return a.first < b.first; });
+    std::sort(s.holders.begin(), s.holders.end(), [](const Holder& a, const Holder& b) {
+      return a.cut.in_whole(a.first) < b.cut.in_whole(b.first);
+    });
     all.push_back(std::move(s));
   }
   return all;
@@ -109,8 +126,8 @@ void send_values(std::span<const SpreadTensor> tensors, Queue* q, HostChannel& c
   for (const SpreadTensor& t : tensors)
     for (int64_t first = 0; first < t.tensor.numel(); first += kBlockValues)
       for_holders(t, first, std::min(kBlockValues, t.tensor.numel() - first),
-                  [&](int rank, const Range& some) {
-                    if (rank == channel.rank())
+                  [&](const Holder& holder, const Range& some) {
+                    if (holder.rank == channel.rank())
                       channel.send(own_values(t.tensor, some.first, some.count, q, room), 0);
                   });
 }

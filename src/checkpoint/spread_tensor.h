@@ -17,9 +17,11 @@ struct SpreadTensor {
   SavedTensor tensor;  // its pieces are what this rank contributes
   struct Holder {
     int rank;
-    int64_t first, count;  // of the tensor's values
+    int64_t first, count;  // of the values of that rank's share, which is…
+    TensorCut cut;         // …there in the tensor
+    int64_t share;         // of so many values
   };
-  std::vector<Holder> holders;  // in the order of the values; together they have all of them
+  std::vector<Holder> holders;  // in the order of their first values; together they have all
 };
 
 // Each rank contributes what it owns (Parameters::owned).

@@ -65,6 +65,31 @@ void read_values(Queue& q, const Tensor& to, int64_t at, const TensorEntry& from
   }
 }
 
+// Values of a share that are columns of the whole, from its value `at` on: whole rows are read,
+// some at a time, and what belongs to the share is kept.
+void read_columns(Queue& q, const Tensor& to, int64_t at, const TensorCut& cut,
+                  const TensorEntry& from) {
+  const DType type = *from.tensor->type.dtype;
+  const int64_t rows = std::max<int64_t>(1, kConvertedValues / cut.columns);
+  std::vector<std::byte> room, kept, converted;
+  for (int64_t done = 0; done < to.numel();) {
+    const int64_t first = at + done;
+    const int64_t n = std::min(to.numel() - done, rows * cut.width - first % cut.width);
+    const int64_t begin = cut.in_whole(first), end = cut.in_whole(first + n - 1) + 1;
+    const auto bytes = from.file->read(*from.tensor, begin, end - begin, room);
+    kept.clear();
+    cut.for_runs(first, n, [&](int64_t, int64_t in_whole, int64_t count) {
+      const auto run = bytes.subspan(static_cast<size_t>((in_whole - begin) * size_of(type)),
+                                     static_cast<size_t>(count * size_of(type)));
+      kept.insert(kept.end(), run.begin(), run.end());
+    });
+    converted.resize(static_cast<size_t>(n * size_of(to.dtype())));
+    convert(converted.data(), to.dtype(), kept.data(), type, n);
+    q.upload(to.rows(done, n), converted.data());
+    done += n;
+  }
+}
+
 }  // namespace
 
 std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntries& found,
@@ -98,7 +123,10 @@ void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const Tensor
   if (q.device() == Device::sim) return;
   for (const SavedTensor& t : wanted)
     for (const SavedTensor::Piece& piece : t.pieces)
-      read_values(q, piece.values, piece.first, found.find(t.name)->second);
+      if (const TensorEntry& entry = found.find(t.name)->second; t.cut.consecutive())
+        read_values(q, piece.values, t.cut.in_whole(piece.first), entry);
+      else
+        read_columns(q, piece.values, piece.first, t.cut, entry);
 }
 
 }  // namespace capstan

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "model/quantized_share.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
@@ -98,21 +99,27 @@ const QuantizedMatrix* QuantizedUnits::of(int param) const {
 void QuantizedUnits::store(Queue& q, int param, int part, Tensor x) const {
   const auto i = static_cast<size_t>(param), k = static_cast<size_t>(part);
   const Unit& unit = at(spec_.params[i].unit);
-  if (unit.whole) return quantize(q, matrices_[i], part, x);
+  const bool whole_tensor = x.shape() == Shape{matrices_[i].parts[k].rows, matrices_[i].shape[1]};
+  if (unit.whole && whole_tensor) return quantize(q, matrices_[i], part, x);
   QuantizedMatrix m{
       .kind = matrices_[i].kind, .shape = matrices_[i].shape, .count = 1, .parts = {}};
   m.shape[0] = m.parts[0].rows = matrices_[i].parts[k].rows;
   const int64_t bytes = part_bytes(m.kind, m.shape[0], m.shape[1]);
   Arena heap(Arena::Heap{}, q.device());
-  const Buffer whole = heap.make(Category::weights, DType::u8, {bytes}, "a part, quantized");
-  place_part(m, 0, 0, whole);
-  quantize(q, m, 0, x);
-  const int64_t each = unit.bytes / ranks_.size, mine = ranks_.rank * each;
+  const Buffer own = heap.make(Category::weights, DType::u8, {bytes}, "a part, quantized");
+  place_part(m, 0, 0, own);
+  const Param& p = spec_.params[i];
+  if (whole_tensor)
+    quantize(q, m, 0, x);
+  else
+    quantize_share(q, m, p.quantized_as, x, cut_of(p, p.parts[k]));
+  const Tensor to = unit.whole ? *unit.whole : *unit.slice;
+  const int64_t each = unit.whole ? unit.bytes : unit.bytes / ranks_.size;
+  const int64_t mine = unit.whole ? 0 : ranks_.rank * each;
   const int64_t begin = std::max(mine, first_[i][k]),
                 end = std::min(mine + each, first_[i][k] + bytes);
   if (begin < end)
-    copy(q, unit.slice->rows(begin - mine, end - begin),
-         whole->rows(begin - first_[i][k], end - begin));
+    copy(q, to.rows(begin - mine, end - begin), own->rows(begin - first_[i][k], end - begin));
   q.synchronize();
 }
 

@@ -29,8 +29,8 @@ class QuantizedUnits {
   Tensor flat(int unit) const { return *at(unit).whole; }
   Tensor slice(int unit) const { return *at(unit).slice; }
 
-  // Quantizes x, the values of one part of a row: into the whole, if it is held, else what of it is
-  // in this rank's slice, with temporary memory for the part.
+  // Quantizes x, the tensor of the checkpoint that one part of a row is a share of: into the whole,
+  // if it is held, else what of it is in this rank's slice, with temporary memory for the tensor.
   void store(Queue& q, int param, int part, Tensor x) const;
 
  private:

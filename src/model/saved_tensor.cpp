@@ -24,15 +24,45 @@ Tensor SavedTensor::whole() const {
   return pieces[0].values.reshape(shape);
 }
 
-SavedTensor saved_part(const Param& param, int index, const Part& part, DType type) {
-  const int64_t row = param.shape.numel() / param.shape[0];
-  SavedTensor t{.name = part.name,
-                .type = type,
-                .shape = param.shape,
-                .range = {index, part.first_row * row, part.rows * row},
-                .pieces = {}};
-  t.shape[0] = part.rows;
-  return t;
+const Part& part_of(const Param& param, const Range& range) {
+  return *std::find_if(param.parts.begin(), param.parts.end(), [&](const Part& part) {
+    return range.first < (part.first_row + part.rows) * param.columns();
+  });
+}
+
+SavedTensor saved_part(const Param& param, int index, int part, DType type) {
+  const Part& p = param.parts[static_cast<size_t>(part)];
+  const int64_t row = param.columns();
+  return {.name = p.name,
+          .type = type,
+          .shape = p.whole,
+          .range = {index, p.first_row * row, p.rows * row},
+          .part = part,
+          .cut = cut_of(param, p),
+          .pieces = {}};
+}
+
+bool cuts_blocks(const SavedTensor& t, int64_t block) {
+  const TensorCut& cut = t.cut;
+  if (!cut.consecutive())
+    return cut.first % block != 0 || cut.width % block != 0 || cut.columns % block != 0;
+  const bool at_end = cut.first + t.range.count == t.numel();
+  return cut.first % block != 0 || (!at_end && t.range.count % block != 0);
+}
+
+SavedTensor scales_of(const SavedTensor& tensor, int64_t block) {
+  require(!cuts_blocks(tensor, block), Fault::bug, "{}: a share of it cuts a block of {} values",
+          tensor.name, block);
+  SavedTensor scales = tensor;
+  scales.type = DType::f32;
+  scales.shape = {(tensor.numel() + block - 1) / block};
+  scales.block = block;
+  scales.cut.first /= block;
+  if (!scales.cut.consecutive()) {
+    scales.cut.width /= block;
+    scales.cut.columns /= block;
+  }
+  return scales;
 }
 
 SavedTensor only(const SavedTensor& tensor, std::span<const Range> ranges) {

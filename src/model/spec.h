@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/config.h"
+#include "model/layer_share.h"
 #include "model/lora.h"
 #include "ops/quantize.h"
 #include "recipe/choices.h"
@@ -12,11 +13,21 @@
 
 namespace capstan {
 
-// A tensor of the checkpoint, and its rows in the stored parameter.
+// A tensor of the checkpoint, or what this rank has of it, and its rows in the stored parameter.
 struct Part {
   std::string name;  // as in Hugging Face's files: "model.layers.0.self_attn.q_proj.weight"
   int64_t first_row = 0;
   int64_t rows = 0;
+  // The tensor of the checkpoint, and where this rank's rows and columns begin in it. Of a rank
+  // that has all of each layer they are all of it.
+  Shape whole{};
+  int64_t row = 0, column = 0;
+  // The ranks among those that share each layer that have these values. The first one counts and
+  // saves them.
+  Span copies{0, 1};
+  int64_t whole_first_row = 0;  // first_row in the parameter of a model on one rank
+
+  bool copied() const { return copies.count > 1; }
 };
 
 enum class Init : uint8_t {
@@ -39,6 +50,14 @@ struct Param {
   bool trainable = true;  // a frozen one has no gradient, no master, no optimizer state
   bool adapter = false;   // a LoRA parameter: stored in the adapter's files, not the model's
   Quantize quantize = Quantize::none;  // storage format; only for frozen ones
+  // The format that its values are quantized to. `quantize` differs from it for columns of a
+  // matrix with double quantization: their scales' scales belong to whole rows, so they have the
+  // scales themselves.
+  Quantize quantized_as = Quantize::none;
+
+  // Values in a row of the checkpoint's tensors, and in one of this rank's.
+  int64_t whole_columns() const { return parts[0].whole.rank() > 1 ? parts[0].whole[1] : 1; }
+  int64_t columns() const { return shape.rank() > 1 ? shape[1] : 1; }
 };
 
 // The adapter of one stored parameter W [O, I] with n adapted parts: A [n r, I] and B [the n parts'
@@ -63,12 +82,14 @@ struct BlockIndex {
 };
 
 // The one table of a model's parameters: names, shapes, units, initial values. Checkpoints, the
-// optimizer, the plan and the forward pass all iterate over it.
+// optimizer, the plan and the forward pass all iterate over it. Of ranks that share each layer,
+// each has a table of its own shares, with the same rows in the same order.
 //
 // Units, in order: 0 the embedding, 1 … L the blocks, L+1 the final norm and the head. Adapters
 // come after all other rows, so that the other indices are the same with and without them.
 struct ModelSpec {
-  ModelConfig config;
+  ModelConfig config;  // of the whole model
+  LayerShare share;    // of this rank
   std::vector<Param> params;
   int embedding = 0;
   std::vector<BlockIndex> blocks;
@@ -76,9 +97,11 @@ struct ModelSpec {
   int head = 0;  // == embedding if tied
   AdapterIndex head_lora;
   std::optional<LoraOptions> lora;
+  Decay decay = Decay::all;
+  Quantize quantize = Quantize::none;
 
   int units() const { return static_cast<int>(config.layers) + 2; }
-  int64_t parameter_count() const;  // of all rows
+  int64_t parameter_count() const;  // of all rows, of the whole model
   int64_t trainable_count() const;
   bool trainable(int i) const { return i >= 0 && params[static_cast<size_t>(i)].trainable; }
   // The first unit that has a trainable parameter: no gradient is needed below it. units() if none.
@@ -87,9 +110,14 @@ struct ModelSpec {
 
 // With LoRA or quantization, only the adapters are trainable. `quantize` is the storage format of
 // the blocks' linear maps; the embedding, norms, biases and the head are not quantized. Throws
-// Fault::usage for options that check_lora refuses.
+// Fault::usage for options that check_lora refuses, and for a split that cuts a quantization block.
+//
+// Shares of layers: q, k, v, gate and up, the embedding and the head are split by rows; o and down
+// by columns; norms, and biases of o and down, are on every rank.
 ModelSpec make_spec(const ModelConfig& config, Decay decay = Decay::all,
-                    const std::optional<LoraOptions>& lora = {},
-                    Quantize quantize = Quantize::none);
+                    const std::optional<LoraOptions>& lora = {}, Quantize quantize = Quantize::none,
+                    const LayerSplit& split = {});
+// The table of another of the ranks that share each layer.
+ModelSpec spec_of_rank(const ModelSpec& spec, int rank);
 
 }  // namespace capstan

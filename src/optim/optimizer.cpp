@@ -29,37 +29,47 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   for (const Range& owned : params.updated()) {
     const Param& param = params.spec().params[static_cast<size_t>(owned.param)];
     if (options.kind != Kind::adamw8bit) {
-      pieces_.push_back(make_piece(arena, owned, {owned.param, 0, param.shape.numel()}));
+      pieces_.push_back(make_piece(arena, owned, params_.types().state));
       continue;
     }
     // Blocks of 8-bit moments do not cross the tensors of the checkpoint.
-    for (const Part& part : param.parts) {
-      const Range all = saved_part(param, owned.param, part, DType::u8).range;
-      if (const Range mine = overlap(owned, all); mine.count > 0)
-        pieces_.push_back(make_piece(arena, mine, all));
+    for (int part = 0; part < std::ssize(param.parts); ++part) {
+      const SavedTensor all = saved_part(param, owned.param, part, DType::u8);
+      if (const Range mine = overlap(owned, all.range); mine.count > 0)
+        pieces_.push_back(make_8bit_piece(arena, mine, all));
     }
   }
 }
 
-DType Optimizer::moment_type(const Range& tensor) const {
+DType Optimizer::moment_type(const SavedTensor& tensor) const {
   if (options_.kind != Kind::adamw8bit) return params_.types().state;
-  const bool few_bits = tensor.count >= kFewest8bit && tensor.param != params_.spec().embedding;
+  const bool few_bits =
+      tensor.numel() >= kFewest8bit && tensor.range.param != params_.spec().embedding;
   return few_bits ? DType::u8 : DType::f32;
 }
 
-// The moments are zero because memory outside of phases is zeroed.
-Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range,
-                                       const Range& tensor) const {
-  Piece piece{.range = range, .tensor = tensor, .m = {}, .v = {}, .m_absmax = {}, .v_absmax = {}};
-  const auto make = [&](DType type, int64_t values, const char* name) {
-    return arena.make(Category::optimizer, type, {values}, name);
-  };
+Optimizer::Piece Optimizer::make_8bit_piece(Arena& arena, const Range& range,
+                                            const SavedTensor& tensor) const {
   const DType type = moment_type(tensor);
+  const int64_t before = range.first - tensor.range.first;
+  require(
+      type != DType::u8 || (before % kAdamW8bitBlock == 0 && !cuts_blocks(tensor, kAdamW8bitBlock)),
+      Fault::usage,
+      "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
+      "moments; use AdamW, or another number of ranks",
+      tensor.name, kAdamW8bitBlock);
+  Piece piece = make_piece(arena, range, type);
+  piece.part = tensor.part;
+  return piece;
+}
+
+// The moments are zero because memory outside of phases is zeroed.
+Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range, DType type) const {
+  Piece piece{.range = range, .m = {}, .v = {}, .m_absmax = {}, .v_absmax = {}};
+  const auto make = [&](DType kind, int64_t values, const char* name) {
+    return arena.make(Category::optimizer, kind, {values}, name);
+  };
   const bool few_bits = type == DType::u8;
-  require(!few_bits || (range.first - tensor.first) % kAdamW8bitBlock == 0, Fault::usage,
-          "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
-          "moments; use AdamW, or another number of ranks",
-          params_.spec().params[static_cast<size_t>(range.param)].name, kAdamW8bitBlock);
   if (options_.kind != Kind::sgd || options_.momentum != 0)
     piece.m = make(type, range.count, "first moment");
   if (options_.kind != Kind::sgd) piece.v = make(type, range.count, "second moment");
@@ -79,13 +89,20 @@ OptimizerOperands Optimizer::operands_of(const Piece& piece, Tensor grad_scale) 
                              .v = *piece.v,
                              .grad_scale = grad_scale};
   if (!options_.stochastic) return operands;
-  const Shape& shape = params_.spec().params[static_cast<size_t>(param)].shape;
-  const int64_t first_row = piece.tensor.first / (shape.numel() / shape[0]);
+  const Param& of = params_.spec().params[static_cast<size_t>(param)];
+  const bool of_part = piece.part >= 0;
+  const Part& part = part_of(of, piece.range);
   operands.rounding = Rng({.seed = options_.seed,
                            .step = static_cast<uint64_t>(steps_),
-                           .sample = static_cast<uint64_t>(first_row),
+                           .sample = static_cast<uint64_t>(of_part ? part.whole_first_row : 0),
                            .site = site::rounding + static_cast<uint32_t>(param)});
-  operands.place.first = piece.range.first - piece.tensor.first;
+  TensorCut cut = of_part ? cut_of(of, part) : cut_in_whole_param(of, part);
+  const int64_t before = piece.range.first - part.first_row * of.columns();
+  operands.place =
+      cut.consecutive()
+          ? RoundingPlace{.first = cut.first + before}
+          : RoundingPlace{
+                .first = cut.first, .width = cut.width, .columns = cut.columns, .skipped = before};
   return operands;
 }
 
@@ -149,14 +166,11 @@ std::vector<SavedTensor> Optimizer::state() const {
   for (int i = 0; i < params_.count(); ++i) {
     const Param& param = params_.spec().params[static_cast<size_t>(i)];
     if (!param.trainable || (sgd && options_.momentum == 0)) continue;
-    for (const Part& part : param.parts) {
+    for (int part = 0; part < std::ssize(param.parts); ++part) {
       SavedTensor moment = saved_part(param, i, part, DType::u8);
-      moment.type = moment_type(moment.range);
-      SavedTensor scales = moment;
-      scales.type = DType::f32;
-      scales.shape = {adamw8bit_blocks(moment.numel())};
-      scales.block = kAdamW8bitBlock;
+      moment.type = moment_type(moment);
       const bool few_bits = moment.type == DType::u8;
+      SavedTensor scales = few_bits ? scales_of(moment, kAdamW8bitBlock) : moment;
       add(moment, sgd ? ".momentum_buffer" : ".exp_avg", &Piece::m);
       if (few_bits) add(scales, ".exp_avg.absmax", &Piece::m_absmax);
       if (!sgd) add(moment, ".exp_avg_sq", &Piece::v);
@@ -171,6 +185,7 @@ GradientClip::GradientClip(Queue& q, double max_norm, const Parameters& params)
   if (params.mesh().pipe().stages() > 1) {
     stages_.emplace(q, params);
     data_sums_ = params.mesh().data().make_scalars(q.arena());
+    share_sums_ = params.mesh().tensor().make_scalars(q.arena());
   }
   sum_ = q.arena().make(Category::optimizer, DType::f64, {1}, "gradient norm");
   scale_ = q.arena().make(Category::optimizer, DType::f32, {1}, "gradient scale");
@@ -184,6 +199,7 @@ void GradientClip::measure(Queue& q, const Parameters& params, Tensor loss, doub
   if (stages_) {  // then every stage has the sum of all
     stages_->add(q, sum_, gradients_);
     params.mesh().data().sum_scalars(q, sum_, *data_sums_);
+    params.mesh().tensor().sum_scalars(q, sum_, *share_sums_);
   } else {
     sum_squares(q, sum_, gradients_);
     params.group().sum_scalars(q, sum_, *all_sums_);

@@ -60,15 +60,15 @@ class Optimizer {
   // Values updated as one tensor, with their state.
   struct Piece {
     Range range;
-    Range tensor;  // the tensor it belongs to: a parameter, or a part with its own 8-bit blocks
+    int part = -1;  // of the parameter, if its parts have 8-bit blocks of their own
     Buffer m, v, m_absmax, v_absmax;
   };
   OptimizerOperands operands_of(const Piece& piece, Tensor grad_scale) const;
   AdamWStep adamw_step(double lr, double decay) const;
   SgdStep sgd_step(double lr, double decay) const;
-  Piece make_piece(Arena& arena, const Range& range, const Range& tensor) const;
-  // The type of a moment. `tensor` is the checkpoint's for 8-bit moments.
-  DType moment_type(const Range& tensor) const;
+  Piece make_piece(Arena& arena, const Range& range, DType type) const;
+  Piece make_8bit_piece(Arena& arena, const Range& range, const SavedTensor& tensor) const;
+  DType moment_type(const SavedTensor& tensor) const;
 
   Parameters& params_;
   OptimizerOptions options_;
@@ -96,8 +96,8 @@ class GradientClip {
  private:
   float max_norm_;
   double times_ = 1;
-  std::optional<StageSquares> stages_;  // of a pipeline
-  Buffer all_sums_, data_sums_;         // one of each rank
+  std::optional<StageSquares> stages_;        // of a pipeline
+  Buffer all_sums_, data_sums_, share_sums_;  // one of each rank
   Buffer sum_, scale_;
   std::vector<Tensor> gradients_;  // a member, so that a step does not allocate
 };

@@ -24,7 +24,7 @@ StageSquares::StageSquares(Queue& q, const Parameters& params)
   int64_t most = 0, total = 0;
   for (int stage = 0; stage < stages_.size(); ++stage) {
     int64_t count = 0;
-    for (const Range& r : params.owned_by(stage * mesh.data().size() + mesh.data().rank())) {
+    for (const Range& r : params.owned_by(mesh.rank_of(stage, mesh.data().rank()))) {
       const int64_t n = square_partials(q.target(), r.count);
       all.push_back({r, stage, count, n});
       count += n;
