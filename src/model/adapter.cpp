@@ -26,9 +26,12 @@ Tensor Adapter::rows_of(size_t p, const Tensor& b) const {
 DropoutMask Adapter::mask(const StepKey& key) const {
   const uint32_t place = site::dropout + static_cast<uint32_t>(at_.number);
   const RngKey known{.seed = key.seed, .step = key.step, .site = place};
+  const Param& a = params_.spec().params[static_cast<size_t>(at_.a)];
   return {.p = dropout_,
           .key = key.at ? RandomKey(key.at, place) : RandomKey(known),
-          .ordinals_T = key.ordinals_T};
+          .ordinals_T = key.ordinals_T,
+          .columns = a.whole_columns(),
+          .first_column = a.parts[0].column};
 }
 
 Buffer Adapter::make_inner(Queue& q, int64_t tokens, const char* name) const {

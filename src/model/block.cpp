@@ -12,24 +12,40 @@ namespace capstan {
 
 void BlockActivations::drop(Recompute policy) {
   if (policy == Recompute::none) return;
-  for (Buffer* b : {&norm1_Th, &norm2_Th, &inner_TF}) b->release();
+  for (Buffer* b : {&norm1_Sh, &norm2_Sh, &inner_TF}) b->release();
   if (policy == Recompute::selective) return;
-  for (Buffer* b : {&rstd1_T, &qkv_TW, &qk_TW, &qk_rstd_TH, &attn_TW, &lse_HT, &mid_Th, &rstd2_T,
-                    &gate_up_TF, &qkv_lora_TR, &o_lora_TR, &gate_up_lora_TR, &down_lora_TR})
+  for (Buffer* b :
+       {&rstd1_S, &qkv_TW, &qk_TW, &qk_rstd_TH, &heads_CW, &attn_TW, &lse_HT, &mid_Sh, &rstd2_S,
+        &gate_up_TF, &qkv_lora_TR, &o_lora_TR, &gate_up_lora_TR, &down_lora_TR})
     b->release();
 }
 
-Block::Block(Parameters& params, int layer, const RopeTensors& rope)
+namespace {
+
+// The bias of a product whose inputs are spread over the ranks: one rank adds it.
+int bias_of(const ModelSpec& spec, int bias) {
+  return spec.share.ranks().rank == 0 ? bias : -1;
+}
+
+}  // namespace
+
+Block::Block(Parameters& params, int layer, const RopeTensors& rope, const SplitTokens& tokens,
+             const SplitHeads& heads)
     : params_(params),
       c_(params.spec().config),
+      heads_(params.spec().share.heads()),
+      kv_heads_(params.spec().share.kv_heads()),
+      inner_(params.spec().share.intermediate.count),
       at_(params.spec().blocks[static_cast<size_t>(layer)]),
       unit_(layer + 1),
       qkv_(params, at_.qkv, at_.qkv_bias, at_.qkv_lora),
-      o_(params, at_.o, at_.o_bias, at_.o_lora),
+      o_(params, at_.o, bias_of(params.spec(), at_.o_bias), at_.o_lora),
       gate_up_(params, at_.gate_up, at_.gate_up_bias, at_.gate_up_lora),
-      down_(params, at_.down, at_.down_bias, at_.down_lora),
+      down_(params, at_.down, bias_of(params.spec(), at_.down_bias), at_.down_lora),
       reach_(reach()),
       rope_(rope),
+      tokens_(tokens),
+      split_heads_(heads),
       eps_(static_cast<float>(c_.norm_eps)),
       scale_(1.0f / std::sqrt(static_cast<float>(c_.head_dim))) {
   for (const int weight : {at_.qkv, at_.o, at_.gate_up, at_.down})
@@ -55,100 +71,142 @@ Buffer Block::make_f32(Queue& q, const Shape& shape, const char* name) const {
 }
 
 Block::Heads Block::split(const Tensor& qkv_TW) const {
-  const int64_t q = c_.q_width(), kv = c_.kv_width();
-  return {qkv_TW.cols(0, q).heads(c_.heads), qkv_TW.cols(q, kv).heads(c_.kv_heads),
-          qkv_TW.cols(q + kv, kv).heads(c_.kv_heads)};
+  const int64_t q = q_width(), kv = kv_width();
+  return {qkv_TW.cols(0, q).heads(heads_), qkv_TW.cols(q, kv).heads(kv_heads_),
+          qkv_TW.cols(q + kv, kv).heads(kv_heads_)};
 }
 
 Block::Heads Block::attended(const BlockActivations& a) const {
   Heads h = split(a.qkv_TW);
   if (a.qk_TW) {
-    h.q_THD = a.qk_TW->cols(0, c_.q_width()).heads(c_.heads);
-    h.k_TKD = a.qk_TW->cols(c_.q_width(), c_.kv_width()).heads(c_.kv_heads);
+    h.q_THD = a.qk_TW->cols(0, q_width()).heads(heads_);
+    h.k_TKD = a.qk_TW->cols(q_width(), kv_width()).heads(kv_heads_);
   }
   return h;
 }
 
+Block::Columns Block::columns(const Tensor& qk_TW, const Tensor& qkv_TW) const {
+  return {qk_TW.cols(0, q_width()), qk_TW.cols(q_width(), kv_width()),
+          qkv_TW.cols(q_width() + kv_width(), kv_width())};
+}
+
+int64_t Block::all_tokens(const BlockActivations& a) const {
+  const int64_t own = a.mid_Sh->dim(0);
+  return a.form == SplitTokens::Form::whole ? own : own * tokens_.ranks().size();
+}
+
 Tensor Block::rotated(const BlockActivations& a) const {
-  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW)
-      .cols(0, c_.q_width() + c_.kv_width())
-      .heads(c_.heads + c_.kv_heads);
+  return (a.qk_TW ? *a.qk_TW : *a.qkv_TW).cols(0, q_width() + kv_width()).heads(heads_ + kv_heads_);
 }
 
 void Block::enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const {
   const int64_t T = delta.dim(0);
-  a.x_Th = make(q, T, c_.hidden, "block input");
-  a.norm1_Th = make(q, T, c_.hidden, "input norm");
-  a.rstd1_T = make_f32(q, {T}, "input norm scale");
-  add_rmsnorm(q, a.norm1_Th, a.x_Th, a.rstd1_T, delta, residual, params_.weight(at_.input_norm),
+  a.x_Sh = make(q, T, c_.hidden, "block input");
+  a.norm1_Sh = make(q, T, c_.hidden, "input norm");
+  a.rstd1_S = make_f32(q, {T}, "input norm scale");
+  add_rmsnorm(q, a.norm1_Sh, a.x_Sh, a.rstd1_S, delta, residual, params_.weight(at_.input_norm),
               eps_);
 }
 
 void Block::norm_input(Queue& q, BlockActivations& a) const {
-  const int64_t T = a.x_Th->dim(0);
-  a.norm1_Th = make(q, T, c_.hidden, "input norm");
-  if (!a.rstd1_T) a.rstd1_T = make_f32(q, {T}, "input norm scale");
-  rmsnorm(q, a.norm1_Th, a.rstd1_T, a.x_Th, params_.weight(at_.input_norm), eps_);
+  const int64_t T = a.x_Sh->dim(0);
+  a.norm1_Sh = make(q, T, c_.hidden, "input norm");
+  if (!a.rstd1_S) a.rstd1_S = make_f32(q, {T}, "input norm scale");
+  rmsnorm(q, a.norm1_Sh, a.rstd1_S, a.x_Sh, params_.weight(at_.input_norm), eps_);
 }
 
 Block::QkScales Block::qk_scales(const BlockActivations& a) const {
   const int64_t T = a.qkv_TW->dim(0);
   return {
-      a.qk_rstd_TH->rows(0, T * c_.heads).reshape({T, c_.heads}),
-      a.qk_rstd_TH->rows(T * c_.heads, T * c_.kv_heads).reshape({T, c_.kv_heads}),
+      a.qk_rstd_TH->rows(0, T * heads_).reshape({T, heads_}),
+      a.qk_rstd_TH->rows(T * heads_, T * kv_heads_).reshape({T, kv_heads_}),
   };
 }
 
 void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
   const int64_t T = a.qkv_TW->dim(0);
-  a.qk_TW = make(q, T, c_.q_width() + c_.kv_width(), "queries and keys after norm");
-  a.qk_rstd_TH = make_f32(q, {T * (c_.heads + c_.kv_heads)}, "query and key norm scales");
+  a.qk_TW = make(q, T, q_width() + kv_width(), "queries and keys after norm");
+  a.qk_rstd_TH = make_f32(q, {T * (heads_ + kv_heads_)}, "query and key norm scales");
   const Heads from = split(a.qkv_TW), to = attended(a);
   const QkScales scales = qk_scales(a);
   rmsnorm(q, to.q_THD, scales.q_TH, from.q_THD, params_.weight(at_.q_norm), eps_);
   rmsnorm(q, to.k_TKD, scales.k_TK, from.k_TKD, params_.weight(at_.k_norm), eps_);
 }
 
+Buffer Block::summed(Queue& q, const LinearMap& map, Tensor y_Sh, Tensor x,
+                     const BlockActivations& a, Tensor amax) const {
+  Buffer room;
+  const Tensor y = tokens_.partial(q, room, x.dim(0), y_Sh, "partial sums");
+  Buffer inner = map.forward(q, y, x, a.dropout, amax);
+  tokens_.add(q, y_Sh, y, a.form);
+  return inner;
+}
+
+void Block::attend(Queue& q, BlockActivations& a, const Batch& batch) const {
+  if (!split_heads_.splits()) {
+    a.lse_HT = make_f32(q, {heads_, a.attn_TW->dim(0)}, "attention log-sums");
+    const Heads h = attended(a);
+    attention(q, a.attn_TW->heads(heads_), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask, scale_);
+    return;
+  }
+  const Columns c = columns(a.qk_TW ? *a.qk_TW : *a.qkv_TW, a.qkv_TW);
+  a.heads_CW = split_heads_.to_heads(q, c.q, c.k, c.v);
+  (a.qk_TW ? a.qk_TW : a.qkv_TW).release();
+  const int64_t all = a.heads_CW->dim(0);
+  a.lse_HT = make_f32(q, {split_heads_.heads(), all}, "attention log-sums");
+  const Buffer out = make(q, all, split_heads_.out_width(), "attention output of all tokens");
+  const SplitHeads::Heads h = split_heads_.views(a.heads_CW);
+  attention(q, split_heads_.out_view(out), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask, scale_);
+  split_heads_.outputs_from_heads(q, out, a.attn_TW);
+}
+
+void Block::attend_cached(Queue& q, BlockActivations& a, const LayerCache& cache) const {
+  const int64_t T = a.attn_TW->dim(0);
+  const Tensor qk = a.qk_TW ? *a.qk_TW : *a.qkv_TW;
+  cast(q, cache.k_CW.rows(cache.start, T), qk.cols(q_width(), kv_width()));
+  cast(q, cache.v_CW.rows(cache.start, T), a.qkv_TW->cols(q_width() + kv_width(), kv_width()));
+  attention_cached(q, a.attn_TW->heads(heads_), attended(a).q_THD, cache.k_CW.heads(kv_heads_),
+                   cache.v_CW.heads(kv_heads_), cache.start, c_.sliding_window, scale_);
+}
+
 void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                            const LayerCache* cache) const {
-  const int64_t T = a.x_Th->dim(0);
-  a.qkv_TW = make(q, T, c_.q_width() + 2 * c_.kv_width(), "queries, keys, values");
-  a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, a.norm1_Th, a.dropout, amax(a, Map::qkv));
+  const int64_t T = batch.tokens(), S = a.x_Sh->dim(0);
+  a.qkv_TW = make(q, T, q_width() + 2 * kv_width(), "queries, keys, values");
+  {
+    Buffer room;
+    const Tensor x = tokens_.gather(q, room, a.norm1_Sh, "input norm of all tokens", a.form);
+    a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, x, a.dropout, amax(a, Map::qkv));
+  }
   if (c_.qk_norm) qk_norm_forward(q, a);
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Rotation::forward);
 
-  a.attn_TW = make(q, T, c_.q_width(), "attention output");
-  const Tensor attn_THD = a.attn_TW->heads(c_.heads);
-  if (cache == nullptr) {
-    a.lse_HT = make_f32(q, {c_.heads, T}, "attention log-sums");
-    const Heads h = attended(a);
-    attention(q, attn_THD, a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask, scale_);
-  } else {
-    const Tensor qk = a.qk_TW ? *a.qk_TW : *a.qkv_TW;
-    cast(q, cache->k_CW.rows(cache->start, T), qk.cols(c_.q_width(), c_.kv_width()));
-    cast(q, cache->v_CW.rows(cache->start, T),
-         a.qkv_TW->cols(c_.q_width() + c_.kv_width(), c_.kv_width()));
-    attention_cached(q, attn_THD, attended(a).q_THD, cache->k_CW.heads(c_.kv_heads),
-                     cache->v_CW.heads(c_.kv_heads), cache->start, c_.sliding_window, scale_);
-  }
+  a.attn_TW = make(q, T, q_width(), "attention output");
+  if (cache == nullptr)
+    attend(q, a, batch);
+  else
+    attend_cached(q, a, *cache);
 
-  const Buffer delta = make(q, T, c_.hidden, "attention delta");
-  a.o_lora_TR = o_.forward(q, delta, a.attn_TW, a.dropout, amax(a, Map::o));
-  a.mid_Th = make(q, T, c_.hidden, "block middle");
-  a.norm2_Th = make(q, T, c_.hidden, "middle norm");
-  a.rstd2_T = make_f32(q, {T}, "middle norm scale");
-  add_rmsnorm(q, a.norm2_Th, a.mid_Th, a.rstd2_T, delta, a.x_Th, params_.weight(at_.post_norm),
+  const Buffer delta = make(q, S, c_.hidden, "attention delta");
+  a.o_lora_TR = summed(q, o_, delta, a.attn_TW, a, amax(a, Map::o));
+  a.mid_Sh = make(q, S, c_.hidden, "block middle");
+  a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
+  a.rstd2_S = make_f32(q, {S}, "middle norm scale");
+  add_rmsnorm(q, a.norm2_Sh, a.mid_Sh, a.rstd2_S, delta, a.x_Sh, params_.weight(at_.post_norm),
               eps_);
 }
 
 void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
-  const int64_t T = a.mid_Th->dim(0);
-  a.gate_up_TF = make(q, T, 2 * c_.intermediate, "gate and up");
-  a.gate_up_lora_TR =
-      gate_up_.forward(q, a.gate_up_TF, a.norm2_Th, a.dropout, amax(a, Map::gate_up));
-  a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
+  const int64_t T = all_tokens(a);
+  a.gate_up_TF = make(q, T, 2 * inner_, "gate and up");
+  {
+    Buffer room;
+    const Tensor x = tokens_.gather(q, room, a.norm2_Sh, "middle norm of all tokens", a.form);
+    a.gate_up_lora_TR = gate_up_.forward(q, a.gate_up_TF, x, a.dropout, amax(a, Map::gate_up));
+  }
+  a.inner_TF = make(q, T, inner_, "feed-forward inner");
   swiglu(q, a.inner_TF, a.gate_up_TF);
-  if (delta) a.down_lora_TR = down_.forward(q, delta, a.inner_TF, a.dropout, amax(a, Map::down));
+  if (delta) a.down_lora_TR = summed(q, down_, delta, a.inner_TF, a, amax(a, Map::down));
 }
 
 Tensor Block::amax(const BlockActivations& a, Map map) {
@@ -157,15 +215,15 @@ Tensor Block::amax(const BlockActivations& a, Map map) {
 
 void Block::drop(BlockActivations& a, Recompute policy) const {
   a.drop(policy);
-  if (!qkv_.trains()) a.norm1_Th.release();
-  if (!gate_up_.trains()) a.norm2_Th.release();
+  if (!qkv_.trains()) a.norm1_Sh.release();
+  if (!gate_up_.trains()) a.norm2_Sh.release();
   if (!down_.trains()) a.inner_TF.release();
 }
 
 void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
                      LaterProducts* later) const {
   params_.acquire(q, unit_, Pass::backward);
-  if (!a.mid_Th) {  // Recompute::block kept only the input
+  if (!a.mid_Sh) {  // Recompute::block kept only the input
     norm_input(q, a);
     attention_half(q, a, batch, nullptr);
     mlp_half(q, a, {});
@@ -194,50 +252,76 @@ Buffer Block::copy_of(Queue& q, const Tensor& dy) const {
   return kept;
 }
 
+// Maps with all inputs: x is gathered if a gradient of the map needs it, and then makes room for
+// the partial sums of dx.
+Tensor Block::input_of(Queue& q, Buffer& room, const LinearMap& map, const Buffer& norm_Sh,
+                       int64_t tokens, const char* name) const {
+  return map.trains() ? tokens_.gather(q, room, norm_Sh, name)
+                      : tokens_.partial(q, room, tokens, norm_Sh, name);
+}
+
+void Block::backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
+                          const InputGradient& want, const BlockActivations& a, Tensor inner,
+                          Tensor amax, LaterProducts* later) const {
+  const int64_t T = dy->dim(0);
+  Buffer room;
+  const Tensor x = input_of(q, room, map, norm_Sh, T, want.all_name);
+  if (!defers(a, map, later)) {
+    map.backward(q, want.reached ? x : Tensor(), dy, x, inner, a.dropout, amax);
+    if (want.reached) tokens_.add(q, norm_Sh, x);
+    return;
+  }
+  const int64_t S = norm_Sh->dim(0);
+  Buffer kept = std::move(room ? room : norm_Sh), partial;
+  if (!norm_Sh && want.reached) norm_Sh = make(q, S, c_.hidden, want.name);
+  Tensor dx;
+  if (want.reached) dx = tokens_.partial(q, partial, T, norm_Sh, want.name);
+  map.backward_data(q, dx, dy, kept, inner, a.dropout);
+  if (want.reached) tokens_.add(q, norm_Sh, dx);
+  later->push_back({&map, std::move(dy), std::move(kept)});
+}
+
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
                          LaterProducts* later) const {
-  const int64_t T = d_residual.dim(0);
+  const int64_t S = d_residual.dim(0), T = all_tokens(a);
   // Recomputes missing inputs that a weight gradient needs. Their buffers are then reused: for
   // their gradients, and gate_up's for the gradient of the inner activations.
   if (!a.inner_TF) {
-    a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner");
+    a.inner_TF = make(q, T, inner_, "feed-forward inner");
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
-  if (defers(a, down_, later)) {
-    Buffer x = std::move(a.inner_TF);
-    if (reach_.gate_up) a.inner_TF = make(q, T, c_.intermediate, "feed-forward inner gradient");
-    down_.backward_data(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, x, a.down_lora_TR,
-                        a.dropout);
-    later->push_back({&down_, copy_of(q, d_residual), std::move(x)});
-  } else {
-    down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), d_residual, a.inner_TF,
-                   a.down_lora_TR, a.dropout, amax(a, Map::down));
+  {
+    Buffer room;
+    const Tensor dy = tokens_.gather(q, room, d_residual, "output gradient of all tokens");
+    if (defers(a, down_, later)) {
+      Buffer x = std::move(a.inner_TF);
+      if (reach_.gate_up) a.inner_TF = make(q, T, inner_, "feed-forward inner gradient");
+      down_.backward_data(q, reach_.gate_up ? *a.inner_TF : Tensor(), dy, x, a.down_lora_TR,
+                          a.dropout);
+      later->push_back({&down_, room ? std::move(room) : copy_of(q, dy), std::move(x)});
+    } else {
+      down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), dy, a.inner_TF, a.down_lora_TR,
+                     a.dropout, amax(a, Map::down));
+    }
   }
   a.down_lora_TR.release();
   if (!reach_.gate_up) return;
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
   a.inner_TF.release();
 
-  if (!a.norm2_Th) {
-    a.norm2_Th = make(q, T, c_.hidden, "middle norm");
+  if (!a.norm2_Sh) {
+    a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
     if (gate_up_.trains())
-      rmsnorm(q, a.norm2_Th, a.rstd2_T, a.mid_Th, params_.weight(at_.post_norm), eps_);
+      rmsnorm(q, a.norm2_Sh, a.rstd2_S, a.mid_Sh, params_.weight(at_.post_norm), eps_);
   }
-  if (defers(a, gate_up_, later)) {
-    Buffer x = std::move(a.norm2_Th);
-    if (reach_.middle) a.norm2_Th = make(q, T, c_.hidden, "middle norm gradient");
-    gate_up_.backward_data(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, x,
-                           a.gate_up_lora_TR, a.dropout);
-    later->push_back({&gate_up_, std::move(a.gate_up_TF), std::move(x)});
-  } else {
-    gate_up_.backward(q, reach_.middle ? *a.norm2_Th : Tensor(), a.gate_up_TF, a.norm2_Th,
-                      a.gate_up_lora_TR, a.dropout, amax(a, Map::gate_up));
-  }
+  backward_from(q, gate_up_, a.norm2_Sh, a.gate_up_TF,
+                {reach_.middle, "middle norm gradient", "middle norm of all tokens"}, a,
+                a.gate_up_lora_TR, amax(a, Map::gate_up), later);
   for (Buffer* b : {&a.gate_up_TF, &a.gate_up_lora_TR}) b->release();
   if (!reach_.middle) return;
-  rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Th, a.mid_Th,
-                   params_.weight(at_.post_norm), a.rstd2_T, Write::add);
-  for (Buffer* b : {&a.norm2_Th, &a.mid_Th, &a.rstd2_T}) b->release();
+  rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Sh, a.mid_Sh,
+                   params_.weight(at_.post_norm), a.rstd2_S, Write::add);
+  for (Buffer* b : {&a.norm2_Sh, &a.mid_Sh, &a.rstd2_S}) b->release();
 }
 
 void Block::qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& d_qkv_TW) const {
@@ -249,56 +333,77 @@ void Block::qk_norm_backward(Queue& q, const BlockActivations& a, const Tensor& 
                    params_.weight(at_.k_norm), scales.k_TK, Write::replace);
 }
 
+void Block::attend_backward(Queue& q, BlockActivations& a, const Batch& batch,
+                            const Tensor& d_attn_TW, const Tensor& d_qkv_TW) const {
+  if (!split_heads_.splits()) {
+    const Heads h = attended(a), d = split(d_qkv_TW);
+    attention_backward(q, d.q_THD, d.k_TKD, d.v_TKD, d_attn_TW.heads(heads_),
+                       a.attn_TW->heads(heads_), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask,
+                       scale_, {rope_.cos_PD, rope_.sin_PD, batch.positions_T});
+    return;
+  }
+  {
+    const Buffer d_heads =
+        make(q, a.heads_CW->dim(0), split_heads_.width(), "gradients of heads of all tokens");
+    {
+      const Buffer out = split_heads_.outputs_to_heads(q, a.attn_TW);
+      const Buffer d_out = split_heads_.outputs_to_heads(q, d_attn_TW);
+      const SplitHeads::Heads h = split_heads_.views(a.heads_CW), d = split_heads_.views(d_heads);
+      attention_backward(q, d.q_THD, d.k_TKD, d.v_TKD, split_heads_.out_view(d_out),
+                         split_heads_.out_view(out), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD,
+                         batch.mask, scale_);
+    }
+    const Columns d = columns(d_qkv_TW, d_qkv_TW);
+    split_heads_.from_heads(q, d_heads, d.q, d.k, d.v);
+  }
+  rope(q, d_qkv_TW.cols(0, q_width() + kv_width()).heads(heads_ + kv_heads_), rope_.cos_PD,
+       rope_.sin_PD, batch.positions_T, Rotation::back);
+}
+
 void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
                                     Tensor d_residual, LaterProducts* later) const {
-  const int64_t T = d_residual.dim(0);
+  const int64_t T = batch.tokens(), S = d_residual.dim(0);
   const bool later_o = defers(a, o_, later);
   Buffer d_qkv, d_o;
-  if (later_o) d_o = copy_of(q, d_residual);
   {
+    Buffer room;
+    const Tensor dy = tokens_.gather(q, room, d_residual, "middle gradient of all tokens");
+    if (later_o && !room) d_o = copy_of(q, dy);
     Buffer d_attn;
-    if (reach_.qkv) d_attn = make(q, T, c_.q_width(), "attention output gradient");
+    if (reach_.qkv) d_attn = make(q, T, q_width(), "attention output gradient");
     if (later_o)
-      o_.backward_data(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout);
+      o_.backward_data(q, d_attn, dy, a.attn_TW, a.o_lora_TR, a.dropout);
     else
-      o_.backward(q, d_attn, d_residual, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
+      o_.backward(q, d_attn, dy, a.attn_TW, a.o_lora_TR, a.dropout, amax(a, Map::o));
     a.o_lora_TR.release();
+    if (later_o && room) d_o = std::move(room);
+    room.release();
     if (!reach_.qkv) {
       if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
       return;
     }
-    d_qkv = make(q, T, c_.q_width() + 2 * c_.kv_width(), "query, key and value gradients");
-    const Heads h = attended(a), d = split(d_qkv);
-    attention_backward(q, d.q_THD, d.k_TKD, d.v_TKD, d_attn->heads(c_.heads),
-                       a.attn_TW->heads(c_.heads), a.lse_HT, h.q_THD, h.k_TKD, h.v_TKD, batch.mask,
-                       scale_, {rope_.cos_PD, rope_.sin_PD, batch.positions_T});
+    d_qkv = make(q, T, q_width() + 2 * kv_width(), "query, key and value gradients");
+    attend_backward(q, a, batch, d_attn, d_qkv);
   }
   if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
-  for (Buffer* b : {&a.attn_TW, &a.lse_HT, &a.qk_TW}) b->release();
+  for (Buffer* b : {&a.attn_TW, &a.lse_HT, &a.qk_TW, &a.heads_CW}) b->release();
   if (c_.qk_norm) qk_norm_backward(q, a, d_qkv);
   for (Buffer* b : {&a.qkv_TW, &a.qk_rstd_TH}) b->release();
 
-  if (!a.norm1_Th) {
+  if (!a.norm1_Sh) {
     if (qkv_.trains())
       norm_input(q, a);
     else
-      a.norm1_Th = make(q, T, c_.hidden, "input norm");
+      a.norm1_Sh = make(q, S, c_.hidden, "input norm");
   }
-  if (defers(a, qkv_, later)) {
-    Buffer x = std::move(a.norm1_Th);
-    if (reach_.input) a.norm1_Th = make(q, T, c_.hidden, "input norm gradient");
-    qkv_.backward_data(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, x, a.qkv_lora_TR,
-                       a.dropout);
-    later->push_back({&qkv_, std::move(d_qkv), std::move(x)});
-  } else {
-    qkv_.backward(q, reach_.input ? *a.norm1_Th : Tensor(), d_qkv, a.norm1_Th, a.qkv_lora_TR,
-                  a.dropout, amax(a, Map::qkv));
-  }
+  backward_from(q, qkv_, a.norm1_Sh, d_qkv,
+                {reach_.input, "input norm gradient", "input norm of all tokens"}, a, a.qkv_lora_TR,
+                amax(a, Map::qkv), later);
   d_qkv.release();
   a.qkv_lora_TR.release();
   if (!reach_.input) return;
-  rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Th, a.x_Th,
-                   params_.weight(at_.input_norm), a.rstd1_T, Write::add);
+  rmsnorm_backward(q, d_residual, params_.grad(at_.input_norm), a.norm1_Sh, a.x_Sh,
+                   params_.weight(at_.input_norm), a.rstd1_S, Write::add);
 }
 
 }  // namespace capstan

@@ -3,6 +3,8 @@
 #include "model/batch.h"
 #include "model/linear_map.h"
 #include "model/recompute.h"
+#include "model/split_heads.h"
+#include "model/split_tokens.h"
 
 namespace capstan {
 
@@ -18,19 +20,22 @@ struct LayerCache {
 };
 
 // Activations of one block from the forward pass. Empty members have been consumed or dropped. For
-// T tokens, h channels, heads of size d:
+// T tokens, of which this rank has S while it shares each layer with others, h channels, heads of
+// size d:
 struct BlockActivations {
-  Buffer x_Th;                  // the residual stream at the block's input
-  Buffer norm1_Th, rstd1_T;     // its norm
+  Buffer x_Sh;                  // the residual stream at the block's input
+  Buffer norm1_Sh, rstd1_S;     // its norm
   Buffer qkv_TW;                // queries, keys and values; after rope without qk-norm
   Buffer qk_TW, qk_rstd_TH;     // with qk-norm: queries and keys after norm and rope
+  Buffer heads_CW;              // the same of all tokens, of ranks that share each sequence
   Buffer attn_TW, lse_HT;       // the heads' outputs and log-sum-exps
-  Buffer mid_Th;                // the residual stream between attention and MLP
-  Buffer norm2_Th, rstd2_T;     // its norm
+  Buffer mid_Sh;                // the residual stream between attention and MLP
+  Buffer norm2_Sh, rstd2_S;     // its norm
   Buffer gate_up_TF, inner_TF;  // F = 2 f, and after SwiGLU f
   Buffer qkv_lora_TR, o_lora_TR, gate_up_lora_TR, down_lora_TR;  // the adapters' `inner`
   std::optional<StepKey> dropout;  // key of the adapters' dropout masks, while training
   Buffer amax_42;  // with FP8 products: maxima of each linear map, kept by every policy
+  SplitTokens::Form form = SplitTokens::Form::shares;
 
   void drop(Recompute policy);  // drops activations that the policy does not keep
 };
@@ -51,7 +56,8 @@ using LaterProducts = std::vector<LaterProduct>;
 // the activations.
 class Block {
  public:
-  Block(Parameters& params, int layer, const RopeTensors& rope);
+  Block(Parameters& params, int layer, const RopeTensors& rope, const SplitTokens& tokens,
+        const SplitHeads& heads);
 
   // Sets x to residual + delta and computes norm1; norm_input computes norm1 from an x already set.
   void enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const;
@@ -74,6 +80,24 @@ class Block {
   void backward_weights(Queue& q, LaterProducts& later) const;
 
  private:
+  void attend(Queue& q, BlockActivations& a, const Batch& batch) const;
+  void attend_cached(Queue& q, BlockActivations& a, const LayerCache& cache) const;
+  void attend_backward(Queue& q, BlockActivations& a, const Batch& batch, const Tensor& d_attn_TW,
+                       const Tensor& d_qkv_TW) const;
+  // The product of `map` with x, of which this rank has a part of the inputs, for its tokens.
+  Buffer summed(Queue& q, const LinearMap& map, Tensor y_Sh, Tensor x, const BlockActivations& a,
+                Tensor amax) const;
+  // The backward pass of a map with all inputs: its input, the norm, becomes its gradient if that
+  // is reached. With `later`, dy is taken.
+  struct InputGradient {
+    bool reached;
+    const char *name, *all_name;  // of buffers
+  };
+  void backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
+                     const InputGradient& want, const BlockActivations& a, Tensor inner,
+                     Tensor amax, LaterProducts* later) const;
+  Tensor input_of(Queue& q, Buffer& room, const LinearMap& map, const Buffer& norm_Sh,
+                  int64_t tokens, const char* name) const;
   void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual, LaterProducts* later) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
                                LaterProducts* later) const;
@@ -82,6 +106,12 @@ class Block {
     return later != nullptr && map.trains_weight() && !a.amax_42;
   }
   Buffer copy_of(Queue& q, const Tensor& dy) const;
+  struct Columns {  // queries, keys and values [T, …]
+    Tensor q, k, v;
+  };
+  // Of a buffer with queries and keys, and one that has the values after both.
+  Columns columns(const Tensor& qk_TW, const Tensor& qkv_TW) const;
+  int64_t all_tokens(const BlockActivations& a) const;
   struct QkScales {  // of the per-head norm
     Tensor q_TH, k_TK;
   };
@@ -99,6 +129,8 @@ class Block {
   Heads split(const Tensor& qkv_TW) const;          // views of the fused product
   Heads attended(const BlockActivations& a) const;  // inputs of attention
   Tensor rotated(const BlockActivations& a) const;  // its queries and keys together
+  int64_t q_width() const { return heads_ * c_.head_dim; }
+  int64_t kv_width() const { return kv_heads_ * c_.head_dim; }
 
   // Gradients that the backward pass must compute: those with a trainable parameter at or below
   // them.
@@ -109,11 +141,14 @@ class Block {
 
   Parameters& params_;
   const ModelConfig& c_;
+  int64_t heads_, kv_heads_, inner_;  // of this rank
   const BlockIndex& at_;
   int unit_;
   LinearMap qkv_, o_, gate_up_, down_;
   Reach reach_;
   RopeTensors rope_;
+  SplitTokens tokens_;
+  SplitHeads split_heads_;
   float eps_, scale_;
 };
 

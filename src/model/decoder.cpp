@@ -11,6 +11,11 @@ int32_t most_likely(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// The first values of a row, as a row of their own.
+Tensor first_of(const Tensor& row, int64_t count) {
+  return row.reshape({row.numel()}).rows(0, count).reshape({1, count});
+}
+
 }  // namespace
 
 int32_t choose_token(std::span<const float> logits, const Sampling& s, double draw) {
@@ -59,10 +64,11 @@ Decoder::Decoder(Queue& q, const Parts& model, int64_t capacity, int64_t longest
           model[0].positions());
   const ModelConfig& c = model.config();
   const DType type = model.params().types().compute;
+  const int64_t width = model.params().spec().share.kv_heads() * c.head_dim;
   for (size_t part = 0; part < model.size(); ++part)
     for (int i = model[part].stage().first; i < model[part].stage().end; ++i) {
-      keys_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "keys"));
-      values_.push_back(q.arena().make(Category::cache, type, {capacity, c.kv_width()}, "values"));
+      keys_.push_back(q.arena().make(Category::cache, type, {capacity, width}, "keys"));
+      values_.push_back(q.arena().make(Category::cache, type, {capacity, width}, "values"));
       caches_[part].push_back({*keys_.back(), *values_.back(), 0});
     }
   ids_ = q.arena().make(Category::data, DType::i32, {longest_feed_}, "decoder ids");
@@ -86,16 +92,29 @@ void Decoder::feed_piece(Queue& q, std::span<const int32_t> ids) {
     for (LayerCache& cache : of_part) cache.start = length_;
 
   const auto phase = q.arena().phase("decode");
+  // Every rank gets all logits: those of the others that share the last stage, and of that stage.
+  const Communicator& shares = model_.params().mesh().tensor();
   const int64_t stages = model_.pipe().stages();
-  const Buffer logits =
-      q.arena().make(Category::activations, DType::f32, {stages, model_.config().vocab}, "logits");
-  compute(q, batch, logits->rows(model_.pipe().stage(), 1));
+  const int64_t largest = largest_vocab_share(model_.config(), shares.size());
+  const Buffer logits = q.arena().make(Category::activations, DType::f32,
+                                       {stages * shares.size(), largest}, "logits");
+  const Tensor of_stage = logits->rows(model_.pipe().stage() * shares.size(), shares.size());
+  const Tensor mine = of_stage.rows(shares.rank(), 1);
+  compute(q, batch, first_of(mine, model_.params().spec().share.vocab.count));
+  if (shares.size() > 1) {
+    Work work = shares.all_gather(q, of_stage, mine);
+    work.join(q);
+  }
   if (stages > 1) {
     const Communicator& all = model_.pipe().all();
     Work work = all.all_gather(q, logits, all.slice_of(logits));
     work.join(q);
   }
-  q.download(logits_.data(), logits->rows(stages - 1, 1));
+  for (int rank = 0; rank < shares.size(); ++rank) {
+    const Span vocab = layer_share(model_.config(), {{rank, shares.size()}}).vocab;
+    q.download(logits_.data() + vocab.first,
+               first_of(logits->rows((stages - 1) * shares.size() + rank, 1), vocab.count));
+  }
   length_ += n;
 }
 

@@ -1,9 +1,12 @@
 #include "model/parameters.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "model/saved_tensor.h"
 #include "ops/elementwise.h"
 
 namespace capstan {
@@ -71,6 +74,32 @@ Members replica_members(const Communicator& group, const Sharding& sharding) {
   return {.first = group.rank() % each, .stride = each, .count = sharding.replicas};
 }
 
+std::vector<bool> trainable_rows(const ModelSpec& spec) {
+  return rows_where(spec, [](const Param& p) { return p.trainable; });
+}
+
+// Of ranks that share each layer: ranges within one part each.
+std::vector<Range> cut_by_parts(const ModelSpec& spec, std::vector<Range> ranges) {
+  if (spec.share.ranks().size == 1) return ranges;
+  std::vector<Range> cut;
+  for (const Range& r : ranges) {
+    const Param& p = spec.params[static_cast<size_t>(r.param)];
+    for (const Part& part : p.parts) {
+      const Range of_part{r.param, part.first_row * p.columns(), part.rows * p.columns()};
+      if (const Range some = overlap(of_part, r); some.count > 0) cut.push_back(some);
+    }
+  }
+  return cut;
+}
+
+int64_t rounded_to(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+const Part& part_of(const ModelSpec& spec, const Range& range) {
+  return part_of(spec.params[static_cast<size_t>(range.param)], range);
+}
+
 void sort(std::vector<Range>& ranges) {
   std::stable_sort(ranges.begin(), ranges.end(),
                    [](const Range& a, const Range& b) { return a.param < b.param; });
@@ -94,9 +123,8 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
       sharding_(least_of(sharding, group_.size())),
       shards_(group_.part(shard_members(group_, sharding_))),
       replicas_(group_.part(replica_members(group_, sharding_))),
-      weights_(spec_, types().compute,
-               rows_where(spec_, [](const Param& p) { return p.trainable; }), Layout::flat,
-               Category::weights, "weight", shards_.ranks(), sharding_.replicas),
+      weights_(spec_, types().compute, trainable_rows(spec_), Layout::flat, Category::weights,
+               "weight", shards_.ranks(), sharding_.replicas),
       frozen_(
           spec_, types().compute,
           rows_where(spec_,
@@ -106,7 +134,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
           spec_, types().master,
           rows_where(spec_, [&](const Param& p) { return p.trainable && types().has_master(); }),
           Layout::flat, Category::weights, "master", shards_.ranks(), sharding_.replicas),
-      grads_(spec_, types().grad, rows_where(spec_, [](const Param& p) { return p.trainable; }),
+      grads_(spec_, types().grad, trainable_rows(spec_),
              gradients == Gradients::in_step && sharding_.gradients == Hold::whole ? Layout::apart
                                                                                    : Layout::flat,
              Category::gradients, "gradient", shards_.ranks(), sharding_.replicas),
@@ -145,7 +173,17 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
     room_ = group_.make_room(arena, largest);
     if (shares_tied()) tied_room_ = mesh_.pipe().ends().make_room(arena, grads_.flat_bytes(0));
   }
-  for (auto* ranges : {&all_trainable_, &frozen_ranges_}) sort(*ranges);
+  for (auto* ranges : {&all_trainable_, &frozen_ranges_}) {
+    sort(*ranges);
+    *ranges = cut_by_parts(spec_, std::move(*ranges));
+  }
+  for (int rank = 0, count = spec_.share.ranks().size; count > 1 && rank < count; ++rank) {
+    specs_.push_back(spec_of_rank(spec_, rank));
+    shares_.emplace_back(specs_.back(), types().compute, trainable_rows(specs_.back()),
+                         Layout::flat, Category::weights, "weight", shards_.ranks(),
+                         sharding_.replicas);
+  }
+  if (gradients != Gradients::none) make_copies(arena);
   owned_ = owned_by(mesh_.all().rank());
   updated_ = all_trainable_;
   if (sharding_.state == Hold::shard) {
@@ -153,6 +191,7 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
     for (int unit = 0; unit < spec_.units(); ++unit)
       if (has(unit)) weights_.add_ranges(updated_, unit, shards_.rank());
     sort(updated_);
+    updated_ = cut_by_parts(spec_, std::move(updated_));
   }
   stored_ranges_ =
       types().has_master() || sharding_.weights == Hold::shard ? updated_ : all_trainable_;
@@ -160,17 +199,87 @@ Parameters::Parameters(Arena& arena, ModelSpec spec, Precision precision, Gradie
   sort(stored_ranges_);
 }
 
-// Of the replicas, the first owns; of the stages that have a tied embedding, too.
+const ModelSpec& Parameters::spec_of(int rank) const {
+  return specs_.empty() ? spec_ : specs_[static_cast<size_t>(mesh_.tensor_rank_of(rank))];
+}
+
+// Of the replicas, the first owns; of the stages that have a tied embedding, and of the ranks that
+// have copies, too.
 std::vector<Range> Parameters::owned_by(int rank) const {
   std::vector<Range> owned;
-  const int stage = mesh_.stage_of(rank), share = mesh_.data_rank_of(rank);
-  if (share >= shards_.size()) return owned;
+  const int stage = mesh_.stage_of(rank), slice = mesh_.data_rank_of(rank);
+  const int share = mesh_.tensor_rank_of(rank);
+  if (slice >= shards_.size()) return owned;
   const std::vector<bool>& units = stages_[static_cast<size_t>(stage)];
+  const UnitTensors& layout = shares_.empty() ? weights_ : shares_[static_cast<size_t>(share)];
   for (int unit = 0; unit < spec_.units(); ++unit)
     if (units[static_cast<size_t>(unit)] && (unit > 0 || stage == 0))
-      weights_.add_ranges(owned, unit, share);
+      layout.add_ranges(owned, unit, slice);
   sort(owned);
+  if (shares_.empty()) return owned;
+  const ModelSpec& spec = spec_of(rank);
+  owned = cut_by_parts(spec, std::move(owned));
+  std::erase_if(owned, [&](const Range& r) { return part_of(spec, r).copies.first != share; });
   return owned;
+}
+
+void Parameters::make_copies(Arena& arena) {
+  const Ranks ranks = spec_.share.ranks();
+  if (ranks.size == 1) return;
+  const Span sharing = spec_.share.attention.copies;
+  const auto add = [&](const Communicator& group, int64_t copies, bool own_room) {
+    Copies c{group, std::vector<std::vector<Range>>(static_cast<size_t>(spec_.units())), {}, {}};
+    int64_t most = 0;
+    for (const Range& r : all_trainable_)
+      if (part_of(spec_, r).copies.count == copies)
+        c.ranges[static_cast<size_t>(spec_.params[static_cast<size_t>(r.param)].unit)].push_back(r);
+    for (const auto& unit : c.ranges) {
+      int64_t count = 0;
+      for (const Range& r : unit) count += r.count;
+      most = std::max(most, count);
+    }
+    if (most == 0) return;
+    const DType type = types().grad;
+    c.sums =
+        arena.make(Category::communication, type, {rounded_to(most, copies)}, "sums of copies");
+    if (own_room) c.room = group.make_room(arena, c.sums->nbytes());
+    copies_.push_back(std::move(c));
+  };
+  add(mesh_.tensor(), ranks.size, false);
+  const int64_t kv_heads = spec_.config.kv_heads;
+  if (ranks.size <= kv_heads || kv_heads == 1) return;
+  // All ranks split off those with the same key heads; some may be alone.
+  const int first = mesh_.all().rank() - ranks.rank + static_cast<int>(sharing.first);
+  const Members same{.first = first, .count = static_cast<int>(sharing.count)};
+  const Communicator group =
+      mesh_.all().split(same, fmt::format("key heads from rank {}", first), Lane::tensor);
+  if (sharing.count > 1) add(group, sharing.count, true);
+}
+
+int64_t Parameters::copied_bytes() const {
+  int64_t most = 0;
+  for (const Copies& c : copies_) most = std::max(most, c.sums->nbytes());
+  return most;
+}
+
+void Parameters::sum_copies(Queue& q, int unit) {
+  for (const Copies& c : copies_) {
+    const auto& ranges = c.ranges[static_cast<size_t>(unit)];
+    if (ranges.empty()) continue;
+    int64_t count = 0;
+    for (const Range& r : ranges) {
+      copy(q, c.sums->rows(count, r.count), slice(grad(r.param), r));
+      count += r.count;
+    }
+    Work sum =
+        c.ranks.for_unit(unit).all_reduce(q, c.sums->rows(0, rounded_to(count, c.ranks.size())));
+    sum.join(q);
+    count = 0;
+    for (const Range& r : ranges) {
+      copy(q, slice(grad(r.param), r), c.sums->rows(count, r.count));
+      count += r.count;
+    }
+  }
 }
 
 Parameters::~Parameters() {
@@ -200,8 +309,10 @@ void Parameters::store_frozen(Queue& q, int i, int part, Tensor x) {
   const Param& p = spec_.params[static_cast<size_t>(i)];
   require(!p.trainable, Fault::bug, "{} is not frozen", p.name);
   if (quantized(i) != nullptr) return quantized_.store(q, i, part, x);
-  const Part& rows = p.parts[static_cast<size_t>(part)];
-  cast(q, weight(i).rows(rows.first_row, rows.rows), x);
+  const Part& own = p.parts[static_cast<size_t>(part)];
+  x = x.rows(own.row, own.rows);
+  if (p.columns() < p.whole_columns()) x = x.cols(own.column, p.columns());
+  cast(q, weight(i).rows(own.first_row, own.rows), x);
 }
 
 void Parameters::initialize(Queue& q, uint64_t seed) {
@@ -226,6 +337,17 @@ void Parameters::initialize_trainable(Queue& q, uint64_t seed, bool adapters) {
 
 void Parameters::initialize(Queue& q, uint64_t seed, const Range& range, Tensor values) {
   const Param& p = spec_.params[static_cast<size_t>(range.param)];
+  if (spec_.share.ranks().size == 1) return initialize(q, seed, p, range, values);
+  const Part& part = part_of(spec_, range);
+  const int64_t begin = range.first - part.first_row * p.columns();
+  cut_in_whole_param(p, part).for_runs(
+      begin, range.count, [&](int64_t i, int64_t in_whole, int64_t n) {
+        initialize(q, seed, p, {range.param, in_whole, n}, values.rows(i - begin, n));
+      });
+}
+
+void Parameters::initialize(Queue& q, uint64_t seed, const Param& p, const Range& range,
+                            Tensor values) {
   const RngKey key{.seed = seed, .site = site::init + static_cast<uint32_t>(range.param)};
   switch (p.init) {
     case Init::normal: {
@@ -233,7 +355,7 @@ void Parameters::initialize(Queue& q, uint64_t seed, const Range& range, Tensor 
       return fill_normal(q, values, deviation, key, range.first);
     }
     case Init::uniform: {
-      const float bound = 1.0f / std::sqrt(static_cast<float>(p.shape[1]));
+      const float bound = 1.0f / std::sqrt(static_cast<float>(p.whole_columns()));
       return fill_uniform(q, values, bound, key, range.first);
     }
     case Init::ones: return fill(q, values, 1);
@@ -271,7 +393,7 @@ void Parameters::begin_micro_batch(bool first, bool last) {
 
 int64_t Parameters::schedule_key() const {
   const bool reduces =
-      group_.size() > 1 &&
+      (group_.size() > 1 || !copies_.empty()) &&
       (last_micro_ || (sharding_.gradients == Hold::shard && replicas_.size() == 1));
   const bool joins = std::any_of(gathered_.begin(), gathered_.end(),
                                  [](const Gathered& g) { return g.weights.pending(); });
@@ -339,7 +461,9 @@ void Parameters::zero_grads(Queue& q, int unit) {
 
 void Parameters::complete(Queue& q, int unit) {
   first_backward_[static_cast<size_t>(unit)] = false;
-  if (!grads_.empty(unit) && (last_micro_ || sharding_.gradients == Hold::shard)) reduce(q, unit);
+  if (grads_.empty(unit) || !(last_micro_ || sharding_.gradients == Hold::shard)) return;
+  sum_copies(q, unit);
+  reduce(q, unit);
 }
 
 void Parameters::reduce(Queue& q, int unit) {

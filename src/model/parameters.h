@@ -67,6 +67,10 @@ using StageUnits = std::vector<std::vector<bool>>;
 //
 // A head that is tied to the embedding needs it in the last stage, too: both stages have it, add
 // their gradients (end_gradients) and update it alike. The first one counts and saves it.
+//
+// Of ranks that share each layer, each has its share (the spec's). What several of them have
+// (Part::copies) they update alike: its gradient is the sum of what each of them has computed,
+// which complete() makes.
 class Parameters {
  public:
   // Offloaded masters are in `host`, by default the same arena. Destroying it while a sum or gather
@@ -103,18 +107,24 @@ class Parameters {
   // Trainable values, in the order of the spec: those that this rank counts (in the norm of the
   // gradients), so that each is counted by one rank; and those that it updates. One rank does all.
   const std::vector<Range>& owned() const { return owned_; }
+  // Of ranks that share each layer: of that rank's parameters, within one part each.
   std::vector<Range> owned_by(int rank) const;
   const std::vector<Range>& updated() const { return updated_; }
+  // The table of another rank: its share of each layer.
+  const ModelSpec& spec_of(int rank) const;
   // The values of such a range, where this rank keeps them; a master may be absent.
   Tensor weight(const Range& range) const { return weights_.values(range); }
   Tensor master(const Range& range) const { return masters_.values(range); }
   Tensor grad(const Range& range) const { return grads_.values(range); }
   const Mesh& mesh() const { return mesh_; }
   const Communicator& group() const { return mesh_.all(); }
+  // The most that ranks that share each layer add to make the gradients of what they all have; the
+  // group needs room for it.
+  int64_t copied_bytes() const;
   bool has(int unit) const { return units_[static_cast<size_t>(unit)]; }  // this stage
 
-  // Writes the values of one part of a frozen row: x is f32, bf16 or f16, has the part's rows, and
-  // is in memory of the queue's device. Quantizes or converts to the row's storage type.
+  // Writes the values of one part of a frozen row: x is f32, bf16 or f16, the checkpoint's tensor,
+  // and in memory of the queue's device. Quantizes or converts to the row's storage type.
   void store_frozen(Queue& q, int i, int part, Tensor x);
 
   // Draws initial values according to the spec. Each depends only on the seed, the parameter and
@@ -167,6 +177,8 @@ class Parameters {
     return spec_.params[static_cast<size_t>(i)].trainable ? weights_ : frozen_;
   }
   void initialize(Queue& q, uint64_t seed, const Range& range, Tensor values);
+  // … of consecutive values of a parameter of the whole model.
+  void initialize(Queue& q, uint64_t seed, const Param& p, const Range& range, Tensor values);
   void initialize_trainable(Queue& q, uint64_t seed, bool adapters);
   void acquire_weights(Queue& q, int unit);
   void release_weights(int unit);
@@ -176,6 +188,8 @@ class Parameters {
   void finish_reduction(Queue& q);
   void finish_exchange(Queue& q);
   void begin_grads(int unit);
+  void make_copies(Arena& arena);
+  void sum_copies(Queue& q, int unit);
   bool shares_tied() const;  // trained, and this stage is one of two that have it
   bool tied_head(int unit) const {
     return unit == spec_.units() - 1 && spec_.head == spec_.embedding;
@@ -201,10 +215,20 @@ class Parameters {
     int users = 0;
   };
   std::vector<Gathered> gathered_;  // by unit
-  Buffer room_, tied_room_;         // the groups'
-  std::vector<Work> reductions_;    // by unit, of gradients
-  int reducing_ = -1;               // the unit whose sharded gradients are being summed
-  int exchanging_ = -1;             // … and whose sums are being added over the replicas
+  // Gradients that several of the ranks that share each layer have parts of: those of all of them,
+  // and those of ranks with the same key heads.
+  struct Copies {
+    Communicator ranks;
+    std::vector<std::vector<Range>> ranges;  // by unit
+    Buffer sums, room;                       // of a unit, one after the other
+  };
+  std::vector<Copies> copies_;
+  std::vector<ModelSpec> specs_;     // by rank among those that share each layer, if several
+  std::vector<UnitTensors> shares_;  // the layouts of their units
+  Buffer room_, tied_room_;          // the groups'
+  std::vector<Work> reductions_;     // by unit, of gradients
+  int reducing_ = -1;                // the unit whose sharded gradients are being summed
+  int exchanging_ = -1;              // … and whose sums are being added over the replicas
   bool first_micro_ = true, last_micro_ = true;
   std::vector<Tensor> zeroed_;        // a member, so that a step does not allocate
   std::vector<bool> written_whole_;   // by parameter

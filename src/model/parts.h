@@ -24,8 +24,8 @@ class Parts {
   int64_t blocks() const;
 
   // Calls body(part, index, in) for each part in order. `in` is the residual stream of so many
-  // tokens, from the stage before; what body returns goes to the next stage. Requests memory for
-  // `in`, and returns when the next stage has what it gets.
+  // tokens (those of this rank, if it shares them), from the stage before; what body returns goes
+  // to the next stage. Requests memory for `in`, and returns when the next stage has what it gets.
   template <class Body>
   void pass_through(Queue& q, int64_t tokens, const Body& body) const {
     for (size_t i = 0; i < size(); ++i) {

@@ -4,8 +4,6 @@
 
 #include "model/rope_table.h"
 #include "ops/elementwise.h"
-#include "ops/embedding.h"
-#include "ops/head_loss.h"
 #include "ops/rmsnorm.h"
 
 namespace capstan {
@@ -28,6 +26,7 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
     : params_(params),
       recompute_(recompute),
       stage_(stage),
+      tokens_(params.mesh().tensor()),
       head_(params, params.spec().head, -1, params.spec().head_lora),
       lowest_unit_(params.spec().lowest_trainable_unit()),
       fp8_(multiplies_in_fp8(params)) {
@@ -42,8 +41,10 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
     q.upload(rope_cos_, table.cos.data());
     q.upload(rope_sin_, table.sin.data());
   }
+  const LayerShare& share = params.spec().share;
+  const SplitHeads heads(params.mesh().context(), share.heads(), share.kv_heads(), c.head_dim);
   for (int layer = stage.first; layer < stage.end; ++layer)
-    blocks_.emplace_back(params, layer, RopeTensors{rope_cos_, rope_sin_});
+    blocks_.emplace_back(params, layer, RopeTensors{rope_cos_, rope_sin_}, tokens_, heads);
   passing_ = make_kept();
 }
 
@@ -60,29 +61,66 @@ void Transformer::drop(Kept& kept, size_t block) {
   blocks_[block].drop(kept.blocks[block], recompute_.of(layer));
 }
 
+EmbeddingRows Transformer::embedding_rows() const {
+  return {params_.spec().share.vocab.first, tokens_.ranks().size() > 1};
+}
+
+HeadRows Transformer::head_rows(Queue& q) const {
+  const Communicator& ranks = tokens_.ranks();
+  HeadRows rows{.first = params_.spec().share.vocab.first,
+                .largest = largest_vocab_share(config(), ranks.size()),
+                .rank = ranks.rank(),
+                .ranks = ranks.size()};
+  if (ranks.size() > 1)
+    rows.gather = [&q, ranks](const Tensor& all, const Tensor& mine) {
+      Work work = ranks.all_gather(q, all, mine);
+      work.join(q);
+    };
+  return rows;
+}
+
 void Transformer::embed(Queue& q, const Batch& batch, BlockActivations& first) {
   params_.acquire(q, 0, Pass::forward);
-  first.x_Th = q.arena().make(Category::activations, params_.types().compute,
-                              {batch.tokens(), config().hidden}, "block input");
-  embedding(q, first.x_Th, params_.weight(params_.spec().embedding), batch.ids_T);
+  const int64_t S = tokens_.share_of(batch.tokens(), first.form);
+  first.x_Sh = q.arena().make(Category::activations, params_.types().compute, {S, config().hidden},
+                              "block input");
+  Buffer room;
+  const Tensor x = tokens_.partial(q, room, batch.tokens(), first.x_Sh, "embeddings of all tokens");
+  embedding(q, x, params_.weight(params_.spec().embedding), batch.ids_T, embedding_rows());
+  tokens_.add(q, first.x_Sh, x, first.form);
   params_.release(q, 0, Pass::forward);
+}
+
+void Transformer::embed_backward(Queue& q, const Batch& batch, const Tensor& d_Sh) {
+  params_.acquire(q, 0, Pass::backward);
+  {
+    Buffer room;
+    const Tensor d = tokens_.gather(q, room, d_Sh, "embedding gradients of all tokens");
+    embedding_backward(q, params_.grad(params_.spec().embedding), d, batch.ids_T, embedding_rows());
+  }
+  params_.complete(q, 0);
+  params_.release(q, 0, Pass::backward);
+}
+
+SplitTokens::Form Transformer::form_of(const Mode& mode) const {
+  return mode.caches != nullptr ? SplitTokens::Form::whole : SplitTokens::Form::shares;
 }
 
 void Transformer::final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual) {
   const DType type = params_.types().compute;
   params_.acquire(q, params_.spec().units() - 1, Pass::forward);
   Top& top = kept.top;
-  top.x_Th = q.arena().make(Category::activations, type, delta.shape(), "final input");
-  top.norm_Th = q.arena().make(Category::activations, type, delta.shape(), "final norm");
-  top.rstd_T =
+  top.x_Sh = q.arena().make(Category::activations, type, delta.shape(), "final input");
+  top.norm_Sh = q.arena().make(Category::activations, type, delta.shape(), "final norm");
+  top.rstd_S =
       q.arena().make(Category::activations, DType::f32, {delta.dim(0)}, "final norm scale");
-  add_rmsnorm(q, top.norm_Th, top.x_Th, top.rstd_T, delta, residual,
+  add_rmsnorm(q, top.norm_Sh, top.x_Sh, top.rstd_S, delta, residual,
               params_.weight(params_.spec().final_norm), static_cast<float>(config().norm_eps));
 }
 
 Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer in,
                                const Mode& mode) {
-  const Shape shape{batch.tokens(), config().hidden};
+  const Shape shape{tokens_.share_of(batch.tokens(), form_of(mode)), config().hidden};
   const DType type = params_.types().compute;
   Buffer delta;    // the last block's output, to be added to the residual stream…
   Buffer carried;  // …and that stream, if activations are not kept
@@ -91,12 +129,13 @@ Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer 
     const int unit = stage_.first + static_cast<int>(i) + 1;
     BlockActivations& a = kept.blocks[i];
     a.dropout = kept.key;
+    a.form = form_of(mode);
     // Decoding uses bf16: for one token at a time, conversion to FP8 would cost more than it saves.
     if (fp8_ && mode.caches == nullptr)
       a.amax_42 = q.arena().make(Category::activations, DType::f32, {4, 2}, "fp8 maxima");
     if (i == 0) {
       if (in)
-        a.x_Th = std::move(in);
+        a.x_Sh = std::move(in);
       else
         embed(q, batch, a);
       params_.acquire(q, unit, Pass::forward);
@@ -112,9 +151,9 @@ Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer 
     delta = q.arena().make(Category::activations, type, shape, "block delta");
     blocks_[i].mlp_half(q, a, delta);
     params_.release(q, unit, Pass::forward);
-    residual = a.mid_Th;
+    residual = a.mid_Sh;
     if (!mode.keep || !reached(i)) {
-      carried = std::move(a.mid_Th);
+      carried = std::move(a.mid_Sh);
       a = BlockActivations();
     }
   }
@@ -153,25 +192,31 @@ Buffer Transformer::head_backward(Queue& q, const Batch& batch, const Kept& kept
   params_.acquire(q, last, Pass::backward);
   Buffer d_residual;
   if (lowest_unit_ < last || spec.trainable(spec.final_norm))
-    d_residual = q.arena().make(Category::activations, params_.types().compute, top.x_Th->shape(),
+    d_residual = q.arena().make(Category::activations, params_.types().compute, top.x_Sh->shape(),
                                 "residual gradient");
+  Buffer x_room, d_room;
+  const Tensor x = tokens_.gather(q, x_room, top.norm_Sh, "final norm of all tokens");
+  Tensor d_x;
+  if (d_residual) d_x = tokens_.partial(q, d_room, x.dim(0), d_residual, "gradients of all tokens");
   Buffer inner, d_inner;
   HeadTerm term, d_term;
   const Adapter& adapter = head_.adapter();
   if (adapter) {
-    inner = adapter.inner(q, top.norm_Th, kept.key);
+    inner = adapter.inner(q, x, kept.key);
     d_inner = q.arena().make(Category::activations, inner->dtype(), inner->shape(),
                              "adapter inner gradient");
     term = {inner, adapter.b()};
     d_term = {d_inner, adapter.b_grad()};
   }
-  head_loss_backward(q, loss, d_residual, params_.grad(spec.head), top.norm_Th,
-                     params_.weight(spec.head), batch.labels_T, scale, batch.targets, term, d_term);
-  if (adapter) adapter.backward_inner(q, d_inner, top.norm_Th, kept.key);
+  head_loss_backward(q, loss, d_x, params_.grad(spec.head), x, params_.weight(spec.head),
+                     batch.labels_T, scale, batch.targets, term, d_term, head_rows(q));
+  if (adapter) adapter.backward_inner(q, d_inner, x, kept.key);
   if (d_residual) {
-    if (adapter) adapter.backward_data(q, d_residual, d_inner, kept.key);
-    rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Th,
-                     params_.weight(spec.final_norm), top.rstd_T, Write::replace);
+    if (adapter) adapter.backward_data(q, d_x, d_inner, kept.key);
+    tokens_.add(q, d_residual, d_x);
+    for (Buffer* b : {&x_room, &d_room}) b->release();
+    rmsnorm_backward(q, d_residual, params_.grad(spec.final_norm), d_residual, top.x_Sh,
+                     params_.weight(spec.final_norm), top.rstd_S, Write::replace);
   }
   params_.complete(q, last);
   complete_tied(q);
@@ -191,10 +236,7 @@ Buffer Transformer::backward(Queue& q, const Batch& batch, Kept& kept, const Sca
     blocks_[i].backward(q, kept.blocks[i], batch, d_residual,
                         weights == Weights::later ? &kept.later[i] : nullptr);
   if (!is_first() || !spec.trainable(spec.embedding)) return d_residual;
-  params_.acquire(q, 0, Pass::backward);
-  embedding_backward(q, params_.grad(spec.embedding), d_residual, batch.ids_T);
-  params_.complete(q, 0);
-  params_.release(q, 0, Pass::backward);
+  embed_backward(q, batch, d_residual);
   return {};
 }
 
@@ -250,27 +292,29 @@ Buffer Transformer::infer(Queue& q, const Batch& batch, Buffer in,
 
 Buffer Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss, Buffer in) {
   return infer(q, batch, std::move(in), nullptr, [&](const Top& top) {
-    Buffer inner;
+    Buffer room, inner;
+    const Tensor x = tokens_.gather(q, room, top.norm_Sh, "final norm of all tokens");
     HeadTerm term;
     if (const Adapter& adapter = head_.adapter()) {
-      inner = adapter.inner(q, top.norm_Th, {});
+      inner = adapter.inner(q, x, {});
       term = {inner, adapter.b()};
     }
-    head_loss(q, loss, top.norm_Th, params_.weight(params_.spec().head), batch.labels_T,
-              batch.targets, term);
+    head_loss(q, loss, x, params_.weight(params_.spec().head), batch.labels_T, batch.targets, term,
+              head_rows(q));
   });
 }
 
 void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {
-  require(is_first() && is_last(), Fault::bug, "all logits need the whole model in one stage");
+  require(is_first() && is_last() && tokens_.ranks().size() == 1, Fault::bug,
+          "all logits need the whole model on one rank");
   infer(q, batch, {}, nullptr,
-        [&](const Top& top) { head_.forward(q, logits_TV, top.norm_Th, {}); });
+        [&](const Top& top) { head_.forward(q, logits_TV, top.norm_Sh, {}); });
 }
 
 Buffer Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
                            Tensor logits_1V, Buffer in) {
   return infer(q, batch, std::move(in), &caches, [&](const Top& top) {
-    head_.forward(q, logits_1V, top.norm_Th->rows(batch.tokens() - 1, 1), {});
+    head_.forward(q, logits_1V, top.norm_Sh->rows(batch.tokens() - 1, 1), {});
   });
 }
 

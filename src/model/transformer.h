@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "model/block.h"
+#include "ops/embedding.h"
+#include "ops/head_loss.h"
 #include "ops/scalar.h"
 
 namespace capstan {
@@ -30,13 +32,15 @@ class Transformer {
   Parameters& params() const { return params_; }
   const ModelConfig& config() const { return params_.spec().config; }
   int64_t positions() const { return rope_cos_->dim(0); }
+  // Tokens of the residual stream on this rank, while it trains.
+  int64_t share_of(int64_t tokens) const { return tokens_.share_of(tokens); }
   const Stage& stage() const { return stage_; }
   bool is_first() const { return stage_.first == 0; }
   bool is_last() const { return stage_.end == config().layers; }
 
  private:
   struct Top {  // activations of the final norm
-    Buffer x_Th, norm_Th, rstd_T;
+    Buffer x_Sh, norm_Sh, rstd_S;
   };
 
  public:
@@ -51,9 +55,10 @@ class Transformer {
   };
   Kept make_kept() const;
 
-  // The forward pass of one micro-batch. `in` is the residual stream [T, h] from the previous
-  // stage; the first stage has none. Returns the residual stream for the next stage; the last stage
-  // returns nothing. `key` is for the adapters' dropout, and required if there is any.
+  // The forward pass of one micro-batch. `in` is this rank's tokens of the residual stream [S, h]
+  // from the previous stage; the first stage has none. Returns the residual stream for the next
+  // stage; the last stage returns nothing. `key` is for the adapters' dropout, and required if
+  // there is any.
   Buffer forward(Queue& q, const Batch& batch, Kept& kept, Buffer in = {},
                  const std::optional<StepKey>& key = {});
 
@@ -89,7 +94,8 @@ class Transformer {
 
   // Decoding: runs the tokens of `batch` (one document, positions starting at caches[…].start)
   // through the stage and appends their keys and values to the caches, one per layer. The last
-  // stage writes the last token's logits. `in` and the result as in forward().
+  // stage writes the last token's logits, of this rank's share of the vocabulary. `in` and the
+  // result as in forward(), but of all tokens on every rank.
   Buffer decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
                 Tensor logits_1V, Buffer in = {});
 
@@ -121,11 +127,18 @@ class Transformer {
   void complete_tied(Queue& q);
   void idle_unit(Queue& q, int unit);
   void embed(Queue& q, const Batch& batch, BlockActivations& first);
+  void embed_backward(Queue& q, const Batch& batch, const Tensor& d_Sh);
   void final_norm(Queue& q, Kept& kept, const Tensor& delta, const Tensor& residual);
+
+  // The head's rows on this rank.
+  HeadRows head_rows(Queue& q) const;
+  EmbeddingRows embedding_rows() const;
+  SplitTokens::Form form_of(const Mode& mode) const;
 
   Parameters& params_;
   Recomputation recompute_;
   Stage stage_;
+  SplitTokens tokens_;
   LinearMap head_;
   int lowest_unit_;  // the first with trainable parameters
   bool fp8_;         // the blocks' linear maps use FP8 products

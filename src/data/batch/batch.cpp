@@ -63,6 +63,22 @@ void append(HostBatch& batch, const Dataset& dataset, int64_t sample, int64_t le
   batch.truncated += used.size() < tokens.size();
 }
 
+// Appends a document of padding, if it takes one.
+void make_equal_shares(HostBatch& batch, int64_t shares) {
+  const int64_t length = with_shares(batch.tokens(), shares) - batch.tokens();
+  if (length == 0) return;
+  check_capacity(batch, batch.tokens() + length, static_cast<size_t>(batch.documents()) + 1);
+  for (int64_t t = 0; t < length; ++t) {
+    batch.ids.push_back(0);
+    batch.labels.push_back(kIgnore);
+    batch.positions.push_back(static_cast<int32_t>(t));
+    batch.ordinals.push_back(batch.ordinals.back());
+  }
+  batch.starts.push_back(static_cast<int32_t>(batch.tokens()));
+  batch.longest = std::max(batch.longest, length);
+  batch.padding += length;
+}
+
 }  // namespace
 
 HostBatch::HostBatch(int64_t max_tokens, int64_t max_documents) {
@@ -91,6 +107,7 @@ void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> sam
   batch.clear();
   for (const int64_t s : samples)
     append(batch, dataset, s, dataset.inputs_of(s, options.max_seq_length), options, first_ordinal);
+  make_equal_shares(batch, options.shares);
 }
 
 void pad(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
@@ -102,6 +119,7 @@ void pad(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samp
   check_capacity(batch, length * static_cast<int64_t>(samples.size()), samples.size());
   batch.clear();
   for (const int64_t s : samples) append(batch, dataset, s, length, options, first_ordinal);
+  make_equal_shares(batch, options.shares);
 }
 
 int64_t largest_batch(const Dataset& dataset, int64_t samples, const BatchOptions& options) {
@@ -111,8 +129,10 @@ int64_t largest_batch(const Dataset& dataset, int64_t samples, const BatchOption
     lengths.push_back(dataset.inputs_of(i, options.max_seq_length));
   std::partial_sort(lengths.begin(), lengths.begin() + n, lengths.end(), std::greater<>());
   if (n == 0) return 0;
-  if (!options.packed) return n * padded_length(lengths[0], options);
-  return std::accumulate(lengths.begin(), lengths.begin() + n, int64_t{0});
+  const int64_t tokens = options.packed
+                             ? std::accumulate(lengths.begin(), lengths.begin() + n, int64_t{0})
+                             : n * padded_length(lengths[0], options);
+  return with_shares(tokens, options.shares);
 }
 
 }  // namespace capstan

@@ -15,6 +15,8 @@ struct BatchOptions {
   bool packed = true;          // concatenated; else each padded to the longest of the batch
   int64_t multiple =
       1;  // padded lengths are rounded up to a multiple of it, but not past max_seq_length
+  // Ranks that share the tokens of a batch: a last document of padding makes them a multiple of it.
+  int64_t shares = 1;
 };
 
 // A micro-batch in host memory, in the layout of model/batch.h. The constructor allocates all
@@ -48,6 +50,11 @@ void pack(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> sam
 // the padding; causal attention hides it from all real tokens.
 void pad(HostBatch& batch, const Dataset& dataset, std::span<const int64_t> samples,
          const BatchOptions& options, int64_t first_ordinal = 0);
+
+// The number of tokens with that document.
+inline int64_t with_shares(int64_t tokens, int64_t shares) {
+  return (tokens + shares - 1) / shares * shares;
+}
 
 // Tokens of the largest batch that any `samples` different samples can make, packed or padded
 // according to the options. Memory is planned for this.

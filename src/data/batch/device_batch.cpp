@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/head_loss.h"
+
 namespace capstan {
 namespace {
 
@@ -35,12 +37,24 @@ struct Views {
   }
 };
 
+// The labels that count among this rank's tokens.
+int64_t own_targets(const HostBatch& host, const Ranks& sharing) {
+  const int64_t own = host.tokens() / sharing.size;
+  const auto first = host.labels.begin() + sharing.rank * own;
+  return own - std::count(first, first + own, kIgnore);
+}
+
 }  // namespace
 
 void BatchLimits::include(const BatchLimits& other) {
   tokens = std::max(tokens, other.tokens);
   documents = std::max(documents, other.documents);
   longest = std::max(longest, other.longest);
+}
+
+BatchLimits BatchLimits::for_shares(int64_t shares) const {
+  if (shares == 1) return *this;
+  return {with_shares(tokens, shares), documents + 1, std::max(longest, shares - 1)};
 }
 
 BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options) {
@@ -53,8 +67,9 @@ BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOp
 }
 
 DeviceBatch::DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model,
-                         Arrays arrays)
+                         Arrays arrays, const Ranks& sharing)
     : limits_(limits),
+      sharing_(sharing),
       window_(model.sliding_window),
       arrays_(arrays),
       room_(q.arena().make(Category::data, DType::i32,
@@ -64,11 +79,15 @@ DeviceBatch::DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig&
 
 Batch DeviceBatch::view(int64_t tokens, int64_t documents, int64_t longest) const {
   const Views arrays(arrays_, room_, tokens, documents);
+  const int64_t own = tokens / sharing_.size;
+  const auto share = [&](const Tensor& all) {
+    return all && sharing_.size > 1 ? all.rows(sharing_.rank * own, own) : all;
+  };
   Batch b;
-  b.ids_T = arrays.ids;
-  b.labels_T = arrays.labels;
-  b.positions_T = arrays.positions;
-  b.ordinals_T = arrays.ordinals;
+  b.ids_T = share(arrays.ids);
+  b.labels_T = share(arrays.labels);
+  b.positions_T = share(arrays.positions);
+  b.ordinals_T = share(arrays.ordinals);
   b.mask = {arrays.starts, documents, longest, window_, 0};
   return b;
 }
@@ -90,7 +109,7 @@ void DeviceBatch::send(const HostBatch& host) {
 
 Batch DeviceBatch::upload(Queue& q, const HostBatch& host) {
   Batch b = view(host.tokens(), host.documents(), host.longest);
-  b.targets = host.targets;
+  b.targets = sharing_.size == 1 ? host.targets : own_targets(host, sharing_);
   for (size_t d = 0; d + 1 < host.starts.size(); ++d)
     b.mask.pairs += attention_pairs(host.starts[d + 1] - host.starts[d], b.mask.window);
   if (copies_ahead()) {
@@ -99,10 +118,11 @@ Batch DeviceBatch::upload(Queue& q, const HostBatch& host) {
     ahead_.receive();
     return b;
   }
-  q.upload(b.ids_T, host.ids.data());
-  q.upload(b.labels_T, host.labels.data());
-  q.upload(b.positions_T, host.positions.data());
-  if (b.ordinals_T) q.upload(b.ordinals_T, host.ordinals.data());
+  const int64_t first = sharing_.rank * b.tokens();
+  q.upload(b.ids_T, host.ids.data() + first);
+  q.upload(b.labels_T, host.labels.data() + first);
+  q.upload(b.positions_T, host.positions.data() + first);
+  if (b.ordinals_T) q.upload(b.ordinals_T, host.ordinals.data() + first);
   q.upload(b.mask.starts, host.starts.data());
   return b;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "comm/ranks.h"
 #include "data/batch/batch.h"
 #include "model/batch.h"
 #include "model/config.h"
@@ -14,12 +15,17 @@ struct BatchLimits {
   int64_t longest = 0;  // tokens of one document
 
   void include(const BatchLimits& other);
+  // With the padding of batches whose tokens several ranks share (BatchOptions::shares).
+  BatchLimits for_shares(int64_t shares) const;
 };
 
 // The largest micro-batch that `micro_batch` samples of the dataset can make.
 BatchLimits limits_of(const Dataset& dataset, int64_t micro_batch, const BatchOptions& options);
 
-// Device buffers for one micro-batch. With pinned host memory, the next one is copied while the GPU
+// Device buffers for one micro-batch. Of ranks that share each sequence, each has an equal number
+// of consecutive tokens as the batch's, and the mask of all of them.
+//
+// With pinned host memory, the next one is copied while the GPU
 // works (CopyAhead). The offsets of the arrays depend only on the numbers of tokens and documents.
 class DeviceBatch {
  public:
@@ -28,7 +34,7 @@ class DeviceBatch {
 
   // Allocates Category::data from the queue's arenas, outside of a phase.
   DeviceBatch(Queue& q, const BatchLimits& limits, const ModelConfig& model,
-              Arrays arrays = Arrays::without_ordinals);
+              Arrays arrays = Arrays::without_ordinals, const Ranks& sharing = {});
 
   // Copies the host batch to the device; the result is valid until the next upload. The host batch
   // may be reused on return.
@@ -47,6 +53,7 @@ class DeviceBatch {
   Batch view(int64_t tokens, int64_t documents, int64_t longest) const;
 
   BatchLimits limits_;
+  Ranks sharing_;
   int64_t window_;
   Arrays arrays_;
   Buffer room_;

@@ -38,7 +38,7 @@ MicroBatches::MicroBatches(const Dataset& dataset, int64_t micro_batch, const Ba
       micro_batch_(micro_batch),
       options_(options),
       max_tokens_(checked_largest(dataset, micro_batch, options)),
-      batch_(max_tokens_, max_documents()),
+      batch_(max_tokens_, max_documents() + (options.shares > 1 ? 1 : 0)),
       ranks_(ranks) {}
 
 void MicroBatches::start(std::span<const int64_t> samples) {
