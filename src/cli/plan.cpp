@@ -127,7 +127,7 @@ std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const
   const CostModel machine = cost_model(*calibration, o);
   Time t{*calibration, {}, {}};
   const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size) *
-                        data_ranks(o.ranks, o.mesh).size;
+                        batch_ranks(o.ranks, o.mesh).size;
   t.step = p.inputs ? estimate_run(o, machine, recipe, *p.inputs)
                     : estimate_largest(o, machine, (recipe.global_batch_size - 1) / micro + 1);
   if (p.steps) t.run_seconds = t.step.seconds * static_cast<double>(*p.steps);

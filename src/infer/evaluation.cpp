@@ -5,9 +5,10 @@ namespace {
 
 void evaluate_batch(Queue& q, const Parts& model, const Batch& batch, Tensor loss) {
   const auto phase = q.arena().phase("evaluate");
-  model.pass_through(q, batch.tokens(), [&](Transformer& part, size_t, Buffer in) {
-    return part.evaluate(q, batch, loss, std::move(in));
-  });
+  model.pass_through(q, model[0].share_of(batch.tokens()),
+                     [&](Transformer& part, size_t, Buffer in) {
+                       return part.evaluate(q, batch, loss, std::move(in));
+                     });
 }
 
 void stay_idle(Queue& q, const Parts& model) {

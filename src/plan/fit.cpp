@@ -28,8 +28,9 @@ std::array<int, 3> least_rungs(const TrainOptions& options) {
 
 // A lower bound without a plan: the weights alone, with at least half a byte each.
 bool weights_fit(const TrainOptions& options, const Room& available) {
-  const int64_t holders =
-      options.sharding.weights == Hold::shard ? options.ranks.size : options.mesh.pipeline;
+  const int64_t holders = options.sharding.weights == Hold::shard
+                              ? options.ranks.size
+                              : options.mesh.pipeline * options.mesh.tensor;
   const int64_t count = make_spec(options.model).parameter_count() / holders;
   const int64_t halves =
       options.quantize == Quantize::none ? 2 * size_of(types_of(options.precision).compute) : 1;

@@ -20,6 +20,7 @@ class Simulation {
   Simulation(const TrainOptions& options, const CostModel& machine)
       : q_(Device::sim, device_, host_, machine),
         ranks_(options.ranks.size),
+        batch_ranks_(batch_ranks(options.ranks, options.mesh).size),
         trainer_(q_, options, simulated(options.ranks, "dp", options.network)) {
     trainer_.rehearse();
   }
@@ -41,14 +42,14 @@ class Simulation {
       began = q_.now();
       data.start(samples);
       const StepResult r = trainer_.step(data, i);
-      tokens = static_cast<double>((r.tokens - r.padding) * ranks_);
+      tokens = static_cast<double>((r.tokens - r.padding) * batch_ranks_);
     }
     return {q_.now() - began, tokens};
   }
 
   Arena device_, host_;
   Queue q_;
-  int64_t ranks_;
+  int64_t ranks_, batch_ranks_;
   Trainer trainer_;
 };
 
@@ -57,7 +58,7 @@ class Simulation {
 class StagesSimulation {
  public:
   StagesSimulation(const TrainOptions& options, const CostModel& machine) : options_(options) {
-    const int each = data_ranks(options.ranks, options.mesh).size;
+    const int each = options.ranks.size / options.mesh.pipeline;
     for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
       TrainOptions o = options;
       o.ranks.rank = stage * each;
@@ -76,6 +77,7 @@ class StagesSimulation {
       cost.send = options_.network.seconds_per_message +
                   static_cast<double>(options_.limits.tokens * options_.model.hidden *
                                       size_of(types_of(options_.precision).compute)) /
+                      (options_.mesh.tensor * options_.mesh.context) /
                       options_.network.bytes_per_second;
       costs.push_back(cost);
       rest = std::max(rest, taken.rest);
@@ -88,7 +90,7 @@ class StagesSimulation {
     double busy = 0;  // of all stages
     for (const PipelineCosts& c : costs)
       busy += (c.forward + c.backward + c.weights) * micros * p.chunks;
-    return {passes + rest, tokens * data_ranks(options_.ranks, options_.mesh).size,
+    return {passes + rest, tokens * batch_ranks(options_.ranks, options_.mesh).size,
             (passes - busy / options_.mesh.pipeline) / (passes + rest)};
   }
 
@@ -171,7 +173,7 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
   const int64_t micro = std::min(recipe.micro_batch_size, train.size());
   Sampler sampler(train.size(), global, static_cast<uint64_t>(recipe.seed));
   MicroBatches data(train, micro, batch_options(recipe, inputs),
-                    data_ranks(options.ranks, options.mesh));
+                    batch_ranks(options.ranks, options.mesh));
   const int64_t most = std::clamp<int64_t>(kMicroBatches * micro / global, 1, kSteps);
   const int64_t steps = std::min(most, sampler.steps_per_epoch());
   return simulate(options, machine, [&](auto& simulation) {
@@ -191,7 +193,7 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
                               int64_t micro_batches) {
   const BatchLimits& l = options.limits;
   // Two micro-batches give the cost of each additional one; of a pipeline, when it is full.
-  const Ranks share = data_ranks(options.ranks, options.mesh);
+  const Ranks share = batch_ranks(options.ranks, options.mesh);
   const int64_t ranks = share.size;
   const int64_t full = options.mesh.pipeline * options.pipeline.chunks;
   const int64_t made = std::min<int64_t>(micro_batches, full > 1 ? 2 * full + 2 : 2);
@@ -199,7 +201,10 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
   Dataset samples;
   for (int64_t i = 0; i < made * l.documents * ranks; ++i) samples.add(tokens, 0);
   MicroBatches data(samples, l.documents,
-                    {.max_seq_length = l.longest, .vocab = options.model.vocab}, share);
+                    {.max_seq_length = l.longest,
+                     .vocab = options.model.vocab,
+                     .shares = options.mesh.tensor * options.mesh.context},
+                    share);
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
   return simulate(options, machine, [&](auto& simulation) -> StepEstimate {

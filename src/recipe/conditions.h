@@ -117,6 +117,12 @@ inline constexpr Condition kNodes[] = {
 inline constexpr Condition kStages[] = {
     {[](const Recipe& r, Task) { return r.pipeline_parallel <= kMostRanks; }, refused,
      "{pipeline_parallel} requested; expected 1 to 64"}};
+inline constexpr Condition kLayerShares[] = {
+    {[](const Recipe& r, Task) { return r.tensor_parallel <= kMostRanks; }, refused,
+     "{tensor_parallel} requested; expected 1 to 64"}};
+inline constexpr Condition kSequenceShares[] = {
+    {[](const Recipe& r, Task) { return r.context_parallel <= kMostRanks; }, refused,
+     "{context_parallel} requested; expected 1 to 64"}};
 inline constexpr Condition kPipelineSchedule[] = {
     {[](const Recipe& r, Task) {
        return r.pipeline_parallel > 1 || r.pipeline_schedule == PipelineChoice();

@@ -95,6 +95,23 @@ const std::vector<Option> kRun = {
              "machine); auto: zero3. offload: on GPUs, masters and moments are in host memory",
      .refused = {{"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
+    {.key = "tensor_parallel",
+     .field = &R::tensor_parallel,
+     .check = positive,
+     .tasks = kTrain,
+     .help = "ranks that share each layer: each has some of its heads, inner channels and rows of "
+             "the vocabulary, and between layers an equal share of the tokens; best among the GPUs "
+             "of one machine",
+     .needs = kLayerShares,
+     .mesh = true},
+    {.key = "context_parallel",
+     .field = &R::context_parallel,
+     .check = positive,
+     .tasks = kTrain,
+     .help = "ranks that share each sequence, for long ones: each has an equal number of its "
+             "tokens, and in attention some of the heads",
+     .needs = kSequenceShares,
+     .mesh = true},
     {.key = "pipeline_parallel",
      .field = &R::pipeline_parallel,
      .check = positive,

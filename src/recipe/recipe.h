@@ -84,6 +84,8 @@ struct Recipe {
   Devices devices;
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::automatic;
+  int64_t tensor_parallel = 1;
+  int64_t context_parallel = 1;
   int64_t pipeline_parallel = 1;
   PipelineChoice pipeline_schedule;
   double timeout = 300;
@@ -137,6 +139,9 @@ struct Recipe {
   bool lora_rslora = false;
   bool lora_query = true, lora_key = false, lora_value = true;
   bool lora_projection = false, lora_mlp = false, lora_head = false;
+
+  // As if one rank had the whole model, with all its micro-batches.
+  void use_one_rank() { tensor_parallel = context_parallel = pipeline_parallel = 1; }
 };
 
 // What a command does when nothing is said: LitGPT's defaults (where it has the command).

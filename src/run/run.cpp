@@ -75,7 +75,7 @@ TrainOptions options_of(const Recipe& r, Task task, const RunInputs& in,
 
 TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& inputs) {
   Recipe alone = recipe;  // the caller sets the ranks
-  alone.pipeline_parallel = 1;
+  alone.use_one_rank();
   return options_of(alone, task, inputs, example_of(recipe, inputs));
 }
 
@@ -142,12 +142,11 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       trainer_(std::make_unique<Trainer>(queue_, options_, group)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot(), group.open_channel("files"))),
-      identity_{.data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
-                .base = options_.lora
-                            ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
-                            : std::nullopt,
-                .machine =
-                    what_computes(options_.device, data_ranks(options_.ranks, options_.mesh).size)},
+      identity_{
+          .data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
+          .base = options_.lora ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
+                                : std::nullopt,
+          .machine = what_computes(options_.device, options_.ranks.size / options_.mesh.pipeline)},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,
@@ -159,9 +158,9 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");
-  if (options_.mesh.pipeline > 1 && options_.ranks.size == options_.mesh.pipeline &&
+  if (options_.mesh.ranks() > 1 && trainer_->params().mesh().data().size() == 1 &&
       recipe.strategy.kind != Strategy::automatic && recipe.strategy.kind != Strategy::ddp)
-    log::info("strategy: {} has no effect among the ranks of a stage, of which there is one",
+    log::info("strategy: {} has no effect, since no two ranks have the same part of the model",
               name_of(recipe.strategy));
   if (const std::string note = precision_note(options_); !note.empty()) log::info("{}", note);
   for (const std::string& line : warnings(inputs_.data.lint)) log::warn("{}", line);
@@ -199,7 +198,7 @@ int64_t TrainingRun::micro_batch_for(const Dataset& dataset) const {
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {
   return {dataset, micro_batch_for(dataset), batch_options(recipe_, inputs_),
-          data_ranks(options_.ranks, options_.mesh)};
+          batch_ranks(options_.ranks, options_.mesh)};
 }
 
 std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
@@ -300,8 +299,10 @@ StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches&
   measured_.tokens += mine.tokens;
   StepResult all = mine;
   all.tokens = all.padding = 0;
-  // All stages see the same tokens.
-  const bool counts = trainer_->params().mesh().pipe().is_first();
+  // Ranks that share a model or a sequence see the same tokens.
+  const Mesh& mesh = trainer_->params().mesh();
+  const bool counts =
+      mesh.pipe().is_first() && mesh.tensor().rank() == 0 && mesh.context().rank() == 0;
   for (const Counts& c : team_.gather(counts ? Counts{mine.tokens, mine.padding} : Counts())) {
     all.tokens += c.tokens;
     all.padding += c.padding;
@@ -311,18 +312,18 @@ StepResult TrainingRun::of_all_ranks(const StepResult& mine, const MicroBatches&
   return all;
 }
 
-StepBatches TrainingRun::step_batches(const Ranks& ranks) const {
+StepBatches TrainingRun::step_batches(const Ranks& ranks, const Recipe& recipe) const {
   const Dataset& samples = inputs_.data.train;
   return {samples,
           at_most_all(recipe_.global_batch_size, samples),
           micro_batch_for(samples),
           static_cast<uint64_t>(recipe_.seed),
-          batch_options(recipe_, inputs_),
+          batch_options(recipe, inputs_),
           ranks};
 }
 
 void TrainingRun::train() {
-  StepBatches batches = step_batches(data_ranks(options_.ranks, options_.mesh));
+  StepBatches batches = step_batches(batch_ranks(options_.ranks, options_.mesh), recipe_);
   const StopSignals signals;  // before any sign that training has started
   if (team_.leads()) {
     remove_leftovers(folder_.path());

@@ -187,7 +187,7 @@ class TrainingRun {
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
   void self_check();
-  StepBatches step_batches(const Ranks& ranks) const;
+  StepBatches step_batches(const Ranks& ranks, const Recipe& recipe) const;
   // As the record says, of this process or of an earlier one.
   bool out_of_patience() const {
     return recipe_.patience && record_.validations_since >= *recipe_.patience;

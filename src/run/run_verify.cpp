@@ -17,7 +17,7 @@ void TrainingRun::verify() {
   std::iota(order.begin(), order.end(), 0);
   // One micro-batch for each rank.
   const int64_t largest = micro_batch_for(train);
-  const int64_t sharing = data_ranks(options_.ranks, options_.mesh).size;
+  const int64_t sharing = batch_ranks(options_.ranks, options_.mesh).size;
   const auto micro = static_cast<size_t>(std::min(largest * sharing, train.size()));
   std::partial_sort(order.begin(), order.begin() + static_cast<int64_t>(micro), order.end(),
                     [&](int64_t a, int64_t b) {
@@ -49,13 +49,13 @@ void TrainingRun::self_check() {
   const auto channel = team_.group().open_channel("self check");
   SelfCheck check;
   std::vector<float> mine;
-  StepBatches batches = step_batches(data_ranks(options_.ranks, options_.mesh));
+  StepBatches batches = step_batches(batch_ranks(options_.ranks, options_.mesh), recipe_);
   check.ranks = trainer_->try_step(batches.of(record_.step), record_.step,
                                    [&] { mine = owned_gradients(queue_, trainer_->params()); });
   if (team_.leads()) {
     TrainOptions o = options_;
     Recipe recipe = recipe_;
-    recipe.pipeline_parallel = 1;
+    recipe.use_one_rank();
     set_ranks(o, recipe, {}, {});
     o.sharding = kDdp;
     o.staging = false;
@@ -65,7 +65,7 @@ void TrainingRun::self_check() {
     Queue q(o.device, memory, host);
     Trainer alone(q, o);
     load_state(q, alone);
-    StepBatches whole = step_batches({});
+    StepBatches whole = step_batches({}, recipe);
     check.alone = alone.try_step(whole.of(record_.step), record_.step, [&] {
       compare_gradients(check, q, &alone.params(), trainer_->params(), mine, *channel);
     });

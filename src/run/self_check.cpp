@@ -29,6 +29,23 @@ struct Compared {
   double largest = 0, difference = 0;
 };
 
+// The gradients of one rank that has the whole model, for a range of a rank with this table.
+std::vector<float> expected_values(Queue& q, const Parameters& alone, const ModelSpec& spec,
+                                   const Range& range) {
+  const Tensor whole = alone.grad(range.param);
+  if (spec.share.ranks().size == 1) return values_of(q, slice(whole, range));
+  const Param& p = spec.params[static_cast<size_t>(range.param)];
+  const Part& part = part_of(p, range);
+  const std::vector<float> all = values_of(q, whole);
+  std::vector<float> values;
+  cut_in_whole_param(p, part).for_runs(range.first - part.first_row * p.columns(), range.count,
+                                       [&](int64_t, int64_t in_whole, int64_t n) {
+                                         const auto first = all.begin() + in_whole;
+                                         values.insert(values.end(), first, first + n);
+                                       });
+  return values;
+}
+
 }  // namespace
 
 bool SelfCheck::agrees(DType gradients) const {
@@ -71,7 +88,7 @@ void compare_gradients(SelfCheck& check, Queue& q, const Parameters* alone, cons
     const float* next = theirs.data();
     for (const Range& range : owned) {
       Compared& c = compared[static_cast<size_t>(range.param)];
-      for (const float expected : values_of(q, slice(alone->grad(range.param), range))) {
+      for (const float expected : expected_values(q, *alone, ranks.spec_of(r), range)) {
         const double difference = std::abs(double{expected} - double{*next++});
         c.largest = std::max(c.largest, std::abs(double{expected}));
         // A NaN on one side alone is the greatest difference.

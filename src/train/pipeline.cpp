@@ -38,15 +38,18 @@ Pipeline::Pipeline(Queue& q, const Parts& parts, const PipelineOptions& options,
                       fmt::format("weights {}", i), fmt::format("idle forward {}", i),
                       fmt::format("idle backward {}", i), fmt::format("idle weights {}", i)});
   const int64_t in_flight = most_in_flight(longest.actions);
+  const Ranks sharing = parts.params().mesh().context().ranks();
   rooms_.reserve(static_cast<size_t>(in_flight));
-  for (int64_t i = 0; i < in_flight; ++i) rooms_.emplace_back(q, limits, parts.config(), arrays);
+  for (int64_t i = 0; i < in_flight; ++i)
+    rooms_.emplace_back(q, limits, parts.config(), arrays, sharing);
   batches_.resize(rooms_.size());
   kept_.resize(static_cast<size_t>(slots_));
   for (auto& slot : kept_)
     for (size_t i = 0; i < parts.size(); ++i) slot.push_back(parts[i].make_kept());
   const auto make = [&](const char* name) {
-    return q.arena().make(Category::communication, parts_.params().types().compute,
-                          {limits.tokens, parts_.config().hidden}, name);
+    return q.arena().make(
+        Category::communication, parts_.params().types().compute,
+        {parts_[0].share_of(limits.tokens / sharing.size), parts_.config().hidden}, name);
   };
   bool in = false, out = false, gradients_in = false, gradients_out = false;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -115,7 +118,7 @@ void Pipeline::rehearse(Queue& q, const Step& step, bool idle) {
       if (!idle && receives(a)) {
         Link& l = link(what == Do::forward ? Way::down : Way::up);
         l.receiving = parts_.pipe().receive(q, what == Do::forward ? Way::down : Way::up,
-                                            rows(l.landing, batches_[0].tokens()), 0);
+                                            rows_for(l.landing, batches_[0].tokens()), 0);
       }
       perform(q, a, step);
     }
@@ -150,7 +153,7 @@ void Pipeline::ask(Queue& q, Way way) {
                                                      : 0;
     if (tokens == 0) continue;  // all stages know that there is no message
     ++l.next;
-    l.receiving = parts_.pipe().receive(q, way, rows(l.landing, tokens), a.micro);
+    l.receiving = parts_.pipe().receive(q, way, rows_for(l.landing, tokens), a.micro);
     return;
   }
 }
@@ -189,10 +192,10 @@ void Pipeline::stay_idle(Queue& q, const PipelineAction& a) {
 Buffer Pipeline::take(Queue& q, Way way, const Batch& batch, const char* name) {
   Link& l = link(way);
   Buffer taken = q.arena().make(Category::activations, l.landing->dtype(),
-                                {batch.tokens(), parts_.config().hidden}, name);
+                                {parts_[0].share_of(batch.tokens()), parts_.config().hidden}, name);
   ask(q, way);  // if it has not been
   l.receiving.join(q);
-  copy(q, taken, rows(l.landing, batch.tokens()));
+  copy(q, taken, rows_for(l.landing, batch.tokens()));
   if (asks_ahead_) ask(q, way);
   return taken;
 }
@@ -200,7 +203,7 @@ Buffer Pipeline::take(Queue& q, Way way, const Batch& batch, const char* name) {
 void Pipeline::hand_on(Queue& q, Way way, const Buffer& out, int64_t message) {
   Link& l = link(way);
   l.sending.join(q);
-  const Tensor box = rows(l.outbox, out->dim(0));
+  const Tensor box = l.outbox->rows(0, out->dim(0));
   copy(q, box, out);
   l.sending = parts_.pipe().send(q, way, box, message);
 }

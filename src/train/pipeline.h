@@ -94,7 +94,10 @@ class Pipeline {
   void ask(Queue& q, Way way);
   Buffer take(Queue& q, Way way, const Batch& batch, const char* name);
   void hand_on(Queue& q, Way way, const Buffer& out, int64_t message);
-  Tensor rows(const Buffer& buffer, int64_t tokens) const { return buffer->rows(0, tokens); }
+  // The rows for this rank's share of so many tokens.
+  Tensor rows_for(const Buffer& buffer, int64_t tokens) const {
+    return buffer->rows(0, parts_[0].share_of(tokens));
+  }
   GraphKey graph_key(const PipelineAction& a, const Batch& batch, const Step& step) const;
   void begin_pass(const PipelineAction& a, const Step& step);
 

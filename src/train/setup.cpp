@@ -414,10 +414,29 @@ PipelineOptions pipeline_of(const Recipe& r, int data_ranks) {
   return o;
 }
 
-// On how many machines the ranks of a stage are, if they are as many on each; else 0.
-int machines_of_stage(int ranks, int machines, int stages) {
+MeshShape mesh_of(const Recipe& r, const Ranks& ranks) {
+  const MeshShape mesh{.pipeline = static_cast<int>(r.pipeline_parallel),
+                       .tensor = static_cast<int>(r.tensor_parallel),
+                       .context = static_cast<int>(r.context_parallel)};
+  const std::string there = ranks.size == 1 ? "is one" : fmt::format("are {}", ranks.size);
+  require(mesh.ranks() != mesh.pipeline || ranks.size % mesh.ranks() == 0, Fault::usage,
+          "pipeline_parallel: {} stages need as many ranks or a multiple of it, but there {}; set "
+          "devices",
+          mesh.pipeline, there);
+  require(ranks.size % mesh.ranks() == 0, Fault::usage,
+          "tensor_parallel {} × context_parallel {} × pipeline_parallel {} need {} ranks or a "
+          "multiple of it, but there {}; set devices",
+          mesh.tensor, mesh.context, mesh.pipeline, mesh.ranks(), there);
+  return mesh;
+}
+
+// On how many machines the ranks are that have the same part of the model, if they are as many on
+// each; else 0.
+int machines_of_stage(int ranks, int machines, int stages, int tensor) {
   if (ranks % machines != 0) return 0;
   const int on_machine = ranks / machines, in_stage = ranks / stages;
+  // Those that share a layer are on one machine, or each is on a machine of its own.
+  if (on_machine % tensor != 0) return 0;
   if (in_stage <= on_machine) return on_machine % in_stage == 0 ? 1 : 0;
   return in_stage % on_machine == 0 ? in_stage / on_machine : 0;
 }
@@ -426,18 +445,13 @@ int machines_of_stage(int ranks, int machines, int stages) {
 
 void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,
                int machines) {
-  const auto stages = static_cast<int>(r.pipeline_parallel);
-  require(ranks.size % stages == 0, Fault::usage,
-          "pipeline_parallel: {} stages need as many ranks or a multiple of it, but there {}; set "
-          "devices",
-          stages, ranks.size == 1 ? "is one" : fmt::format("are {}", ranks.size));
   o.ranks = ranks;
   o.network = network;
-  o.mesh = {.pipeline = stages};
-  const int sharing = data_ranks(ranks, o.mesh).size;
-  o.pipeline = pipeline_of(r, sharing);
-  machines =
-      machines_of_stage(ranks.size, std::max(machines, static_cast<int>(r.num_nodes)), stages);
+  o.mesh = mesh_of(r, ranks);
+  const int stages = o.mesh.pipeline, sharing = ranks.size / stages / o.mesh.tensor;
+  o.pipeline = pipeline_of(r, batch_ranks(ranks, o.mesh).size);
+  machines = machines_of_stage(ranks.size, std::max(machines, static_cast<int>(r.num_nodes)),
+                               stages, o.mesh.tensor);
   const bool even = machines > 0;
   o.single_micro_batch = o.pipeline.micro_batches == 1;
   switch (r.strategy.kind) {
@@ -452,7 +466,7 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
     case Strategy::hybrid:
       require(even, Fault::usage,
               "strategy: hybrid needs as many ranks {}on each machine, and they are not",
-              stages > 1 ? "of a stage " : "");
+              o.mesh.ranks() > 1 ? "with the same part of the model " : "");
       o.sharding = hybrid(machines);
       break;
   }
@@ -461,12 +475,16 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
 }
 
 BatchOptions batch_options(const Recipe& r, const RunInputs& in) {
-  return {.max_seq_length = in.max_seq_length, .vocab = in.model.config.vocab, .packed = r.packed};
+  return {.max_seq_length = in.max_seq_length,
+          .vocab = in.model.config.vocab,
+          .packed = r.packed,
+          .shares = r.tensor_parallel * r.context_parallel};
 }
 
 TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
   TrainOptions o = train_options(r, task, in.model.config);
-  const BatchOptions batches = batch_options(r, in);
+  BatchOptions batches = batch_options(r, in);
+  batches.shares = 1;  // the trainer adds what its mesh needs
   o.limits = limits_of(in.data.train, r.micro_batch_size, batches);
   if (in.data.validation.size() > 0)
     o.limits.include(limits_of(in.data.validation, r.micro_batch_size, batches));

@@ -54,6 +54,9 @@ struct TrainOptions {
   int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
 
+// The model's parameters, of one of the ranks.
+ModelSpec spec_of(const TrainOptions& options, const Ranks& rank);
+
 // How the ranks share the work: "zero3", "zero1 in each of 4 stages (1f1b)".
 std::string mesh_name(const TrainOptions& options);
 

@@ -59,11 +59,13 @@ void say_where_the_state_is(const Queue& q) {
             masters > 0 ? ", with the masters" : "");
 }
 
-TrainOptions with_cuts(const TrainOptions& options) {
+// What follows from the mesh.
+TrainOptions with_mesh(const TrainOptions& options) {
   TrainOptions o = options;
   const int stages = o.mesh.pipeline;
+  o.limits = o.limits.for_shares(o.mesh.tensor * o.mesh.context);
   require(stages == 1 || o.pipeline.kind != PipelineKind::zero_bubble ||
-              o.sharding.gradients == Hold::whole || o.ranks.size == stages,
+              o.sharding.gradients == Hold::whole || o.ranks.size == stages * o.mesh.tensor,
           Fault::usage,
           "pipeline_schedule: zero_bubble keeps the gradients of a stage whole, but strategy {} "
           "shards them; use ddp or zero1, or another schedule",
@@ -80,18 +82,19 @@ TrainOptions with_cuts(const TrainOptions& options) {
 struct FromData {
   Queue& q;
   MicroBatches& data;
+  int sharing = 1;  // ranks that share each sequence
   StepResult* counts = nullptr;
 
   int64_t next_tokens() const {
     const HostBatch* host = data.peek();
-    return host == nullptr ? 0 : host->tokens();
+    return host == nullptr ? 0 : host->tokens() / sharing;
   }
   Batch next(DeviceBatch& room) const {
     const HostBatch& host = *data.next();
     if (host.tokens() == 0) return {};
     const Batch batch = room.upload(q, host);
     if (counts != nullptr) {
-      counts->tokens += batch.tokens();
+      counts->tokens += host.tokens();
       counts->padding += host.padding;
     }
     return batch;
@@ -145,8 +148,8 @@ std::vector<std::unique_ptr<Transformer>> Trainer::make_pieces() {
 
 Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& group)
     : q_(q),
-      options_(with_cuts(options)),
-      spec_(make_spec(options.model, options.decay, options.lora, options.quantize)),
+      options_(with_mesh(options)),
+      spec_(spec_of(options, group.ranks())),
       params_(q.arena(), spec_, options.precision, gradient_life(options),
               Mesh(group, options_.mesh), options.sharding, &q.host(),
               units_of_stages(spec_, options_.pipeline.cuts, options_.mesh.pipeline)),
@@ -156,13 +159,15 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
       optimizer_(q, params_, optimizer_of(options)),
       clip_(q, clip_limit(options), params_),
       loss_scale_(loss_scale_of(options)),
-      batch_(q, options.limits, options.model, arrays_of(options)),
+      batch_(q, options_.limits, options.model, arrays_of(options),
+             params_.mesh().context().ranks()),
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")),
       all_flags_(group.make_scalars(q.arena())) {
   q.allow_tf32(options.tf32);
+  tensor_room_ = params_.mesh().tensor().make_room(q.arena(), tensor_bytes());
   if (options_.mesh.pipeline > 1)
-    pipeline_.emplace(q, parts_, options_.pipeline, options.limits, arrays_of(options));
+    pipeline_.emplace(q, parts_, options_.pipeline, options_.limits, arrays_of(options));
   if (drops(options))
     key_ = q.arena().make(Category::data, DType::i32, {RandomKey::kWords}, "dropout key");
   if (options.sample_positions > 0)
@@ -170,6 +175,15 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
         std::make_unique<Decoder>(q, parts_, options.sample_positions, options.sample_positions);
   if (options.staging) snapshot_ = std::make_unique<Snapshot>(q, params_, optimizer_);
   if (optimizer_.options().paged) say_where_the_state_is(q);
+}
+
+// Of the largest tensor that ranks that share each layer add.
+int64_t Trainer::tensor_bytes() const {
+  const int64_t tokens =
+      std::max(options_.limits.tokens / options_.mesh.context, options_.sample_positions);
+  const int64_t ranks = options_.mesh.tensor, values = tokens * options_.model.hidden;
+  return std::max((values + ranks - 1) / ranks * ranks * size_of(params_.types().compute),
+                  params_.copied_bytes());
 }
 
 RunPlan Trainer::plan(const TrainOptions& options) {
@@ -182,7 +196,7 @@ RunPlan Trainer::plan(const TrainOptions& options) {
 
 void Trainer::rehearse() {
   const Batch largest = batch_.largest();
-  const bool may_idle = params_.mesh().data().size() > 1;
+  const bool may_idle = params_.mesh().batches().size > 1;
   if (pipeline_) {
     begin(0, 1, 1);
     for (const bool idle : {false, true})
@@ -336,17 +350,17 @@ StepResult Trainer::step(MicroBatches& data, int64_t step, StepBatches* followin
     if (meanwhile) meanwhile();
     learn_result(result, data, step);
   };
-  run_step(step, data.count(), data.targets(), loss_scale_.value(), FromData{q_, data, &result},
-           finish);
+  run_step(step, data.count(), data.targets(), loss_scale_.value(),
+           FromData{q_, data, options_.mesh.context, &result}, finish);
   return result;
 }
 
 Trainer::Probe Trainer::probe(MicroBatches& data) {
-  const bool alone = params_.mesh().data().size() == 1;
+  const bool alone = params_.mesh().batches().size == 1;
   require(data.count() == 1 || alone, Fault::bug,
           "a probe among ranks takes one micro-batch of each");
   const int64_t targets = alone ? data.peek()->targets : data.targets();
-  run_step(0, 1, targets, 1, FromData{q_, data}, [&] {
+  run_step(0, 1, targets, 1, FromData{q_, data, options_.mesh.context}, [&] {
     clip_.measure(q_, params_, loss());
     params_.end_step();
   });
@@ -355,7 +369,7 @@ Trainer::Probe Trainer::probe(MicroBatches& data) {
 
 Trainer::Probe Trainer::try_step(MicroBatches& data, int64_t step,
                                  const std::function<void()>& look) {
-  run_step(step, data.count(), data.targets(), 1, FromData{q_, data}, [&] {
+  run_step(step, data.count(), data.targets(), 1, FromData{q_, data, options_.mesh.context}, [&] {
     clip_.measure(q_, params_, loss());
     look();
     params_.end_step();

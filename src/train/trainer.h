@@ -109,6 +109,7 @@ class Trainer {
   void begin(int64_t step, int64_t targets, double loss_scale);
   void train_micro_batch(const Batch& batch);
   std::vector<std::unique_ptr<Transformer>> make_pieces();
+  int64_t tensor_bytes() const;
   Pipeline::Step pipeline_step(int64_t micro_batches) const;
   // One micro-batch in a phase of this name. A batch without tokens: this rank has none.
   void run_micro_batch(const Batch& batch, int64_t micro, int64_t count);
@@ -122,6 +123,7 @@ class Trainer {
   TrainOptions options_;
   ModelSpec spec_;
   Parameters params_;
+  Buffer tensor_room_;  // of the ranks that share each layer
   std::vector<std::unique_ptr<Transformer>> pieces_;
   Parts parts_;
   std::optional<Pipeline> pipeline_;  // of several stages
