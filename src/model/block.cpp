@@ -252,20 +252,23 @@ Buffer Block::copy_of(Queue& q, const Tensor& dy) const {
   return kept;
 }
 
-// Maps with all inputs: x is gathered if a gradient of the map needs it, and then makes room for
-// the partial sums of dx.
-Tensor Block::input_of(Queue& q, Buffer& room, const LinearMap& map, const Buffer& norm_Sh,
-                       int64_t tokens, const char* name) const {
-  return map.trains() ? tokens_.gather(q, room, norm_Sh, name)
-                      : tokens_.partial(q, room, tokens, norm_Sh, name);
+template <class Again>
+SplitTokens::Gathering Block::gather_again(Queue& q, const LinearMap& map, Buffer& norm_Sh,
+                                           const char* name, const Again& again) const {
+  if (!tokens_.splits() || !map.trains()) return {};
+  if (!norm_Sh) again();
+  return tokens_.begin_gather(q, norm_Sh, name);
 }
 
 void Block::backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
-                          const InputGradient& want, const BlockActivations& a, Tensor inner,
-                          Tensor amax, LaterProducts* later) const {
+                          SplitTokens::Gathering input, const InputGradient& want,
+                          const BlockActivations& a, Tensor inner, Tensor amax,
+                          LaterProducts* later) const {
   const int64_t T = dy->dim(0);
-  Buffer room;
-  const Tensor x = input_of(q, room, map, norm_Sh, T, want.all_name);
+  input.work.join(q);
+  Buffer room = std::move(input.all);
+  // What was gathered makes room for the partial sums of its gradient.
+  const Tensor x = room ? *room : tokens_.partial(q, room, T, norm_Sh, want.name);
   if (!defers(a, map, later)) {
     map.backward(q, want.reached ? x : Tensor(), dy, x, inner, a.dropout, amax);
     if (want.reached) tokens_.add(q, norm_Sh, x);
@@ -284,6 +287,15 @@ void Block::backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffe
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
                          LaterProducts* later) const {
   const int64_t S = d_residual.dim(0), T = all_tokens(a);
+  const auto make_norm = [&] {
+    a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
+    if (gate_up_.trains())
+      rmsnorm(q, a.norm2_Sh, a.rstd2_S, a.mid_Sh, params_.weight(at_.post_norm), eps_);
+  };
+  SplitTokens::Gathering all = tokens_.begin_gather(q, d_residual, "output gradient of all tokens"),
+                         norm;
+  if (reach_.gate_up)
+    norm = gather_again(q, gate_up_, a.norm2_Sh, "middle norm of all tokens", make_norm);
   // Recomputes missing inputs that a weight gradient needs. Their buffers are then reused: for
   // their gradients, and gate_up's for the gradient of the inner activations.
   if (!a.inner_TF) {
@@ -291,8 +303,8 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
     if (down_.trains()) swiglu(q, a.inner_TF, a.gate_up_TF);
   }
   {
-    Buffer room;
-    const Tensor dy = tokens_.gather(q, room, d_residual, "output gradient of all tokens");
+    const Tensor dy = all.join(q, d_residual);
+    Buffer room = std::move(all.all);
     if (defers(a, down_, later)) {
       Buffer x = std::move(a.inner_TF);
       if (reach_.gate_up) a.inner_TF = make(q, T, inner_, "feed-forward inner gradient");
@@ -309,14 +321,10 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
   swiglu_backward(q, a.gate_up_TF, a.inner_TF, a.gate_up_TF);
   a.inner_TF.release();
 
-  if (!a.norm2_Sh) {
-    a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
-    if (gate_up_.trains())
-      rmsnorm(q, a.norm2_Sh, a.rstd2_S, a.mid_Sh, params_.weight(at_.post_norm), eps_);
-  }
-  backward_from(q, gate_up_, a.norm2_Sh, a.gate_up_TF,
-                {reach_.middle, "middle norm gradient", "middle norm of all tokens"}, a,
-                a.gate_up_lora_TR, amax(a, Map::gate_up), later);
+  if (!a.norm2_Sh) make_norm();
+  backward_from(q, gate_up_, a.norm2_Sh, a.gate_up_TF, std::move(norm),
+                {reach_.middle, "middle norm gradient"}, a, a.gate_up_lora_TR,
+                amax(a, Map::gate_up), later);
   for (Buffer* b : {&a.gate_up_TF, &a.gate_up_lora_TR}) b->release();
   if (!reach_.middle) return;
   rmsnorm_backward(q, d_residual, params_.grad(at_.post_norm), a.norm2_Sh, a.mid_Sh,
@@ -364,10 +372,19 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
                                     Tensor d_residual, LaterProducts* later) const {
   const int64_t T = batch.tokens(), S = d_residual.dim(0);
   const bool later_o = defers(a, o_, later);
+  const auto make_norm = [&] {
+    if (qkv_.trains())
+      norm_input(q, a);
+    else
+      a.norm1_Sh = make(q, S, c_.hidden, "input norm");
+  };
+  SplitTokens::Gathering all = tokens_.begin_gather(q, d_residual, "middle gradient of all tokens"),
+                         norm;
+  if (reach_.qkv) norm = gather_again(q, qkv_, a.norm1_Sh, "input norm of all tokens", make_norm);
   Buffer d_qkv, d_o;
   {
-    Buffer room;
-    const Tensor dy = tokens_.gather(q, room, d_residual, "middle gradient of all tokens");
+    const Tensor dy = all.join(q, d_residual);
+    Buffer room = std::move(all.all);
     if (later_o && !room) d_o = copy_of(q, dy);
     Buffer d_attn;
     if (reach_.qkv) d_attn = make(q, T, q_width(), "attention output gradient");
@@ -390,15 +407,9 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
   if (c_.qk_norm) qk_norm_backward(q, a, d_qkv);
   for (Buffer* b : {&a.qkv_TW, &a.qk_rstd_TH}) b->release();
 
-  if (!a.norm1_Sh) {
-    if (qkv_.trains())
-      norm_input(q, a);
-    else
-      a.norm1_Sh = make(q, S, c_.hidden, "input norm");
-  }
-  backward_from(q, qkv_, a.norm1_Sh, d_qkv,
-                {reach_.input, "input norm gradient", "input norm of all tokens"}, a, a.qkv_lora_TR,
-                amax(a, Map::qkv), later);
+  if (!a.norm1_Sh) make_norm();
+  backward_from(q, qkv_, a.norm1_Sh, d_qkv, std::move(norm), {reach_.input, "input norm gradient"},
+                a, a.qkv_lora_TR, amax(a, Map::qkv), later);
   d_qkv.release();
   a.qkv_lora_TR.release();
   if (!reach_.input) return;

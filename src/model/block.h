@@ -87,17 +87,22 @@ class Block {
   // The product of `map` with x, of which this rank has a part of the inputs, for its tokens.
   Buffer summed(Queue& q, const LinearMap& map, Tensor y_Sh, Tensor x, const BlockActivations& a,
                 Tensor amax) const;
+  // Among ranks that share the layer, the norm that is the input of `map` is gathered once more for
+  // the gradient of its weights, while the products before it in the backward pass run. `again`
+  // computes the norm if it was not kept.
+  template <class Again>
+  SplitTokens::Gathering gather_again(Queue& q, const LinearMap& map, Buffer& norm_Sh,
+                                      const char* name, const Again& again) const;
   // The backward pass of a map with all inputs: its input, the norm, becomes its gradient if that
   // is reached. With `later`, dy is taken.
   struct InputGradient {
     bool reached;
-    const char *name, *all_name;  // of buffers
+    const char* name;  // of a buffer
   };
   void backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
-                     const InputGradient& want, const BlockActivations& a, Tensor inner,
-                     Tensor amax, LaterProducts* later) const;
-  Tensor input_of(Queue& q, Buffer& room, const LinearMap& map, const Buffer& norm_Sh,
-                  int64_t tokens, const char* name) const;
+                     SplitTokens::Gathering input, const InputGradient& want,
+                     const BlockActivations& a, Tensor inner, Tensor amax,
+                     LaterProducts* later) const;
   void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual, LaterProducts* later) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
                                LaterProducts* later) const;

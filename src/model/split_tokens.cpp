@@ -1,5 +1,7 @@
 #include "model/split_tokens.h"
 
+#include <utility>
+
 #include "ops/elementwise.h"
 
 namespace capstan {
@@ -12,26 +14,34 @@ int64_t rounded_values(const Tensor& x, const Communicator& ranks) {
 
 }  // namespace
 
+SplitTokens::Gathering SplitTokens::begin_gather(Queue& q, const Tensor& share,
+                                                 const char* name) const {
+  if (!splits()) return {};
+  Buffer all = q.arena().make(Category::activations, share.dtype(),
+                              {share.dim(0) * ranks_.size(), share.dim(1)}, name);
+  Work work = ranks_.all_gather(q, all, share);
+  return {std::move(all), std::move(work)};
+}
+
 Tensor SplitTokens::gather(Queue& q, Buffer& room, const Tensor& x, const char* name,
                            Form form) const {
-  if (ranks_.size() == 1 || form == Form::whole) return x;
-  room =
-      q.arena().make(Category::activations, x.dtype(), {x.dim(0) * ranks_.size(), x.dim(1)}, name);
-  Work work = ranks_.all_gather(q, room, x);
-  work.join(q);
-  return room;
+  if (form == Form::whole) return x;
+  Gathering gathering = begin_gather(q, x, name);
+  const Tensor all = gathering.join(q, x);
+  room = std::move(gathering.all);
+  return all;
 }
 
 Tensor SplitTokens::partial(Queue& q, Buffer& room, int64_t tokens, const Tensor& y,
                             const char* name) const {
-  if (ranks_.size() == 1) return y;
+  if (!splits()) return y;
   const Tensor whole(nullptr, y.dtype(), {tokens, y.dim(1)});
   room = q.arena().make(Category::activations, y.dtype(), {rounded_values(whole, ranks_)}, name);
   return room->rows(0, whole.numel()).reshape(whole.shape());
 }
 
 void SplitTokens::add(Queue& q, const Tensor& y, const Tensor& partial, Form form) const {
-  if (ranks_.size() == 1) return;
+  if (!splits()) return;
   if (form == Form::shares) {
     Work work = ranks_.reduce_scatter(q, y, partial);
     return work.join(q);

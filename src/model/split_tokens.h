@@ -25,6 +25,19 @@ class SplitTokens {
     return form == Form::whole ? tokens : tokens / ranks_.size();
   }
 
+  bool splits() const { return ranks_.size() > 1; }
+  // A gather that has begun, beside other work; of one rank there is nothing to gather.
+  struct Gathering {
+    Buffer all;
+    Work work;
+    // All tokens, when they are there: x itself, the share, if nothing was gathered.
+    Tensor join(Queue& q, const Tensor& x) {
+      work.join(q);
+      return all ? *all : x;
+    }
+  };
+  Gathering begin_gather(Queue& q, const Tensor& share, const char* name) const;
+
   // All ranks' tokens, from this rank's share; x itself if that has all. `room` is their memory.
   Tensor gather(Queue& q, Buffer& room, const Tensor& x, const char* name,
                 Form form = Form::shares) const;
