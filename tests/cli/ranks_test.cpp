@@ -111,6 +111,53 @@ TEST_F(RanksOfThreads, StagesGiveTheBitsOfOneRankAndArePlanned) {
   expect_refused(2, tiny({"--pipeline_schedule=2f2b"}), {"interleaved:CHUNKS with 2 to 64 chunks"});
 }
 
+TEST_F(RanksOfThreads, ShareLayersAndSequences) {
+  ASSERT_EQ(run(tiny({"--out_dir=alone"})).code, 0);
+  const double alone = loss_of("alone/final");
+  for (const auto& [keys, said] :
+       {std::pair<Words, const char*>{{"--devices=2", "--tensor_parallel=2"},
+                                      "2 sharing each layer"},
+        {{"--devices=2", "--context_parallel=2"}, "zero3, 2 sharing each sequence"},
+        {{"--devices=4", "--tensor_parallel=2", "--strategy=zero1"}, "zero1, 2 sharing each layer"},
+        {{"--devices=4", "--tensor_parallel=2", "--pipeline_parallel=2"},
+         "2 sharing each layer in each of 2 stages"}}) {
+    Words words = tiny({"--out_dir=shared", "--self_check=true"});
+    words.insert(words.end(), keys.begin(), keys.end());
+    const Outcome o = run(words);
+    ASSERT_EQ(o.code, 0) << o.err;
+    expect_holds(o.out, {"self check: loss", said});
+    EXPECT_NEAR(loss_of("shared/final"), alone, 1e-4 * alone);
+    fs::remove_all(at("shared"));
+    words.insert(words.begin(), "plan");
+    const Outcome planned = run(words);
+    EXPECT_EQ(planned.code, 0) << planned.err;
+    expect_holds(planned.out, {"ranks needs", said});
+  }
+  expect_refused(2, tiny({"--devices=3", "--tensor_parallel=2"}),
+                 {"tensor_parallel 2 × context_parallel 1 × pipeline_parallel 1 need 2 ranks or a "
+                  "multiple of it, but there are 3; set devices"});
+  expect_refused(2, tiny({"--devices=64", "--tensor_parallel=64"}),
+                 {"tensor_parallel: 64 ranks cannot share a layer of"});
+}
+
+// A run goes on with any other mesh.
+TEST_F(RanksOfThreads, AnotherMeshGoesOn) {
+  ASSERT_EQ(run(layered({"--train.max_steps=6", "--out_dir=through"})).code, 0);
+  ASSERT_EQ(run(layered({"--train.max_steps=2", "--train.save_interval=2", "--out_dir=x"})).code,
+            0);
+  int steps = 2;
+  for (const Words& mesh : {Words{"--tensor_parallel=2"}, Words{"--context_parallel=2"},
+                            Words{"--pipeline_parallel=2"}, Words{"--strategy=zero3"}}) {
+    Words words = layered({fmt::format("--train.max_steps={}", ++steps), "--train.save_interval=1",
+                           "--devices=2", "--resume=auto", "--out_dir=x"});
+    words.insert(words.end(), mesh.begin(), mesh.end());
+    const Outcome o = run(words);
+    ASSERT_EQ(o.code, 0) << o.err;
+    expect_holds(o.out, {fmt::format("resumed from x/step-{:08}", steps - 1)});
+  }
+  EXPECT_NEAR(loss_of("x/final"), loss_of("through/final"), 1e-3);
+}
+
 TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
   expect_refused(2, tiny({"--devices=65"}), {"devices: 65 requested; expected 1 to 64"});
   expect_refused(2, tiny({"--num_nodes=2"}), {"num_nodes: 2 requested", "mpirun"});
@@ -230,6 +277,19 @@ TEST_F(RanksOfMpi, StagesGiveTheBitsOfOneRank) {
   for (const char* file : {"final/model.safetensors", "step-00000002/model.safetensors",
                            "step-00000002/training_state/optimizer.safetensors"})
     EXPECT_EQ(slurp(at("alone") / file) == slurp(at("stages") / file), true) << file;
+}
+
+TEST_F(RanksOfMpi, ShareLayersWithTheBitsOfThreads) {
+  const Words words = layered({"--tensor_parallel=2", "--context_parallel=2"});
+  Words threads = words, processes = words;
+  threads.insert(threads.end(), {"--devices=4", "--out_dir=threads"});
+  processes.insert(processes.end(), {"--out_dir=mpi"});
+  ASSERT_EQ(run(threads).code, 0);
+  const Outcome o = run_mpi(4, processes);
+  ASSERT_EQ(o.code, 0) << o.err;
+  EXPECT_EQ(
+      slurp(at("threads/final/model.safetensors")) == slurp(at("mpi/final/model.safetensors")),
+      true);
 }
 
 // Two "machines" of two ranks; of threads, one machine of four: its hybrid is zero3.

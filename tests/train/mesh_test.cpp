@@ -258,6 +258,86 @@ TEST(Meshes, AQuarterOfTheModelOnEachOfFour) {
               static_cast<double>(at(one, Category::weights)), 1e4);
 }
 
+// The logits after a prompt and after one more token, on every rank.
+std::vector<Values> decoded(const Case& c, int ranks) {
+  std::vector<Values> all;
+  std::mutex mutex;
+  const Dataset data = ragged(29, c.config.vocab);
+  run_as_threads(ranks, [&](Communicator group) {
+    TrainOptions o = options_of(c, data, kDdp);
+    o.ranks = group.ranks();
+    o.sample_positions = 9;
+    const RunPlan plan = Trainer::plan(o);
+    Arena arena(plan.device, Device::cpu);
+    Queue q(Device::cpu, arena);
+    Trainer trainer(q, o, group);
+    trainer.params().initialize(q, 3);
+    const std::vector<int32_t> prompt = {1, 5, 2, 7, 3}, next = {4};
+    for (const auto& ids : {prompt, next}) {
+      const auto logits = trainer.decoder()->feed(q, ids);
+      const std::lock_guard lock(mutex);
+      all.emplace_back(logits.begin(), logits.end());
+    }
+  });
+  return all;
+}
+
+TEST(Meshes, DecodeAsOneRank) {
+  for (const Case& c : {odd_sizes(), Case{.config = all_features()}}) {
+    const std::vector<Values> expected = decoded(c, 1);
+    for (const MeshShape& mesh : {MeshShape{.tensor = 2},
+                                  {.tensor = 4},
+                                  {.context = 2},
+                                  {.pipeline = 2, .tensor = 2},
+                                  {.pipeline = 2, .tensor = 2, .context = 2}}) {
+      Case shared = c;
+      shared.mesh = mesh;
+      SCOPED_TRACE(described(shared, mesh.ranks()));
+      for (const Values& found : decoded(shared, mesh.ranks()))
+        EXPECT_LT(std::min(error(found, expected[0]), error(found, expected[1])), 1e-5);
+    }
+  }
+}
+
+// With batches of one shape the passes are graphs, cut where ranks exchange something.
+TEST(MeshesOnGpu, TrainAsOneRank) {
+  if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
+  const Dataset data = even(29, aligned_config().vocab);
+  const auto train_even = [&](const Case& c, int ranks, const Sharding& sharding) {
+    Trained all;
+    std::mutex mutex;
+    run_as_threads(
+        ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
+        std::chrono::seconds(60));
+    return all;
+  };
+  for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
+    for (const bool lora : {false, true}) {
+      Case c{.device = Device::cuda, .config = aligned_config(), .precision = precision};
+      c.config.layers = 3;
+      c.optimizer = plain_sgd();
+      c.global_batch = 12;
+      c.steps = 8;
+      if (lora) c.lora = every_map(0.1);
+      const Trained expected = train_even(c, 1, kDdp), of_ragged = train(c, 1);
+      for (const auto& [stages, tensor, context, ranks] : {std::tuple{1, 2, 1, 2},
+                                                           {1, 4, 1, 4},
+                                                           {1, 1, 2, 2},
+                                                           {1, 2, 2, 4},
+                                                           {2, 2, 1, 4},
+                                                           {1, 2, 1, 4},
+                                                           {2, 2, 2, 8}})
+        for (const Recompute recompute : {Recompute::none, Recompute::block}) {
+          c.mesh = {.pipeline = stages, .tensor = tensor, .context = context};
+          c.recompute = recompute;
+          SCOPED_TRACE(described(c, ranks) + std::string(name_of(precision)));
+          const double tolerance = precision == Precision::f32_true ? 1e-5 : 3e-2;
+          expect_near(train_even(c, ranks, kZero2), expected, tolerance);
+          expect_near(train(c, ranks, kDdp), of_ragged, tolerance);
+        }
+    }
+}
+
 TEST(Meshes, SayWhatCannotBeShared) {
   Case c = odd_sizes();
   c.mesh.tensor = 7;

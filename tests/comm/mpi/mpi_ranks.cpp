@@ -206,12 +206,34 @@ std::vector<Case> pipelines(int ranks) {
   return cases;
 }
 
+// Ranks that share layers and sequences, alone and among others.
+std::vector<Case> meshes(int ranks) {
+  std::vector<Case> cases;
+  for (const MeshShape& mesh : {MeshShape{.tensor = 2},
+                                {.context = 2},
+                                {.tensor = 3},
+                                {.tensor = 4},
+                                {.tensor = 2, .context = 2},
+                                {.pipeline = 2, .tensor = 2},
+                                {.pipeline = 2, .tensor = 2, .context = 2}}) {
+    if (ranks % mesh.ranks() != 0) continue;
+    Case c;
+    c.mesh = mesh;
+    cases.push_back(c);
+    c.precision = Precision::bf16_mixed;
+    c.lora = every_map(0.1);
+    cases.push_back(c);
+  }
+  return cases;
+}
+
 void compare_training(const Communicator& group) {
   std::vector<Case> cases(3);
   cases[0].micro_batch = 5;
   cases[1].precision = Precision::bf16_mixed;
   cases[2].lora = every_map(0.1);
   for (const Case& c : pipelines(group.size())) cases.push_back(c);
+  for (const Case& c : meshes(group.size())) cases.push_back(c);
   for (const Case& c : cases)
     for (const auto& [name, sharding] : kStrategies) {
       if (c.pipeline.kind == PipelineKind::zero_bubble && sharding.gradients == Hold::shard)
