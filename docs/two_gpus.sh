@@ -60,6 +60,12 @@ for schedule in 1f1b interleaved zero_bubble; do
   check "$schedule: threads and one rank are equal" cmp "$schedule-threads/$weights" "one/$weights"
   check "$schedule: threads and NCCL are equal" cmp "$schedule-threads/$weights" "$schedule-nccl/$weights"
 done
+for mesh in tensor context; do
+  shares=(--"$mesh"_parallel "$ranks")
+  check "$mesh, threads" by_threads "${tiny[@]}" "${shares[@]}" --self_check true --out_dir "$mesh-threads"
+  check "$mesh, NCCL" by_nccl "${tiny[@]}" "${shares[@]}" --out_dir "$mesh-nccl"
+  check "$mesh: threads and NCCL are equal" cmp "$mesh-threads/$weights" "$mesh-nccl/$weights"
+done
 check "self_check on the ranks" by_threads "${tiny[@]}" --strategy zero3 --self_check true --out_dir self
 
 large=(pretrain TinyLlama-1.1B --precision bf16-true --data TextFiles --data.train_data_path text.txt
@@ -69,6 +75,13 @@ large=(pretrain TinyLlama-1.1B --precision bf16-true --data TextFiles --data.tra
 for way in by_one by_threads by_nccl; do
   for strategy in ddp zero3; do
     check "TinyLlama-1.1B, $strategy, $way" "$way" "${large[@]}" --strategy $strategy --out_dir large
+    grep -E "tok/s|^ +[0-9]+ .*%|slowest" last.log | sed 's/^/          /'
+    rm -rf large
+  done
+done
+for mesh in tensor context; do
+  for way in by_threads by_nccl; do
+    check "TinyLlama-1.1B, $mesh, $way" "$way" "${large[@]}" --"$mesh"_parallel "$ranks" --out_dir large
     grep -E "tok/s|^ +[0-9]+ .*%|slowest" last.log | sed 's/^/          /'
     rm -rf large
   done

@@ -71,10 +71,10 @@ Work Pipe::receive(Queue& q, Way way, Tensor x, int64_t message) const {
 Mesh::Mesh(const Communicator& all, const MeshShape& shape) : Mesh(all) {
   shape_ = shape;
   if (shape.ranks() == 1) return;
-  require(all.size() % shape.ranks() == 0, Fault::usage,
-          "a mesh of {} ranks ({} stages, {} that share each layer, {} that share each sequence) "
-          "does not divide {} ranks",
-          shape.ranks(), shape.pipeline, shape.tensor, shape.context, all.size());
+  require(
+      all.size() % shape.ranks() == 0, Fault::usage,
+      "pipeline_parallel {} × tensor_parallel {} × context_parallel {} does not divide {} ranks",
+      shape.pipeline, shape.tensor, shape.context, all.size());
   const int tensor = shape.tensor, in_stage = all.size() / shape.pipeline;
   const int stage = all.rank() / in_stage, in_data = in_stage / tensor;
   const int share = all.rank() % tensor;

@@ -75,12 +75,34 @@ TEST(Meshes, AMessageThatTheOtherStageDoesNotExpectIsNamed) {
   EXPECT_NE(why.find("group stage 0 to 1, down, collective 0: rank"), std::string::npos) << why;
 }
 
+// Neighbours share layers, then sequences; every rank is where the formulas say.
+TEST(Meshes, HaveFourAxes) {
+  const MeshShape shape{.pipeline = 2, .tensor = 2, .context = 3};
+  for (int rank = 0; rank < 24; ++rank) {
+    const Ranks all{rank, 24};
+    const Mesh mesh(simulated(all, "all"), shape);
+    EXPECT_EQ(mesh.tensor().rank(), rank % 2);
+    EXPECT_EQ(mesh.context().rank(), rank / 2 % 3);
+    EXPECT_EQ(mesh.batches().rank, rank / 6 % 2);
+    EXPECT_EQ(mesh.pipe().stage(), rank / 12);
+    EXPECT_EQ(mesh.data().size(), 6);
+    EXPECT_EQ(mesh.data().rank(), rank % 12 / 2);
+    EXPECT_EQ(mesh.stage_of(rank), mesh.pipe().stage());
+    EXPECT_EQ(mesh.data_rank_of(rank), mesh.data().rank());
+    EXPECT_EQ(mesh.tensor_rank_of(rank), mesh.tensor().rank());
+    EXPECT_EQ(mesh.rank_of(mesh.pipe().stage(), mesh.data().rank()), rank);
+    EXPECT_EQ(batch_ranks(all, shape).rank, mesh.batches().rank);
+    EXPECT_EQ(context_ranks(all, shape).rank, mesh.context().rank());
+    EXPECT_EQ(tensor_ranks(all, shape).rank, mesh.tensor().rank());
+  }
+}
+
 TEST(Meshes, RefuseWhatDoesNotDivideAndAgreeOnTheirDigests) {
   EXPECT_EQ(message_of(Fault::usage,
                        [] {
                          Mesh(simulated({0, 6}, "all"), {.pipeline = 4});
                        }),
-            "pipeline_parallel: 4 stages do not divide 6 ranks");
+            "pipeline_parallel 4 × tensor_parallel 1 × context_parallel 1 does not divide 6 ranks");
   const auto digests = [](int rank) {
     const Mesh mesh(simulated({rank, 4}, "all"), {.pipeline = 2});
     Arena arena;

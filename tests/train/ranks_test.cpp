@@ -48,9 +48,11 @@ TEST(Ranks, EveryPrecisionRecomputationAndOptimizer) {
       for (const bool tied : {false, true}) {
         Case c{.precision = precision, .recompute = recompute};
         if (tied) c.config = all_features();
+        // 16-bit sums differ in the last bits. The first steps of AdamW would make whole updates of
+        // gradients that are no larger than that, if eps did not.
+        if (precision != Precision::f32_true) c.optimizer.eps = 1e-3;
         const Trained expected = train(c, 1);
-        // bf16 sums differ in the last bits, which AdamW makes larger in its first steps.
-        const double tolerance = precision == Precision::f32_true ? 2e-5 : 0.05;
+        const double tolerance = precision == Precision::f32_true ? 2e-5 : 0.03;
         for (const auto& [name, sharding] : kStrategies) {
           SCOPED_TRACE(fmt::format("{} {} {}{}", name, name_of(precision),
                                    name_of(Recomputation(recompute)), tied ? ", tied" : ""));
