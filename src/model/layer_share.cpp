@@ -1,8 +1,11 @@
 #include "model/layer_share.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace capstan {
 namespace {
@@ -58,6 +61,17 @@ LayerShare layer_share(const ModelConfig& c, const LayerSplit& split) {
   return {split, share_heads(c.heads, c.kv_heads, split.ranks),
           share(c.intermediate, split.ranks, split.grain),
           share(c.vocab, split.ranks, kVocabGrain)};
+}
+
+void require_shares(const ModelConfig& c, int tensor, int context) {
+  for (int rank = 0; rank < tensor; ++rank) {
+    const LayerShare share = layer_share(c, {{rank, tensor}});
+    const int64_t heads = share.heads(), kv_heads = share.kv_heads();
+    require(context <= kv_heads || (context + kv_heads - 1) / kv_heads <= heads / kv_heads,
+            Fault::usage, "context_parallel: {} ranks cannot share {} for {}{}; use fewer", context,
+            count(heads, "query head"), count(kv_heads, "key head"),
+            tensor == 1 ? "" : fmt::format(", which tensor_parallel {} leaves on a rank", tensor));
+  }
 }
 
 int64_t largest_vocab_share(const ModelConfig& c, int ranks) {

@@ -49,6 +49,10 @@ int64_t most_layer_shares(const ModelConfig& config);
 // Throws Fault::usage for more ranks than that.
 LayerShare layer_share(const ModelConfig& config, const LayerSplit& split);
 
+// Throws Fault::usage if so many ranks cannot share each layer, or so many its heads for each
+// sequence besides.
+void require_shares(const ModelConfig& config, int tensor, int context);
+
 // The most rows of the vocabulary that a rank has.
 int64_t largest_vocab_share(const ModelConfig& config, int ranks);
 

@@ -256,6 +256,21 @@ void Parameters::make_copies(Arena& arena) {
   if (sharing.count > 1) add(group, sharing.count, true);
 }
 
+Mesh::Digests Parameters::digests() const {
+  Mesh::Digests all = mesh_.digests();
+  for (const Copies& c : copies_)
+    if (c.ranks.size() < mesh_.tensor().size())
+      all.emplace_back(std::string(c.ranks.name()), c.ranks.digest());
+  return all;
+}
+
+double Parameters::waited() const {
+  double seconds = mesh_.waited();
+  for (const Copies& c : copies_)
+    if (c.ranks.size() < mesh_.tensor().size()) seconds += c.ranks.waited();
+  return seconds;
+}
+
 int64_t Parameters::copied_bytes() const {
   int64_t most = 0;
   for (const Copies& c : copies_) most = std::max(most, c.sums->nbytes());

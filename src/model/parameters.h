@@ -117,6 +117,9 @@ class Parameters {
   Tensor master(const Range& range) const { return masters_.values(range); }
   Tensor grad(const Range& range) const { return grads_.values(range); }
   const Mesh& mesh() const { return mesh_; }
+  // Those of the mesh, and of the groups of ranks that have the same key heads.
+  Mesh::Digests digests() const;
+  double waited() const;
   const Communicator& group() const { return mesh_.all(); }
   // The most that ranks that share each layer add to make the gradients of what they all have; the
   // group needs room for it.

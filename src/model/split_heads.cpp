@@ -8,10 +8,6 @@ namespace capstan {
 
 SplitHeads::SplitHeads(const Communicator& ranks, int64_t heads, int64_t kv_heads, int64_t head_dim)
     : ranks_(ranks), head_dim_(head_dim) {
-  require(ranks.size() <= kv_heads || (ranks.size() + kv_heads - 1) / kv_heads <= heads / kv_heads,
-          Fault::usage,
-          "context_parallel: {} ranks cannot share {} query heads for {} key heads; use fewer",
-          ranks.size(), heads, kv_heads);
   for (int rank = 0; rank < ranks.size(); ++rank) {
     shares_.push_back(share_heads(heads, kv_heads, {rank, ranks.size()}));
     most_heads_ = std::max(most_heads_, shares_.back().heads.count);

@@ -16,7 +16,8 @@ namespace capstan {
 class SplitHeads {
  public:
   SplitHeads() = default;  // one rank
-  // `heads` query heads for `kv_heads` key heads of `head_dim` channels.
+  // As many as require_shares allows: `heads` query heads for `kv_heads` key heads of `head_dim`
+  // channels.
   SplitHeads(const Communicator& ranks, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
   bool splits() const { return ranks_.size() > 1; }

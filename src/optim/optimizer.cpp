@@ -18,6 +18,24 @@ float f(double x) {
   return static_cast<float>(x);
 }
 
+// Random numbers for rounding are drawn for groups of 8 values, which no share may cut.
+void require_drawn_together(const ModelSpec& spec, const Range& range) {
+  constexpr int64_t kGroup = 8;
+  if (spec.share.ranks().size == 1) return;
+  const Param& param = spec.params[static_cast<size_t>(range.param)];
+  const Part& part = part_of(param, range);
+  const TensorCut cut = cut_in_whole_param(param, part);
+  const int64_t before = range.first - part.first_row * param.columns();
+  const bool whole_groups =
+      (cut.first + (cut.consecutive() ? before : 0)) % kGroup == 0 &&
+      (cut.consecutive() ||
+       (before % kGroup == 0 && cut.width % kGroup == 0 && cut.columns % kGroup == 0));
+  require(whole_groups, Fault::usage,
+          "optimizer.rounding: stochastic draws for groups of {} values, and tensor_parallel {} "
+          "would cut one of {}; use optimizer.rounding nearest, or fewer ranks for each layer",
+          kGroup, spec.share.ranks().size, part.name);
+}
+
 }  // namespace
 
 Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& options)
@@ -56,8 +74,9 @@ Optimizer::Piece Optimizer::make_8bit_piece(Arena& arena, const Range& range,
       type != DType::u8 || (before % kAdamW8bitBlock == 0 && !cuts_blocks(tensor, kAdamW8bitBlock)),
       Fault::usage,
       "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
-      "moments; use AdamW, or another number of ranks",
-      tensor.name, kAdamW8bitBlock);
+      "moments; use AdamW, or another {}",
+      tensor.name, kAdamW8bitBlock,
+      cuts_blocks(tensor, kAdamW8bitBlock) ? "tensor_parallel" : "number of ranks");
   Piece piece = make_piece(arena, range, type);
   piece.part = tensor.part;
   return piece;
@@ -66,6 +85,7 @@ Optimizer::Piece Optimizer::make_8bit_piece(Arena& arena, const Range& range,
 // The moments are zero because memory outside of phases is zeroed.
 Optimizer::Piece Optimizer::make_piece(Arena& arena, const Range& range, DType type) const {
   Piece piece{.range = range, .m = {}, .v = {}, .m_absmax = {}, .v_absmax = {}};
+  if (options_.stochastic) require_drawn_together(params_.spec(), range);
   const auto make = [&](DType kind, int64_t values, const char* name) {
     return arena.make(Category::optimizer, kind, {values}, name);
   };

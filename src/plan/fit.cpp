@@ -46,6 +46,17 @@ bool fits(const TrainOptions& options, const Room& available) {
   });
 }
 
+// Of options that nobody has asked for: some cannot be, such as formats whose blocks a split would
+// cut.
+bool would_fit(const TrainOptions& options, const Room& available) {
+  try {
+    return fits(options, available);
+  } catch (const Error& e) {
+    if (e.fault() != Fault::usage) throw;
+    return false;
+  }
+}
+
 // The first rung, starting at `from`, that fits on the device; the last if none does. Usually each
 // rung needs less than the one below; exceptions are small.
 int least_rung(const TrainOptions& options, int from, const Room& available) {
@@ -174,10 +185,10 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   const auto attempt = [&](std::string name, auto&& change) {
     TrainOptions o = options;
     change(o);
-    if (fits(o, available)) changes.push_back(std::move(name));
+    if (would_fit(o, available)) changes.push_back(std::move(name));
   };
   for (auto& [name, other] : other_meshes(options))
-    if (fits(other, available)) {
+    if (would_fit(other, available)) {
       changes.push_back(name);
       break;
     }
@@ -218,7 +229,7 @@ std::string joint_change(TrainOptions options, const Room& available) {
   std::vector<std::string> taken;
   const auto enough = [&](std::string name) {
     taken.push_back(std::move(name));
-    return fits(options, available);
+    return would_fit(options, available);
   };
   const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
   const int layers = static_cast<int>(options.model.layers);

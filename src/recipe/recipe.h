@@ -141,7 +141,7 @@ struct Recipe {
   bool lora_projection = false, lora_mlp = false, lora_head = false;
 
   // As if one rank had the whole model, with all its micro-batches.
-  void use_one_rank() { tensor_parallel = context_parallel = pipeline_parallel = 1; }
+  void use_one_rank() { num_nodes = tensor_parallel = context_parallel = pipeline_parallel = 1; }
 };
 
 // What a command does when nothing is said: LitGPT's defaults (where it has the command).

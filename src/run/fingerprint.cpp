@@ -40,10 +40,13 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
   return sum.hex();
 }
 
-std::string what_computes(Device device, int ranks) {
+std::string what_computes(Device device, int ranks, const MeshShape& mesh) {
   std::string name = machine_name(device);
   if (device != Device::cuda) name += fmt::format(", {}", cpu::blas_kernel());
-  if (ranks > 1) name += fmt::format(", {} ranks", ranks);
+  // Stages do not change the bits.
+  if (ranks /= mesh.pipeline; ranks > 1) name += fmt::format(", {} ranks", ranks);
+  if (mesh.tensor > 1) name += fmt::format(", tensor_parallel {}", mesh.tensor);
+  if (mesh.context > 1) name += fmt::format(", context_parallel {}", mesh.context);
   return name;
 }
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/mesh.h"
 #include "data/dataset/dataset.h"
 #include "tensor/device.h"
 
@@ -19,7 +20,8 @@ std::string data_fingerprint(const Dataset& dataset, int64_t max_seq_length);
 std::optional<std::string> weights_fingerprint(const std::filesystem::path& folder, bool tied);
 
 // The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL"; then the
-// number of ranks, if there are several. The same devices give the same bits.
-std::string what_computes(Device device, int ranks = 1);
+// number of ranks, if there are several, and how many share layers and sequences. The same devices
+// give the same bits.
+std::string what_computes(Device device, int ranks = 1, const MeshShape& mesh = {});
 
 }  // namespace capstan

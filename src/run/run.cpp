@@ -142,11 +142,11 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       trainer_(std::make_unique<Trainer>(queue_, options_, group)),
       saver_(std::make_unique<CheckpointSaver>(queue_, trainer_->params(), trainer_->optimizer(),
                                                trainer_->snapshot(), group.open_channel("files"))),
-      identity_{
-          .data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
-          .base = options_.lora ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
-                                : std::nullopt,
-          .machine = what_computes(options_.device, options_.ranks.size / options_.mesh.pipeline)},
+      identity_{.data = data_fingerprint(inputs_.data.train, inputs_.max_seq_length),
+                .base = options_.lora
+                            ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
+                            : std::nullopt,
+                .machine = what_computes(options_.device, options_.ranks.size, options_.mesh)},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,

@@ -180,7 +180,7 @@ class TrainingRun {
   void gather_ranks();
   size_t devices_used() const;
   BytesOnGpu memory_on_gpu() const;
-  double waited() const { return trainer_->params().mesh().waited() + team_.waited(); }
+  double waited() const { return trainer_->params().waited() + team_.waited(); }
   void wait_for_save();
   // The recipe's, or all samples if they are fewer.
   int64_t micro_batch_for(const Dataset& dataset) const;

@@ -29,22 +29,33 @@ struct Compared {
   double largest = 0, difference = 0;
 };
 
-// The gradients of one rank that has the whole model, for a range of a rank with this table.
-std::vector<float> expected_values(Queue& q, const Parameters& alone, const ModelSpec& spec,
-                                   const Range& range) {
-  const Tensor whole = alone.grad(range.param);
-  if (spec.share.ranks().size == 1) return values_of(q, slice(whole, range));
-  const Param& p = spec.params[static_cast<size_t>(range.param)];
-  const Part& part = part_of(p, range);
-  const std::vector<float> all = values_of(q, whole);
-  std::vector<float> values;
-  cut_in_whole_param(p, part).for_runs(range.first - part.first_row * p.columns(), range.count,
-                                       [&](int64_t, int64_t in_whole, int64_t n) {
-                                         const auto first = all.begin() + in_whole;
-                                         values.insert(values.end(), first, first + n);
-                                       });
-  return values;
-}
+// The gradients of one rank that has the whole model.
+class Expected {
+ public:
+  Expected(Queue& q, const Parameters& alone) : q_(q), alone_(alone) {}
+
+  // For a range of a rank with this table.
+  std::vector<float> of(const ModelSpec& spec, const Range& range) {
+    if (spec.share.ranks().size == 1) return values_of(q_, slice(alone_.grad(range.param), range));
+    if (param_ != range.param) whole_ = values_of(q_, alone_.grad(range.param));
+    param_ = range.param;
+    const Param& p = spec.params[static_cast<size_t>(range.param)];
+    const Part& part = part_of(p, range);
+    std::vector<float> values;
+    cut_in_whole_param(p, part).for_runs(range.first - part.first_row * p.columns(), range.count,
+                                         [&](int64_t, int64_t in_whole, int64_t n) {
+                                           const auto first = whole_.begin() + in_whole;
+                                           values.insert(values.end(), first, first + n);
+                                         });
+    return values;
+  }
+
+ private:
+  Queue& q_;
+  const Parameters& alone_;
+  int param_ = -1;  // of `whole_`
+  std::vector<float> whole_;
+};
 
 }  // namespace
 
@@ -76,6 +87,7 @@ void compare_gradients(SelfCheck& check, Queue& q, const Parameters* alone, cons
                        const std::vector<float>& mine, HostChannel& channel) {
   if (alone == nullptr) return channel.send(std::as_bytes(std::span(mine)), 0);
   std::vector<Compared> compared(static_cast<size_t>(alone->count()));
+  Expected expected(q, *alone);
   for (int r = 0; r < channel.size(); ++r) {
     const std::vector<Range> owned = ranks.owned_by(r);
     int64_t count = 0;
@@ -88,9 +100,9 @@ void compare_gradients(SelfCheck& check, Queue& q, const Parameters* alone, cons
     const float* next = theirs.data();
     for (const Range& range : owned) {
       Compared& c = compared[static_cast<size_t>(range.param)];
-      for (const float expected : expected_values(q, *alone, ranks.spec_of(r), range)) {
-        const double difference = std::abs(double{expected} - double{*next++});
-        c.largest = std::max(c.largest, std::abs(double{expected}));
+      for (const float value : expected.of(ranks.spec_of(r), range)) {
+        const double difference = std::abs(double{value} - double{*next++});
+        c.largest = std::max(c.largest, std::abs(double{value}));
         // A NaN on one side alone is the greatest difference.
         c.difference = std::isnan(difference) ? INFINITY : std::max(c.difference, difference);
       }

@@ -435,7 +435,7 @@ MeshShape mesh_of(const Recipe& r, const Ranks& ranks) {
 int machines_of_stage(int ranks, int machines, int stages, int tensor) {
   if (ranks % machines != 0) return 0;
   const int on_machine = ranks / machines, in_stage = ranks / stages;
-  // Those that share a layer are on one machine, or each is on a machine of its own.
+  // Those that share a layer are on one machine.
   if (on_machine % tensor != 0) return 0;
   if (in_stage <= on_machine) return on_machine % in_stage == 0 ? 1 : 0;
   return in_stage % on_machine == 0 ? in_stage / on_machine : 0;

@@ -6,7 +6,7 @@ namespace capstan {
 
 ModelSpec spec_of(const TrainOptions& o, const Ranks& rank) {
   // Blocks of 8-bit moments must not be cut.
-  const bool few_bits = o.optimizer.kind == OptimizerKind::adamw8bit && !o.lora;
+  const bool few_bits = o.optimizer.kind == OptimizerKind::adamw8bit;
   const LayerSplit split{tensor_ranks(rank, o.mesh), few_bits ? kAdamW8bitBlock : 64};
   return make_spec(o.model, o.decay, o.lora, o.quantize, split);
 }

@@ -64,6 +64,7 @@ TrainOptions with_mesh(const TrainOptions& options) {
   TrainOptions o = options;
   const int stages = o.mesh.pipeline;
   o.limits = o.limits.for_shares(o.mesh.tensor * o.mesh.context);
+  require_shares(o.model, o.mesh.tensor, o.mesh.context);
   require(stages == 1 || o.pipeline.kind != PipelineKind::zero_bubble ||
               o.sharding.gradients == Hold::whole || o.ranks.size == stages * o.mesh.tensor,
           Fault::usage,
@@ -191,7 +192,7 @@ RunPlan Trainer::plan(const TrainOptions& options) {
   Queue q(Device::sim, device, host, {.device = options.device});
   Trainer trainer(q, options, simulated(options.ranks, "dp", options.network));
   trainer.rehearse();
-  return {device.plan(), host.plan(), trainer.params().mesh().digests()};
+  return {device.plan(), host.plan(), trainer.params().digests()};
 }
 
 void Trainer::rehearse() {

@@ -112,7 +112,7 @@ TEST_F(RanksOfThreads, StagesGiveTheBitsOfOneRankAndArePlanned) {
 }
 
 TEST_F(RanksOfThreads, ShareLayersAndSequences) {
-  ASSERT_EQ(run(tiny({"--out_dir=alone"})).code, 0);
+  ASSERT_EQ(run(layered({"--out_dir=alone"})).code, 0);
   const double alone = loss_of("alone/final");
   for (const auto& [keys, said] :
        {std::pair<Words, const char*>{{"--devices=2", "--tensor_parallel=2"},
@@ -121,7 +121,7 @@ TEST_F(RanksOfThreads, ShareLayersAndSequences) {
         {{"--devices=4", "--tensor_parallel=2", "--strategy=zero1"}, "zero1, 2 sharing each layer"},
         {{"--devices=4", "--tensor_parallel=2", "--pipeline_parallel=2"},
          "2 sharing each layer in each of 2 stages"}}) {
-    Words words = tiny({"--out_dir=shared", "--self_check=true"});
+    Words words = layered({"--out_dir=shared", "--self_check=true"});
     words.insert(words.end(), keys.begin(), keys.end());
     const Outcome o = run(words);
     ASSERT_EQ(o.code, 0) << o.err;
@@ -142,20 +142,28 @@ TEST_F(RanksOfThreads, ShareLayersAndSequences) {
 
 // A run goes on with any other mesh.
 TEST_F(RanksOfThreads, AnotherMeshGoesOn) {
-  ASSERT_EQ(run(layered({"--train.max_steps=6", "--out_dir=through"})).code, 0);
-  ASSERT_EQ(run(layered({"--train.max_steps=2", "--train.save_interval=2", "--out_dir=x"})).code,
-            0);
-  int steps = 2;
-  for (const Words& mesh : {Words{"--tensor_parallel=2"}, Words{"--context_parallel=2"},
-                            Words{"--pipeline_parallel=2"}, Words{"--strategy=zero3"}}) {
-    Words words = layered({fmt::format("--train.max_steps={}", ++steps), "--train.save_interval=1",
-                           "--devices=2", "--resume=auto", "--out_dir=x"});
-    words.insert(words.end(), mesh.begin(), mesh.end());
-    const Outcome o = run(words);
-    ASSERT_EQ(o.code, 0) << o.err;
-    expect_holds(o.out, {fmt::format("resumed from x/step-{:08}", steps - 1)});
-  }
-  EXPECT_NEAR(loss_of("x/final"), loss_of("through/final"), 1e-3);
+  // Each part of the run goes one step on from the one before.
+  const auto run_on = [&](const std::string& name, const std::vector<Words>& meshes) {
+    int64_t step = 0;
+    std::string from;
+    for (const Words& mesh : meshes) {
+      ++step;
+      Words words = {fmt::format("--train.max_steps={}", step + 1), "--train.save_interval=1",
+                     fmt::format("--out_dir={}{}", name, step)};
+      words.insert(words.end(), mesh.begin(), mesh.end());
+      if (!from.empty()) words.push_back("--resume=" + from);
+      const Outcome o = run(layered(words));
+      ASSERT_EQ(o.code, 0) << o.err;
+      if (!from.empty()) expect_holds(o.out, {"resumed from " + from});
+      from = fmt::format("{}{}/step-{:08}", name, step, step);
+    }
+  };
+  const Words one = {"--devices=1"}, two = {"--devices=2"};
+  const auto with = [&](const char* key) { return Words{two[0], key}; };
+  run_on("alone", {one, one, one, one, one});
+  run_on("meshes", {one, with("--tensor_parallel=2"), with("--context_parallel=2"),
+                    with("--pipeline_parallel=2"), with("--strategy=zero3")});
+  EXPECT_NEAR(loss_of("meshes5/final"), loss_of("alone5/final"), 1e-4);
 }
 
 TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
@@ -280,11 +288,12 @@ TEST_F(RanksOfMpi, StagesGiveTheBitsOfOneRank) {
 }
 
 TEST_F(RanksOfMpi, ShareLayersWithTheBitsOfThreads) {
-  const Words words = layered({"--tensor_parallel=2", "--context_parallel=2"});
+  const Words words = layered({"--tensor_parallel=2", "--pipeline_parallel=2"});
   Words threads = words, processes = words;
   threads.insert(threads.end(), {"--devices=4", "--out_dir=threads"});
   processes.insert(processes.end(), {"--out_dir=mpi"});
-  ASSERT_EQ(run(threads).code, 0);
+  const Outcome alone = run(threads);
+  ASSERT_EQ(alone.code, 0) << alone.err;
   const Outcome o = run_mpi(4, processes);
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(

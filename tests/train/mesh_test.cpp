@@ -347,6 +347,17 @@ TEST(Meshes, SayWhatCannotBeShared) {
   c.mesh = {.context = 8};
   EXPECT_EQ(message_of(Fault::usage, [&] { train(c, 8); }),
             "context_parallel: 8 ranks cannot share 6 query heads for 3 key heads; use fewer");
+  c.mesh = {.tensor = 4, .context = 3};
+  EXPECT_EQ(message_of(Fault::usage, [&] { train(c, 12); }),
+            "context_parallel: 3 ranks cannot share 1 query head for 1 key head, which "
+            "tensor_parallel 4 leaves on a rank; use fewer");
+  c.mesh = {.tensor = 2};
+  c.precision = Precision::bf16_true;
+  c.optimizer = {.stochastic = true};
+  EXPECT_NE(message_of(Fault::usage, [&] { train(c, 2); })
+                .find("optimizer.rounding: stochastic draws for groups of 8 values, and "
+                      "tensor_parallel 2 would cut one of"),
+            std::string::npos);
 }
 
 }  // namespace
