@@ -12,11 +12,14 @@
 #include "cli/plan_report.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
+#include "plan/alike.h"
+#include "plan/data_sheet.h"
 #include "plan/fit.h"
 #include "plan/gpu_catalogue.h"
 #include "plan/predict.h"
 #include "recipe/nearest.h"
 #include "run/run.h"
+#include "train/balance.h"
 #include "train/setup.h"
 
 namespace capstan::cli {
@@ -26,6 +29,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   std::string gpu, memory, host_memory, command, calibration;
+  double network = 0;  // GB/s of each GPU between machines; 0: not given
   bool json = false;
 };
 
@@ -89,14 +93,17 @@ Planned plan_for(const Recipe& recipe, Task task) {
   return p;
 }
 
-// Plans every rank, and makes the options those of the rank that needs most.
+// Plans the ranks that differ, and makes the options those of the rank that needs most.
 RankBytes choose_rank(TrainOptions& options) {
   RankBytes bytes;
   if (options.ranks.size == 1) return bytes;
   int chosen = 0;
-  for (options.ranks.rank = 0; options.ranks.rank < options.ranks.size; ++options.ranks.rank) {
-    const int64_t needed = Trainer::plan(options).device.total_bytes;
-    if (needed > bytes.most) chosen = options.ranks.rank;
+  TrainOptions one = options;
+  one.pipeline.cuts = cuts_of(options);
+  for (const int rank : ranks_that_differ(one)) {
+    one.ranks.rank = rank;
+    const int64_t needed = Trainer::plan(one).device.total_bytes;
+    if (needed > bytes.most) chosen = rank;
     bytes.most = std::max(bytes.most, needed);
     bytes.least = bytes.least == 0 ? needed : std::min(bytes.least, needed);
   }
@@ -107,22 +114,35 @@ RankBytes choose_rank(TrainOptions& options) {
 void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
   const int64_t devices = ranks_per_machine(recipe);
   const int64_t ranks = devices * recipe.num_nodes;
-  require(ranks <= kMostRanks, Fault::usage, "devices: {} on {} are {} ranks; expected at most {}",
-          devices, count(recipe.num_nodes, "machine"), ranks, kMostRanks);
+  require(ranks <= kMostPlannedRanks, Fault::usage,
+          "devices: {} on {} are {} ranks; expected at most {}", devices,
+          count(recipe.num_nodes, "machine"), ranks, kMostPlannedRanks);
   // Threads read each other's memory where it lies; others need room to sum in.
   const bool room = recipe.num_nodes > 1;
   set_ranks(options, recipe, {0, static_cast<int>(ranks)}, {.room = room});
 }
 
+// What connects the ranks: as measured, or by the data sheet of their GPUs.
+std::optional<Network> network_for(const Options& o, const std::optional<GpuModel>& gpu,
+                                   const Calibration& calibration, const Recipe& recipe) {
+  const auto devices = static_cast<int>(ranks_per_machine(recipe));
+  const int ranks = devices * static_cast<int>(recipe.num_nodes);
+  if (const auto measured = network_of(calibration, ranks)) return measured;
+  if (!gpu) return std::nullopt;
+  return data_sheet_network(*gpu, devices,
+                            o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
+}
+
 std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
-                            const std::optional<Calibration>& calibration) {
+                            const std::optional<Calibration>& calibration,
+                            const std::optional<Network>& network) {
   if (!calibration) return std::nullopt;
   TrainOptions o = options;
   if (o.ranks.size > 1) {
-    const auto network = network_of(*calibration, o.ranks.size);
     if (!network) return std::nullopt;
-    o.network.seconds_per_message = network->seconds_per_message;
-    o.network.bytes_per_second = network->bytes_per_second;
+    const bool room = o.network.room;
+    o.network = *network;
+    o.network.room = room;
   }
   const CostModel machine = cost_model(*calibration, o);
   Time t{*calibration, {}, {}};
@@ -197,6 +217,11 @@ std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
   line.option("--calibration", o.calibration,
               "calibration that 'capstan bench' wrote, here or on the target machine (default: "
               "this machine's, if it was measured)");
+  line.option(
+      "--network", o.network,
+      "with --gpu: GB/s of each GPU between machines, each way (default: what machines with "
+      "such GPUs usually have, 25 or 50)",
+      {1e-3, 1e6, false});
   line.choice(
       "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
       "command that the recipe is for (default: guessed from LoRA keys and checkpoint_dir)");
@@ -205,13 +230,20 @@ std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
   if (known.help) return std::nullopt;
   require(known.error.empty(), Fault::usage, "{}; 'capstan plan --help' lists the options",
           known.error);
+  require(
+      o.network == 0 || !o.gpu.empty(), Fault::usage,
+      "plan: --network says what connects machines with GPUs of the catalogue; also give --gpu");
   return std::move(known.rest);
 }
 
 // A calibration file that the user names must be valid; an unsuitable one in the cache is ignored.
-std::optional<Calibration> calibration_for(const Options& o, const TrainOptions& planned) {
+std::optional<Calibration> calibration_for(const Options& o, const TrainOptions& planned,
+                                           const std::optional<GpuModel>& gpu) {
   const bool named = !o.calibration.empty();
-  if (!named && !o.gpu.empty()) return std::nullopt;  // this machine's is of another GPU
+  if (!named && gpu) {  // this machine's is of another GPU
+    Calibration sheet = data_sheet(*gpu);
+    return sheet.types.contains(type_of_products(planned)) ? std::optional(sheet) : std::nullopt;
+  }
   auto found =
       named ? std::optional(read_calibration(o.calibration)) : find_calibration(planned.device);
   // f16 is not measured on a CPU.
@@ -299,7 +331,7 @@ int plan(const Arguments& arguments) {
     omp_set_num_threads(std::max(1, (num_threads() + ranks - 1) / ranks));
   set_ranks_of(planned.options, *recipe);
   choose_rank(planned.options);
-  const auto calibration = calibration_for(o, planned.options);
+  const auto calibration = calibration_for(o, planned.options, gpu);
   const auto [available, cuda_share] =
       available_for(o, planned.options.device, planned.options.ranks.size / recipe->num_nodes);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
@@ -316,7 +348,10 @@ int plan(const Arguments& arguments) {
       std::max(at_least(planned_for.longest),
                largest_sequence(bare, available,
                                 planned.inputs ? std::nullopt : recipe->eval_max_new_tokens));
-  const auto time = fit.fits() ? time_of(planned, fit.options, *recipe, calibration) : std::nullopt;
+  const auto network =
+      calibration ? network_for(o, gpu, *calibration, *recipe) : std::optional<Network>();
+  const auto time =
+      fit.fits() ? time_of(planned, fit.options, *recipe, calibration, network) : std::nullopt;
   if (o.json)
     print_plan_json(planned, fit, {micro_batch, sequence}, time);
   else

@@ -40,6 +40,7 @@ int64_t disk_bytes(const TrainOptions& o) {
   TrainOptions alone = o;  // a checkpoint does not know the ranks
   alone.ranks = {};
   alone.mesh = {};
+  alone.sharding = {.offload = o.sharding.offload};
   Trainer trainer(q, alone);
   return CheckpointSaver(q, trainer.params(), trainer.optimizer(), nullptr).bytes();
 }
@@ -62,8 +63,10 @@ nlohmann::ordered_json time_json(const Time& t) {
                                 {"step_tokens", t.step.tokens},
                                 {"tokens_per_second", t.step.tokens_per_second()}};
   if (t.step.waiting > 0) out["stages_wait"] = t.step.waiting;
+  if (t.step.exposed > 0) out["exposed_communication"] = t.step.exposed;
   if (t.run_seconds) out["run_seconds"] = *t.run_seconds;
   out["calibration"] = {{"name", t.calibration.name}, {"date", t.calibration.date}};
+  if (t.calibration.from_data_sheet) out["calibration"]["data_sheet"] = true;
   return out;
 }
 
@@ -114,10 +117,14 @@ std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
 
 std::string time_lines(const Planned& p, const std::optional<Time>& time) {
   if (!time) return unknown_time_line(p.options, p.elsewhere);
-  std::string s =
-      fmt::format("  a step takes about {} ({} tokens/s), from the calibration of {} of {}\n",
-                  about(time->step.seconds), three_digits(time->step.tokens_per_second()),
-                  time->calibration.name, time->calibration.date);
+  std::string s = fmt::format(
+      "  a step takes about {} ({} tokens/s), {} {} of {}\n", about(time->step.seconds),
+      three_digits(time->step.tokens_per_second()),
+      time->calibration.from_data_sheet ? "by the data sheet of" : "from the calibration of",
+      time->calibration.name, time->calibration.date);
+  if (time->step.exposed >= 0.005)
+    s += fmt::format("  {:.0f}% of it is communication that nothing hides\n",
+                     100 * time->step.exposed);
   if (time->step.waiting > 0)
     s += fmt::format("  the stages wait for each other {:.0f}% of the time\n",
                      100 * time->step.waiting);

@@ -1,5 +1,6 @@
 #include "comm/communicator.h"
 
+#include <algorithm>
 #include <functional>
 
 #include "comm/transport.h"
@@ -158,8 +159,12 @@ void Communicator::sum_scalars(Queue& q, Tensor x, Tensor room) const {
   Work work = all_gather(q, room, x);
   work.join(q);
   Tensor terms[kMostSlices];
-  for (int r = 0; r < size(); ++r) terms[r] = room.rows(r, 1);
-  sum_slices(q, x, {terms, static_cast<size_t>(size())});
+  constexpr int kMost = static_cast<int>(kMostSlices);
+  for (int first = 0; first < size(); first += kMost) {
+    const int count = std::min(kMost, size() - first);
+    for (int i = 0; i < count; ++i) terms[i] = room.rows(first + i, 1);
+    sum_slices(q, x, {terms, static_cast<size_t>(count)}, first == 0 ? Write::replace : Write::add);
+  }
 }
 
 bool Communicator::waits_on_device() const {

@@ -8,10 +8,12 @@
 
 namespace capstan {
 
-Transport::Transport(int rank, int size, std::string name, Lane lane, const Members& members)
+static_assert(kMostMembers == static_cast<int>(kMostSlices));
+
+Transport::Transport(int rank, int size, std::string name, Lane lane, const Members& members,
+                     int most)
     : rank_(rank), size_(size), name_(std::move(name)), lane_(lane), members_(members) {
-  require(size > 0 && static_cast<size_t>(size) <= kMostSlices, Fault::usage,
-          "a group has 1 to {} ranks, not {}", kMostSlices, size);
+  require(size > 0 && size <= most, Fault::usage, "a group has 1 to {} ranks, not {}", most, size);
 }
 
 void Transport::join(Queue& q, uint64_t sequence) {

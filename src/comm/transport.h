@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -11,13 +12,16 @@
 
 namespace capstan {
 
+inline constexpr int kMostMembers = 64;  // of a group that computes
+inline constexpr int kAnyNumber = std::numeric_limits<int>::max();
+
 // How the ranks of a group reach each other. One object for each rank; calls come from its thread.
 class Transport {
  public:
   // A group that was split from another one has its `members` there. Throws Fault::usage for more
-  // ranks than can sum at once.
+  // ranks than `most`, by default as many as can sum at once.
   Transport(int rank, int size, std::string name, Lane lane = Lane::comm,
-            const Members& members = {.count = 0});
+            const Members& members = {.count = 0}, int most = kMostMembers);
   virtual ~Transport() = default;
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;

@@ -36,9 +36,10 @@ struct StepCosts {
 };
 
 struct Calibration {
-  std::string name;             // machine_name
-  Device device = Device::cpu;  // cpu or cuda
-  std::string date;             // "2026-08-05", UTC
+  std::string name;              // machine_name
+  Device device = Device::cpu;   // cpu or cuda
+  std::string date;              // "2026-08-05", UTC
+  bool from_data_sheet = false;  // it was not measured (data_sheet.h); no file says so
   double seconds_per_call = 0;
   double bytes_per_second = 0;                              // of a copy, counting reads and writes
   double to_device_per_second = 0, to_host_per_second = 0;  // bytes/s; GPU with pinned memory

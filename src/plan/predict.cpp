@@ -7,6 +7,8 @@
 
 #include "comm/simulated.h"
 #include "data/dataset/sampler.h"
+#include "plan/alike.h"
+#include "train/balance.h"
 
 namespace capstan {
 namespace {
@@ -37,14 +39,16 @@ class Simulation {
   // The second step, which waits for what the first left to be gathered, as later ones do. The
   // other ranks take as long, for as many tokens.
   StepEstimate step_of_ranks(MicroBatches& data, std::span<const int64_t> samples) {
-    double began = 0, tokens = 0;
+    double began = 0, waited = 0, tokens = 0;
     for (int i = 0; i < 2; ++i) {
       began = q_.now();
+      waited = q_.waited();
       data.start(samples);
       const StepResult r = trainer_.step(data, i);
       tokens = static_cast<double>((r.tokens - r.padding) * batch_ranks_);
     }
-    return {q_.now() - began, tokens};
+    const double seconds = q_.now() - began;
+    return {seconds, tokens, 0, (q_.waited() - waited) / seconds};
   }
 
   Arena device_, host_;
@@ -58,10 +62,11 @@ class Simulation {
 class StagesSimulation {
  public:
   StagesSimulation(const TrainOptions& options, const CostModel& machine) : options_(options) {
-    const int each = options.ranks.size / options.mesh.pipeline;
-    for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
-      TrainOptions o = options;
-      o.ranks.rank = stage * each;
+    options_.pipeline.cuts = cuts_of(options);
+    alike_ = stages_alike(options_);
+    for (const std::vector<int>& stages : alike_) {
+      TrainOptions o = options_;
+      o.ranks.rank = rank_of(stages[0]);
       stages_.push_back(std::make_unique<Stage>(o, machine));
     }
   }
@@ -69,19 +74,20 @@ class StagesSimulation {
   StepEstimate step(MicroBatches& data, std::span<const int64_t> samples) {
     data.start(samples);
     const auto micros = static_cast<int>(data.count());
-    std::vector<PipelineCosts> costs;
+    const int stages = options_.mesh.pipeline;
+    std::vector<PipelineCosts> costs(static_cast<size_t>(stages));
     double rest = 0, tokens = 0;  // what a step takes besides its passes
-    for (const auto& stage : stages_) {
-      const Stage::Taken taken = stage->step(data, samples);
-      PipelineCosts cost = taken.costs;
-      cost.send = options_.network.seconds_per_message +
-                  static_cast<double>(options_.limits.tokens * options_.model.hidden *
-                                      size_of(types_of(options_.precision).compute)) /
-                      (options_.mesh.tensor * options_.mesh.context) /
-                      options_.network.bytes_per_second;
-      costs.push_back(cost);
+    double waited = 0;            // of all stages, for collectives
+    for (size_t i = 0; i < alike_.size(); ++i) {
+      const Stage::Taken taken = stages_[i]->step(data, samples);
+      for (const int stage : alike_[i]) {
+        PipelineCosts& cost = costs[static_cast<size_t>(stage)];
+        cost = taken.costs;
+        cost.send = send_seconds(stage);
+      }
       rest = std::max(rest, taken.rest);
       tokens = taken.tokens;
+      waited += taken.waited * static_cast<double>(alike_[i].size());
     }
     const PipelineOptions& p = options_.pipeline;
     const PipelineShape shape{options_.mesh.pipeline, p.chunks, micros};
@@ -91,11 +97,25 @@ class StagesSimulation {
     for (const PipelineCosts& c : costs)
       busy += (c.forward + c.backward + c.weights) * micros * p.chunks;
     return {passes + rest, tokens * batch_ranks(options_.ranks, options_.mesh).size,
-            (passes - busy / options_.mesh.pipeline) / (passes + rest)};
+            (passes - busy / stages) / (passes + rest), waited / stages / (passes + rest)};
   }
 
  private:
   using Do = PipelineAction::Do;
+
+  int rank_of(int stage) const { return stage * (options_.ranks.size / options_.mesh.pipeline); }
+
+  // What a stage receives, by the slower of its links.
+  double send_seconds(int stage) const {
+    const int stages = options_.mesh.pipeline;
+    const double bytes = static_cast<double>(options_.limits.tokens * options_.model.hidden *
+                                             size_of(types_of(options_.precision).compute)) /
+                         (options_.mesh.tensor * options_.mesh.context);
+    const auto over = [&](int other) {
+      return options_.network.pass_seconds(rank_of(other), rank_of(stage), bytes);
+    };
+    return std::max(over((stage + 1) % stages), over((stage + stages - 1) % stages));
+  }
 
   class Stage {
    public:
@@ -107,17 +127,19 @@ class StagesSimulation {
     struct Taken {
       PipelineCosts costs;
       double rest = 0, tokens = 0;
+      double waited = 0;  // of all of the step, for collectives
     };
     // The second step, as later ones.
     Taken step(MicroBatches& data, std::span<const int64_t> samples) {
       Taken taken;
       for (int i = 0; i < 2; ++i) {
         const std::array<Pipeline::Passes, 3> before = passes();
-        const double began = q_.now();
+        const double began = q_.now(), waited = q_.waited();
         data.start(samples);
         const StepResult r = trainer_.step(data, i);
         taken.tokens = static_cast<double>(r.tokens - r.padding);
         taken.rest = q_.now() - began;
+        taken.waited = q_.waited() - waited;
         std::array<double, 3> mean{};
         for (size_t k = 0; k < mean.size(); ++k) {
           const Pipeline::Passes after = passes()[k];
@@ -145,7 +167,8 @@ class StagesSimulation {
   };
 
   TrainOptions options_;
-  std::vector<std::unique_ptr<Stage>> stages_;
+  std::vector<std::vector<int>> alike_;
+  std::vector<std::unique_ptr<Stage>> stages_;  // one of each of them
 };
 
 // Calls body(simulation) with what simulates these options.
@@ -184,6 +207,7 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
       mean.seconds += one.seconds / static_cast<double>(steps);
       mean.tokens += one.tokens / static_cast<double>(steps);
       mean.waiting += one.waiting / static_cast<double>(steps);
+      mean.exposed += one.exposed / static_cast<double>(steps);
     }
     return mean;
   });
@@ -193,29 +217,29 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
                               int64_t micro_batches) {
   const BatchLimits& l = options.limits;
   // Two micro-batches give the cost of each additional one; of a pipeline, when it is full.
-  const Ranks share = batch_ranks(options.ranks, options.mesh);
-  const int64_t ranks = share.size;
   const int64_t full = options.mesh.pipeline * options.pipeline.chunks;
   const int64_t made = std::min<int64_t>(micro_batches, full > 1 ? 2 * full + 2 : 2);
   const std::vector<int32_t> tokens(static_cast<size_t>(l.longest) + 1, 0);
   Dataset samples;
-  for (int64_t i = 0; i < made * l.documents * ranks; ++i) samples.add(tokens, 0);
+  // Those of one rank: all have as many, of the same size.
+  for (int64_t i = 0; i < made * l.documents; ++i) samples.add(tokens, 0);
   MicroBatches data(samples, l.documents,
                     {.max_seq_length = l.longest,
                      .vocab = options.model.vocab,
-                     .shares = options.mesh.tensor * options.mesh.context},
-                    share);
+                     .shares = options.mesh.tensor * options.mesh.context});
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
   return simulate(options, machine, [&](auto& simulation) -> StepEstimate {
     const StepEstimate all = simulation.step(data, ids);
     if (made == micro_batches) return all;
-    const StepEstimate less = simulation.step(
-        data, std::span(ids).first(static_cast<size_t>((made - 1) * l.documents * ranks)));
+    const StepEstimate less =
+        simulation.step(data, std::span(ids).first(static_cast<size_t>((made - 1) * l.documents)));
     const auto more = static_cast<double>(micro_batches - made);
     const double seconds = all.seconds + more * (all.seconds - less.seconds);
+    const double exposed = all.exposed * all.seconds;
     return {seconds, all.tokens + more * (all.tokens - less.tokens),
-            all.waiting * all.seconds / seconds};
+            all.waiting * all.seconds / seconds,
+            (exposed + more * (exposed - less.exposed * less.seconds)) / seconds};
   });
 }
 

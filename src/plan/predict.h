@@ -10,6 +10,7 @@ struct StepEstimate {
   double seconds = 0;
   double tokens = 0;   // without padding
   double waiting = 0;  // of a pipeline: the part of the time that a stage waits for others
+  double exposed = 0;  // of ranks: the part in which computation waits for communication
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
 };
 

@@ -111,8 +111,8 @@ inline constexpr Condition kDevices[] = {
      },
      refused, "{devices} requested; expected 1 to 64"}};
 inline constexpr Condition kNodes[] = {
-    {[](const Recipe& r, Task) { return r.num_nodes <= kMostRanks; }, refused,
-     "{num_nodes} requested; expected 1 to 64"}};
+    {[](const Recipe& r, Task) { return r.num_nodes <= kMostPlannedRanks; }, refused,
+     "{num_nodes} requested; expected 1 to 4096"}};
 
 inline constexpr Condition kStages[] = {
     {[](const Recipe& r, Task) { return r.pipeline_parallel <= kMostRanks; }, refused,

@@ -10,6 +10,8 @@ namespace capstan {
 
 // Ranks that can train together.
 inline constexpr int64_t kMostRanks = 64;
+// Ranks that a plan can have.
+inline constexpr int64_t kMostPlannedRanks = 4096;
 
 // The devices of each machine that train, a rank on each: how many, which GPUs, or "auto" for all
 // GPUs that there are, or one CPU. A GPU that is listed twice is shared by two ranks.

@@ -77,4 +77,13 @@ std::vector<int> balanced_pieces(const TrainOptions& options, int pieces) {
                        std::max(0.0, ends.last - ends.middle));
 }
 
+std::vector<int> cuts_of(const TrainOptions& options) {
+  const int stages = options.mesh.pipeline;
+  if (stages == 1) return {0, static_cast<int>(options.model.layers)};
+  if (!options.pipeline.cuts.empty()) return options.pipeline.cuts;
+  TrainOptions o = options;
+  o.limits = o.limits.for_shares(o.mesh.tensor * o.mesh.context);
+  return balanced_pieces(o, stages * o.pipeline.chunks);
+}
+
 }  // namespace capstan

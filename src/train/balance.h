@@ -12,4 +12,7 @@ namespace capstan {
 // alike. Throws Fault::usage for more pieces than the model has blocks.
 std::vector<int> balanced_pieces(const TrainOptions& options, int pieces);
 
+// The cuts of a trainer with these options: theirs, or balanced ones if they have none.
+std::vector<int> cuts_of(const TrainOptions& options);
+
 }  // namespace capstan

@@ -72,10 +72,7 @@ TrainOptions with_mesh(const TrainOptions& options) {
           "shards them; use ddp or zero1, or another schedule",
           strategy_name(o.sharding));
   o.mesh.ring = o.pipeline.chunks > 1;
-  if (stages == 1)
-    o.pipeline.cuts = {0, static_cast<int>(o.model.layers)};
-  else if (o.pipeline.cuts.empty())
-    o.pipeline.cuts = balanced_pieces(o, stages * o.pipeline.chunks);
+  o.pipeline.cuts = cuts_of(options);
   return o;
 }
 

@@ -69,6 +69,35 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
   expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h101"}, {"no GPU 'h101' is known"});
 }
 
+// Machines that are not here: their times are by data sheet, and say so.
+TEST_F(Plan, OfAGpuOfTheCatalogueHasTimesByItsDataSheet) {
+  const auto words = [](const Words& more) {
+    Words all = {"finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512", "--gpu=a100-80-sxm",
+                 "--train.global_batch_size=512"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const json one = plan(words({}), 0)["time"];
+  EXPECT_TRUE(one["calibration"]["data_sheet"].get<bool>());
+  const json many = plan(words({"--devices=8", "--num_nodes=8"}), 0)["time"];
+  EXPECT_GT(many["tokens_per_second"], 16 * one["tokens_per_second"].get<double>());
+  EXPECT_LT(many["tokens_per_second"], 64 * one["tokens_per_second"].get<double>());
+  const json slow = plan(words({"--devices=8", "--num_nodes=8", "--network=1"}), 0)["time"];
+  EXPECT_GT(slow["step_seconds"], 1.5 * many["step_seconds"].get<double>());
+  EXPECT_GT(slow["exposed_communication"], 0.3);
+  Words text = words({"--devices=8", "--num_nodes=8", "--network=1"});
+  text.insert(text.begin(), "plan");
+  expect_holds(run(text).out,
+               {"by the data sheet of a100-80-sxm", "communication that nothing hides"});
+  const json thousands =
+      plan(words({"--devices=64", "--num_nodes=64", "--train.global_batch_size=4096"}), 0);
+  EXPECT_EQ(thousands["ranks"]["count"], 4096);
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--memory=80GiB", "--network=25"},
+                 {"also give --gpu"});
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h200", "--devices=64", "--num_nodes=65"},
+                 {"are 4160 ranks; expected at most 4096"});
+}
+
 // With weights and gradients in two bytes, and moments in four each.
 TEST_F(Plan, OfF16KeepsTheMomentsInF32) {
   const auto by_category = [&](const std::string& precision) {

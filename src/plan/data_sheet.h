@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+
+#include "comm/simulated.h"
+#include "plan/calibration.h"
+#include "plan/gpu_catalogue.h"
+
+// Machines that are not here and were not measured: what programs reach of a GPU's data sheet. The
+// fractions are those that Capstan reaches in training steps on an H200 (docs/performance.md), and
+// public bandwidths of collectives. None is fitted to a time that docs/planner.md compares with.
+namespace capstan {
+
+// The GPU as if it had been measured: its name says that it was not.
+Calibration data_sheet(const GpuModel& gpu);
+
+// What connects the GPUs of machines with so many each. Without `across`, the bytes/s that each GPU
+// has between machines each way, there is as much as machines of its time have: 50 GB/s from Hopper
+// on (8 × 400 Gb/s), else 25 GB/s (8 × 200 Gb/s).
+Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
+                           std::optional<double> across = {});
+
+}  // namespace capstan
