@@ -10,6 +10,7 @@
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/plan_report.h"
+#include "cli/plan_search.h"
 #include "cli/recipe_arguments.h"
 #include "model/known_models.h"
 #include "plan/alike.h"
@@ -30,7 +31,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::string gpu, memory, host_memory, command, calibration;
   double network = 0;  // GB/s of each GPU between machines; 0: not given
-  bool json = false;
+  bool json = false, search = false;
 };
 
 bool names_data(const Recipe& recipe) {
@@ -111,12 +112,17 @@ RankBytes choose_rank(TrainOptions& options) {
   return bytes;
 }
 
-void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
+int64_t require_ranks(const Recipe& recipe) {
   const int64_t devices = ranks_per_machine(recipe);
   const int64_t ranks = devices * recipe.num_nodes;
   require(ranks <= kMostPlannedRanks, Fault::usage,
           "devices: {} on {} are {} ranks; expected at most {}", devices,
           count(recipe.num_nodes, "machine"), ranks, kMostPlannedRanks);
+  return ranks;
+}
+
+void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
+  const int64_t ranks = require_ranks(recipe);
   // Threads read each other's memory where it lies; others need room to sum in.
   const bool room = recipe.num_nodes > 1;
   set_ranks(options, recipe, {0, static_cast<int>(ranks)}, {.room = room});
@@ -225,6 +231,10 @@ std::optional<Arguments> parse_options(Options& o, const Arguments& arguments) {
   line.choice(
       "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
       "command that the recipe is for (default: guessed from LoRA keys and checkpoint_dir)");
+  line.flag(
+      "--search", o.search,
+      "find how the GPUs (devices × num_nodes) best share the work of the recipe's global batch: "
+      "tensor, pipeline and context parallelism, strategy, micro-batch and recomputation");
   line.flag("--json", o.json, "print JSON");
   CommandLine::Known known = line.parse_known(arguments);
   if (known.help) return std::nullopt;
@@ -300,6 +310,37 @@ Available available_for(const Options& o, Device device, int64_t ranks_on_machin
   return a;
 }
 
+int search(const Options& o, const Planned& planned, const Arguments& words, Task task,
+           const Recipe& recipe, const std::optional<GpuModel>& gpu,
+           const std::optional<Calibration>& calibration) {
+  require(
+      calibration.has_value(), Fault::usage,
+      "plan: --search compares times, and those of this machine are unknown; run 'capstan bench', "
+      "or name a GPU of the catalogue (--gpu)");
+  const int64_t devices = ranks_per_machine(recipe), ranks = require_ranks(recipe);
+  const auto network = network_for(o, gpu, *calibration, recipe);
+  require(
+      network || ranks == 1, Fault::usage,
+      "plan: --search needs to know what connects the ranks; run 'capstan bench comm', or name a "
+      "GPU of the catalogue (--gpu)");
+  const Device device = planned.options.device;
+  MeshQuestion question{.recipe = recipe,
+                        .options = planned.options,
+                        .devices = static_cast<int>(devices),
+                        .machines = static_cast<int>(recipe.num_nodes),
+                        .network = network.value_or(Network()),
+                        .calibration = *calibration,
+                        .available = available_for(o, device, devices).room};
+  question.network.room = recipe.num_nodes > 1;
+  const MeshSearch found = search_meshes(question);
+  const std::string command = found.best.empty() ? "" : command_of(found.best[0], words, task);
+  if (o.json)
+    print_search_json(question, found, planned, command);
+  else
+    print_search_text(question, found, planned, command);
+  return found.best.empty() ? static_cast<int>(Fault::does_not_fit) : 0;
+}
+
 }  // namespace
 
 int plan(const Arguments& arguments) {
@@ -329,9 +370,10 @@ int plan(const Arguments& arguments) {
   if (const auto ranks = static_cast<int>(ranks_per_machine(*recipe));
       ranks > 1 && planned.options.device == Device::cpu)
     omp_set_num_threads(std::max(1, (num_threads() + ranks - 1) / ranks));
+  const auto calibration = calibration_for(o, planned.options, gpu);
+  if (o.search) return search(o, planned, rest, task, *recipe, gpu, calibration);
   set_ranks_of(planned.options, *recipe);
   choose_rank(planned.options);
-  const auto calibration = calibration_for(o, planned.options, gpu);
   const auto [available, cuda_share] =
       available_for(o, planned.options.device, planned.options.ranks.size / recipe->num_nodes);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);

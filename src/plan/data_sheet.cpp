@@ -33,14 +33,14 @@ bool is_hopper_or_newer(const GpuModel& gpu) {
 
 Calibration data_sheet(const GpuModel& gpu) {
   const double bus = is_hopper_or_newer(gpu) ? kBus : kBus / 2;
-  Calibration c{.name = gpu.id,
-                .device = Device::cuda,
-                .date = gpu.date,
-                .from_data_sheet = true,
-                .seconds_per_call = kSecondsPerCall,
-                .bytes_per_second = kCopies * gpu.bytes_per_second,
-                .to_device_per_second = bus,
-                .to_host_per_second = bus};
+  Calibration c;
+  c.name = gpu.id;
+  c.device = Device::cuda;
+  c.date = gpu.date;
+  c.from_data_sheet = true;
+  c.seconds_per_call = kSecondsPerCall;
+  c.bytes_per_second = kCopies * gpu.bytes_per_second;
+  c.to_device_per_second = c.to_host_per_second = bus;
   const auto add = [&](const char* type, double flops, double fraction, double attention) {
     if (flops <= 0) return;
     TypeRates t;

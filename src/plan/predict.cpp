@@ -34,6 +34,19 @@ class Simulation {
     const StepResult r = trainer_.step(data, 0);
     return {q_.seconds(), static_cast<double>(r.tokens - r.padding)};
   }
+  // Of `micros` micro-batches, of which there are some, all alike.
+  StepEstimate step_of(int64_t micros, MicroBatches& data, std::span<const int64_t> samples) {
+    const StepEstimate all = step(data, samples);
+    const int64_t made = data.count();
+    if (made == micros) return all;
+    const StepEstimate less = step(data, samples.first(samples.size() / static_cast<size_t>(made) *
+                                                       static_cast<size_t>(made - 1)));
+    const auto more = static_cast<double>(micros - made);
+    const double seconds = all.seconds + more * (all.seconds - less.seconds);
+    const double exposed = all.exposed * all.seconds;
+    return {seconds, all.tokens + more * (all.tokens - less.tokens), 0,
+            (exposed + more * (exposed - less.exposed * less.seconds)) / seconds};
+  }
 
  private:
   // The second step, which waits for what the first left to be gathered, as later ones do. The
@@ -73,7 +86,12 @@ class StagesSimulation {
 
   StepEstimate step(MicroBatches& data, std::span<const int64_t> samples) {
     data.start(samples);
-    const auto micros = static_cast<int>(data.count());
+    return step_of(data.count(), data, samples);
+  }
+  // Of `micros` micro-batches, of which there are some, all alike.
+  StepEstimate step_of(int64_t micros, MicroBatches& data, std::span<const int64_t> samples) {
+    data.start(samples);
+    const auto more = static_cast<double>(micros) / static_cast<double>(data.count());
     const int stages = options_.mesh.pipeline;
     std::vector<PipelineCosts> costs(static_cast<size_t>(stages));
     double rest = 0, tokens = 0;  // what a step takes besides its passes
@@ -86,16 +104,17 @@ class StagesSimulation {
         cost.send = send_seconds(stage);
       }
       rest = std::max(rest, taken.rest);
-      tokens = taken.tokens;
-      waited += taken.waited * static_cast<double>(alike_[i].size());
+      tokens = taken.tokens * more;
+      waited +=
+          (taken.waited + taken.waited_in_passes * more) * static_cast<double>(alike_[i].size());
     }
     const PipelineOptions& p = options_.pipeline;
-    const PipelineShape shape{options_.mesh.pipeline, p.chunks, micros};
+    const PipelineShape shape{stages, p.chunks, static_cast<int>(micros)};
     const auto all = pipeline_schedule(p.kind, shape);
     const double passes = pipeline_seconds_by_stage(shape, all, costs);
     double busy = 0;  // of all stages
     for (const PipelineCosts& c : costs)
-      busy += (c.forward + c.backward + c.weights) * micros * p.chunks;
+      busy += (c.forward + c.backward + c.weights) * static_cast<double>(micros * p.chunks);
     return {passes + rest, tokens * batch_ranks(options_.ranks, options_.mesh).size,
             (passes - busy / stages) / (passes + rest), waited / stages / (passes + rest)};
   }
@@ -127,7 +146,7 @@ class StagesSimulation {
     struct Taken {
       PipelineCosts costs;
       double rest = 0, tokens = 0;
-      double waited = 0;  // of all of the step, for collectives
+      double waited = 0, waited_in_passes = 0;  // for collectives: in the rest, and in passes
     };
     // The second step, as later ones.
     Taken step(MicroBatches& data, std::span<const int64_t> samples) {
@@ -139,18 +158,20 @@ class StagesSimulation {
         const StepResult r = trainer_.step(data, i);
         taken.tokens = static_cast<double>(r.tokens - r.padding);
         taken.rest = q_.now() - began;
-        taken.waited = q_.waited() - waited;
+        taken.waited_in_passes = 0;
         std::array<double, 3> mean{};
         for (size_t k = 0; k < mean.size(); ++k) {
           const Pipeline::Passes after = passes()[k];
           const double seconds = after.seconds - before[k].seconds;
           taken.rest -= seconds;
+          taken.waited_in_passes += after.waited - before[k].waited;
           if (after.count > before[k].count)
             mean[k] = seconds / static_cast<double>(after.count - before[k].count);
         }
         taken.costs = {.forward = mean[Do::forward],
                        .backward = mean[Do::backward],
                        .weights = mean[Do::weights]};
+        taken.waited = q_.waited() - waited - taken.waited_in_passes;
       }
       return taken;
     }
@@ -216,7 +237,8 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
 StepEstimate estimate_largest(const TrainOptions& options, const CostModel& machine,
                               int64_t micro_batches) {
   const BatchLimits& l = options.limits;
-  // Two micro-batches give the cost of each additional one; of a pipeline, when it is full.
+  // Two micro-batches give the cost of each additional one; of a pipeline, when it is full, they
+  // give that of its passes.
   const int64_t full = options.mesh.pipeline * options.pipeline.chunks;
   const int64_t made = std::min<int64_t>(micro_batches, full > 1 ? 2 * full + 2 : 2);
   const std::vector<int32_t> tokens(static_cast<size_t>(l.longest) + 1, 0);
@@ -229,18 +251,8 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
                      .shares = options.mesh.tensor * options.mesh.context});
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
-  return simulate(options, machine, [&](auto& simulation) -> StepEstimate {
-    const StepEstimate all = simulation.step(data, ids);
-    if (made == micro_batches) return all;
-    const StepEstimate less =
-        simulation.step(data, std::span(ids).first(static_cast<size_t>((made - 1) * l.documents)));
-    const auto more = static_cast<double>(micro_batches - made);
-    const double seconds = all.seconds + more * (all.seconds - less.seconds);
-    const double exposed = all.exposed * all.seconds;
-    return {seconds, all.tokens + more * (all.tokens - less.tokens),
-            all.waiting * all.seconds / seconds,
-            (exposed + more * (exposed - less.exposed * less.seconds)) / seconds};
-  });
+  return simulate(options, machine,
+                  [&](auto& simulation) { return simulation.step_of(micro_batches, data, ids); });
 }
 
 }  // namespace capstan

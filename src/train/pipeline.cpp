@@ -99,9 +99,10 @@ void Pipeline::run(Queue& q, const Step& step, const Source& source) {
     if (asks_ahead_)
       for (const Way way : {Way::down, Way::up}) ask(q, way);
     load(a);
-    const double start = q.now();
+    const double start = q.now(), waited = q.waited();
     perform(q, a, step);
     passes_[a.what].seconds += q.now() - start;
+    passes_[a.what].waited += q.waited() - waited;
     ++passes_[a.what].count;
   }
   for (Link& l : links_) l.sending.join(q);

@@ -48,6 +48,7 @@ class Pipeline {
   // On sim: the modelled seconds of all passes of one kind so far, and how many there were.
   struct Passes {
     double seconds = 0;
+    double waited = 0;  // of them, by computation
     int64_t count = 0;
     double mean() const { return count > 0 ? seconds / static_cast<double>(count) : 0; }
   };

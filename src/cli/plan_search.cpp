@@ -1,0 +1,171 @@
+#include "cli/plan_search.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "base/visible.h"
+#include "cli/command_line.h"
+
+namespace capstan::cli {
+namespace {
+
+constexpr double kGiB = 0x1p30;
+
+int ranks_of(const MeshQuestion& q) {
+  return q.devices * q.machines;
+}
+
+// "interleaved:2" in eight columns.
+std::string short_schedule(const MeshChoice& choice) {
+  if (choice.pipeline == 1) return "-";
+  switch (choice.schedule.kind) {
+    case PipelineChoice::one_f_one_b: return "1f1b";
+    case PipelineChoice::interleaved: return fmt::format("inter:{}", choice.schedule.chunks);
+    case PipelineChoice::zero_bubble: return "zero_bub";
+  }
+  return "?";
+}
+
+// Four digits and a unit: "13.8 s", "937 ms".
+std::string short_seconds(double seconds) {
+  if (seconds < 1) return fmt::format("{:.0f} ms", 1e3 * seconds);
+  return seconds < 100 ? fmt::format("{:.3g} s", seconds) : fmt::format("{:.0f} s", seconds);
+}
+
+std::string row(const MeshPlan& p, int ranks) {
+  const MeshChoice& c = p.choice;
+  return fmt::format(
+      "{:>4} {:>2} {:>2} {:>2} {:<8} {:<5} {:>5} {:<9} {:>5.1f} {:>7} {:>9.0f} {:>3.0f}% "
+      "{:>5.1f}%\n",
+      p.data_ranks, c.tensor, c.context, c.pipeline, short_schedule(c),
+      c.strategy == Strategy::automatic ? "-" : strategy_name(p.options.sharding),
+      c.micro_batch_size, name_of(c.recompute), static_cast<double>(p.bytes) / kGiB,
+      short_seconds(p.step.seconds), p.tokens_per_second / ranks, 100 * p.step.exposed,
+      100 * p.step.waiting);
+}
+
+std::string source_of(const Calibration& c) {
+  return fmt::format("{} {} of {}", c.from_data_sheet ? "the data sheet of" : "the calibration of",
+                     c.name, c.date);
+}
+
+std::string in_shell(const std::string& word) {
+  const bool plain = std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 ||
+           std::string_view("-_=./,:+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (plain && !word.empty()) return word;
+  std::string quoted = "'";
+  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
+  return quoted + "'";
+}
+
+std::string command_name(Task task) {
+  switch (task) {
+    case Task::finetune_full: return "finetune_full";
+    case Task::finetune_lora: return "finetune_lora";
+    default: return "pretrain";
+  }
+}
+
+}  // namespace
+
+std::string command_of(const MeshPlan& plan, const Arguments& words, Task task) {
+  const auto keys = plan.keys();
+  const auto chosen = [&](std::string_view name) {
+    return std::any_of(keys.begin(), keys.end(),
+                       [&](const auto& key) { return key.first == name; });
+  };
+  std::vector<std::string> out;
+  if (plan.options.network.room) out = {"mpirun", "-n", std::to_string(plan.options.ranks.size)};
+  out.insert(out.end(), {"capstan", command_name(task)});
+  for (size_t i = 0; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const bool key = words[i].starts_with("--");
+    const bool apart = key && equals == std::string::npos && i + 1 < words.size() &&
+                       !words[i + 1].starts_with("--");
+    if (key && chosen(std::string_view(words[i]).substr(2, equals - std::min<size_t>(equals, 2)))) {
+      if (apart) ++i;
+      continue;
+    }
+    out.push_back(in_shell(words[i]));
+    if (apart) out.push_back(in_shell(words[++i]));
+  }
+  for (const auto& [key, value] : keys) out.push_back(fmt::format("--{}={}", key, value));
+  return fmt::format("{}", fmt::join(out, " "));
+}
+
+void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Planned& planned,
+                       const std::string& command) {
+  const TrainOptions& o = planned.options;
+  fmt::print(
+      "{}: {} parameters, {}\n{} of {} tokens a step on {}\ntimes by {}\n", visible(planned.model),
+      format_count(static_cast<double>(make_spec(o.model).parameter_count())), name_of(o.precision),
+      count(q.recipe.global_batch_size, "sample"), o.limits.longest,
+      count(ranks_of(q), o.device == Device::cuda ? "GPU" : "rank"), source_of(q.calibration));
+  if (ranks_of(q) > 1)
+    fmt::print("each sends {:.3g} GB/s to others{}\n", q.network.bytes_per_second / 1e9,
+               q.machines > 1 && q.network.ranks_per_machine > 0
+                   ? fmt::format(" of its machine, {:.3g} to other machines",
+                                 q.network.across.bytes_per_second / 1e9)
+                   : "");
+  fmt::print("of {} that are possible, {} had to be simulated\n\n",
+             count(found.considered, "choice"), found.planned);
+  if (found.best.empty()) {
+    fmt::print("no mesh fits: each rank has {}, and all need at least {}{}\n",
+               format_bytes(q.available.device), format_bytes(found.least_bytes),
+               q.options.device == Device::cuda
+                   ? "; more GPUs, or a narrower precision or optimizer, need less on each"
+                   : "");
+    return;
+  }
+  fmt::print("  dp tp cp pp schedule shard micro recompute   GiB    step tok/s/GPU comm bubble\n");
+  for (const MeshPlan& p : found.best) fmt::print("{}", row(p, ranks_of(q)));
+  fmt::print(
+      "\ndp, tp, cp, pp: ranks that divide data, each layer, each sequence, the blocks\n"
+      "GiB: of the fullest rank, which has {}\n"
+      "comm, bubble: part of a step that waits for communication and for other stages\n\n{}\n",
+      format_bytes(q.available.device), command);
+}
+
+void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Planned& planned,
+                       const std::string& command) {
+  auto best = nlohmann::ordered_json::array();
+  for (const MeshPlan& p : found.best) {
+    auto keys = nlohmann::ordered_json::object();
+    for (const auto& [key, value] : p.keys()) keys[key] = value;
+    best.push_back({{"keys", keys},
+                    {"data_ranks", p.data_ranks},
+                    {"micro_batches", p.micro_batches},
+                    {"peak_bytes", p.bytes},
+                    {"step_seconds", p.step.seconds},
+                    {"tokens_per_second", p.tokens_per_second},
+                    {"exposed_communication", p.step.exposed},
+                    {"stages_wait", p.step.waiting}});
+  }
+  nlohmann::ordered_json out = {
+      {"fits", !found.best.empty()},
+      {"model",
+       {{"name", planned.model},
+        {"parameters", make_spec(planned.options.model).parameter_count()}}},
+      {"ranks", ranks_of(q)},
+      {"available_bytes", q.available.device},
+      {"considered", found.considered},
+      {"simulated", found.planned},
+      {"best", best},
+      {"calibration",
+       {{"name", q.calibration.name},
+        {"date", q.calibration.date},
+        {"data_sheet", q.calibration.from_data_sheet}}}};
+  if (found.best.empty())
+    out["least_bytes"] = found.least_bytes;
+  else
+    out["command"] = command;
+  print_json(out);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+
+#include "cli/commands.h"
+#include "cli/plan_report.h"
+#include "plan/mesh_search.h"
+
+// What `capstan plan --search` prints.
+namespace capstan::cli {
+
+// The command that trains with this mesh: the words of the plan, without the keys that the search
+// chose, and those.
+std::string command_of(const MeshPlan& plan, const Arguments& words, Task task);
+
+void print_search_text(const MeshQuestion& question, const MeshSearch& found,
+                       const Planned& planned, const std::string& command);
+void print_search_json(const MeshQuestion& question, const MeshSearch& found,
+                       const Planned& planned, const std::string& command);
+
+}  // namespace capstan::cli
