@@ -1,9 +1,6 @@
 // Ranks that share layers, sequences and stages train as one rank does: see model/split_tokens.h,
 // model/split_heads.h and comm/mesh.h.
 
-#include <omp.h>
-
-#include "comm/thread_group.h"
 #include "rank_run.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -12,14 +9,7 @@ namespace capstan::test {
 namespace {
 
 Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  Trained all;
-  std::mutex mutex;
-  const Dataset data = ragged(29, c.config.vocab);
-  omp_set_num_threads(ranks);
-  run_as_threads(
-      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
-      std::chrono::seconds(60));
-  return all;
+  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
 }
 
 // Sizes that nothing divides: 3 key heads, an odd vocabulary and number of inner channels.
@@ -63,6 +53,7 @@ TEST(Meshes, AnyProductTrainsAsOneRank) {
     for (const bool tied : {false, true}) {
       Case c = odd_sizes();
       c.config.tied = tied;
+      c.steps = 10;
       if (lora) c.lora = every_map(0.1);
       const Trained expected = train(c, 1);
       for (const int stages : {1, 2})
@@ -304,12 +295,7 @@ TEST(MeshesOnGpu, TrainAsOneRank) {
   if (std::string_view why; !cuda_present(&why)) GTEST_SKIP() << why;
   const Dataset data = even(29, aligned_config().vocab);
   const auto train_even = [&](const Case& c, int ranks, const Sharding& sharding) {
-    Trained all;
-    std::mutex mutex;
-    run_as_threads(
-        ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
-        std::chrono::seconds(60));
-    return all;
+    return train_as_threads(c, ranks, sharding, data);
   };
   for (const auto precision : {Precision::f32_true, Precision::bf16_mixed})
     for (const bool lora : {false, true}) {

@@ -2,9 +2,6 @@
 
 #include "train/pipeline.h"
 
-#include <omp.h>
-
-#include "comm/thread_group.h"
 #include "rank_run.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -13,14 +10,7 @@ namespace capstan::test {
 namespace {
 
 Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  Trained all;
-  std::mutex mutex;
-  const Dataset data = ragged(29, c.config.vocab);
-  omp_set_num_threads(ranks);
-  run_as_threads(
-      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
-      std::chrono::seconds(20));
-  return all;
+  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
 }
 
 Case five_layers() {
@@ -214,13 +204,7 @@ TEST(Pipelines, AllEndOrSkipAStepThatIsNotFinite) {
 }
 
 Trained train_even(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  Trained all;
-  std::mutex mutex;
-  const Dataset data = even(29, c.config.vocab);
-  run_as_threads(
-      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
-      std::chrono::seconds(60));
-  return all;
+  return train_as_threads(c, ranks, sharding, even(29, c.config.vocab));
 }
 
 // With batches of one shape the passes are graphs from their third time on.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include <filesystem>
 #include <map>
@@ -8,6 +9,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save_model.h"
+#include "comm/thread_group.h"
 #include "planned_run.h"
 
 // One rank of several that train a small model, on any transport.
@@ -129,6 +131,18 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
                    }
                  });
   }
+}
+
+// As ranks that are threads, one core for each: threads of a tiny model spend their time waiting.
+inline Trained train_as_threads(const Case& c, int ranks, const Sharding& sharding,
+                                const Dataset& data) {
+  Trained all;
+  std::mutex mutex;
+  omp_set_num_threads(ranks);
+  run_as_threads(
+      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
+      std::chrono::seconds(60));
+  return all;
 }
 
 inline void expect_near(const Trained& found, const Trained& expected, double tolerance) {

@@ -1,9 +1,6 @@
 // Several ranks train as one does: see model/sharding.h and comm/communicator.h.
 
-#include <omp.h>
-
 #include "comm/simulated.h"
-#include "comm/thread_group.h"
 #include "rank_run.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
@@ -11,18 +8,8 @@
 namespace capstan::test {
 namespace {
 
-Trained train(const Case& c, int ranks, const Sharding& sharding, const Dataset& data) {
-  Trained all;
-  std::mutex mutex;
-  omp_set_num_threads(ranks);  // one for each: threads of a tiny model spend their time waiting
-  run_as_threads(
-      ranks, [&](Communicator group) { train_rank(c, data, sharding, group, all, mutex); },
-      std::chrono::seconds(60));
-  return all;
-}
-
 Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  return train(c, ranks, sharding, ragged(29, c.config.vocab));
+  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
 }
 
 TEST(Ranks, AnyStrategyTrainsAsOneRankDoes) {
@@ -221,7 +208,7 @@ Trained train_even(const Case& c, int ranks, const Sharding& sharding = kDdp) {
       t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(c.config.vocab)));
     data.add(tokens, 0);
   }
-  return train(c, ranks, sharding, data);
+  return train_as_threads(c, ranks, sharding, data);
 }
 
 // Ranks that share one GPU train as one rank there does, with graphs that collectives cut.
