@@ -95,7 +95,7 @@ void run(const Case& c, const Mesh& mesh, const fs::path& from, int first, int s
   });
 }
 
-void expect_any_mesh_saves_the_same(Case c) {
+void expect_any_mesh_saves_the_same(Case c, int most_tensor = 4) {
   const TempFolder temp;
   c.config.layers = 5;
   run(c, {3, "zero2", kZero2}, {}, 0, 2, temp.path() / "first", false);
@@ -104,6 +104,7 @@ void expect_any_mesh_saves_the_same(Case c) {
   fs::path last = temp.path() / "first";
   for (const Mesh& mesh : meshes())
     for (const bool staged : {false, true}) {
+      if (mesh.tensor > most_tensor) continue;
       SCOPED_TRACE(fmt::format("{} on {} ranks, {} stages, tensor {}, context {}{}", mesh.name,
                                mesh.ranks, mesh.stages, mesh.tensor, mesh.context,
                                staged ? ", staged" : ""));
@@ -138,10 +139,10 @@ TEST(RankCheckpoint, WithMomentumOfSgd) {
 
 TEST(RankCheckpoint, OfEightBitMoments) {
   Case c{.config = aligned_config(), .precision = Precision::bf16_mixed};
-  c.config.head_dim = 256;  // ranks that share a layer have whole blocks of its moments
-  c.config.intermediate = 1024;
+  c.config.head_dim = 128;  // two ranks that share a layer have whole blocks of its moments
+  c.config.intermediate = 512;
   c.optimizer.kind = OptimizerOptions::Kind::adamw8bit;
-  expect_any_mesh_saves_the_same(c);
+  expect_any_mesh_saves_the_same(c, 2);
 }
 
 // The same mesh goes on as if it had not stopped; another one does to rounding.
