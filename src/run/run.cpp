@@ -80,19 +80,34 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
 }
 
 // All ranks choose the options for the one that needs most, so that they choose alike; then each
-// plans its own memory.
+// plans its own memory. Which rank that is may change with what is recomputed.
 RunPlan TrainingRun::make_plan() {
   std::string_view why;
   require(options_.device != Device::cuda || cuda_present(&why), Fault::device,
           "accelerator: cuda requested, but it cannot be used: {}; use --accelerator cpu", why);
   require_precision(options_.precision, options_.device);
   const Ranks mine = options_.ranks;
-  if (mine.size > 1) {
-    const auto needs = team_.gather(Trainer::plan(options_).device.total_bytes);
-    options_.ranks.rank =
-        static_cast<int>(std::max_element(needs.begin(), needs.end()) - needs.begin());
+  const Room room = team_.room_for(options_.device);
+  const auto neediest = [&](const RunPlan& own) {
+    const auto needs = team_.gather(own.device.total_bytes);
+    const auto most = std::max_element(needs.begin(), needs.end());
+    return std::pair(static_cast<int>(most - needs.begin()), *most);
+  };
+  if (mine.size > 1) options_.ranks.rank = neediest(Trainer::plan(options_)).first;
+  Fit fit;
+  for (int tries = 0; tries < mine.size; ++tries) {
+    fit = fit_of(options_, recipe_.micro_batch_size, room);
+    require_fit(fit);
+    if (options_.ranks.rank != mine.rank) {
+      TrainOptions own = fit.options;
+      own.ranks = mine;
+      fit.plan = Trainer::plan(own);
+    }
+    if (mine.size == 1) break;
+    const auto [rank, bytes] = neediest(fit.plan);
+    if (bytes <= fit.available.device || rank == options_.ranks.rank) break;
+    options_.ranks.rank = rank;
   }
-  Fit fit = fit_of(options_, recipe_.micro_batch_size, team_.room_for(options_.device));
   require_fit(fit);
   if (fit.dropped_staging > 0)
     log::warn(
@@ -103,12 +118,8 @@ RunPlan TrainingRun::make_plan() {
     log::say("activations: {}, the least recomputation that fits into {}",
              name_of(fit.options.recompute),
              format_bytes(static_cast<double>(fit.available.device)));
-  const bool is_mine = options_.ranks.rank == mine.rank;
   options_ = fit.options;
   options_.ranks = mine;
-  if (is_mine) return std::move(fit.plan);
-  fit.plan = Trainer::plan(options_);
-  require_fit(fit);
   return std::move(fit.plan);
 }
 
