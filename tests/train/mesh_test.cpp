@@ -8,10 +8,6 @@
 namespace capstan::test {
 namespace {
 
-Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
-}
-
 // Sizes that nothing divides: 3 key heads, an odd vocabulary and number of inner channels.
 Case odd_sizes() {
   Case c;

@@ -9,10 +9,6 @@
 namespace capstan::test {
 namespace {
 
-Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
-}
-
 Case five_layers() {
   Case c;
   c.config.layers = 5;

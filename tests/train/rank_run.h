@@ -145,6 +145,10 @@ inline Trained train_as_threads(const Case& c, int ranks, const Sharding& shardi
   return all;
 }
 
+inline Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
+  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
+}
+
 inline void expect_near(const Trained& found, const Trained& expected, double tolerance) {
   ASSERT_EQ(found.losses.size(), expected.losses.size());
   for (size_t i = 0; i < expected.losses.size(); ++i) {

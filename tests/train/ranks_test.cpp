@@ -8,10 +8,6 @@
 namespace capstan::test {
 namespace {
 
-Trained train(const Case& c, int ranks, const Sharding& sharding = kDdp) {
-  return train_as_threads(c, ranks, sharding, ragged(29, c.config.vocab));
-}
-
 TEST(Ranks, AnyStrategyTrainsAsOneRankDoes) {
   for (const bool lora : {false, true})
     for (const int64_t micro : {2, 5}) {
