@@ -350,7 +350,9 @@ int plan(const Arguments& arguments) {
   std::optional<Task> given = command_named(o.command);
   const Arguments rest = with_keys(*keys, given);
   const Task task = given ? *given : task_of(rest);
-  auto recipe = recipe_from(rest, task, "", defaults_of(task), Inputs::of_plan);
+  Recipe defaults = defaults_of(task);
+  if (o.search) defaults.micro_batch_size = 1;  // the search chooses it
+  auto recipe = recipe_from(rest, task, "", defaults, Inputs::of_plan);
   if (!recipe) return 0;
   std::optional<GpuModel> gpu;
   if (!o.gpu.empty()) {

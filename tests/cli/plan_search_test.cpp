@@ -41,6 +41,15 @@ TEST_F(PlanSearch, PrintsTheBestAndTheCommandThatRunsIt) {
   EXPECT_EQ(rows, 10);
 }
 
+// The default micro-batch, which the search replaces, need not divide the global batch.
+TEST_F(PlanSearch, TakesAnyGlobalBatchOnAnyNumberOfGpus) {
+  const Outcome o =
+      run({"plan", "--search", "pretrain", "--model_name=TinyLlama-1.1B", "--gpu=rtx4090",
+           "--devices=3", "--train.max_seq_length=1024", "--train.global_batch_size=7"});
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(o.out, {"7 samples of 1024 tokens a step on 3 GPUs", "--train.micro_batch_size=1"});
+}
+
 TEST_F(PlanSearch, TheCommandIsOneThatPlansTheSame) {
   Words all = words({"--gpu=a100-80-sxm", "--devices=8", "--json"});
   const json out = json::parse(run(all).out);
