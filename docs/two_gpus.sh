@@ -60,8 +60,9 @@ for schedule in 1f1b interleaved zero_bubble; do
   check "$schedule: threads and one rank are equal" cmp "$schedule-threads/$weights" "one/$weights"
   check "$schedule: threads and NCCL are equal" cmp "$schedule-threads/$weights" "$schedule-nccl/$weights"
 done
-for mesh in tensor context; do
-  shares=(--"$mesh"_parallel "$ranks")
+for mesh in tensor overlapped context; do
+  shares=(--"${mesh/overlapped/tensor}"_parallel "$ranks")
+  [[ $mesh == overlapped ]] && shares+=(--tensor_parallel_overlap true)
   check "$mesh, threads" by_threads "${tiny[@]}" "${shares[@]}" --self_check true --out_dir "$mesh-threads"
   check "$mesh, NCCL" by_nccl "${tiny[@]}" "${shares[@]}" --out_dir "$mesh-nccl"
   check "$mesh: threads and NCCL are equal" cmp "$mesh-threads/$weights" "$mesh-nccl/$weights"
@@ -72,6 +73,12 @@ large=(pretrain TinyLlama-1.1B --precision bf16-true --data TextFiles --data.tra
   --train.max_tokens null --train.max_steps 20 --train.global_batch_size 32 --train.micro_batch_size 8
   --train.max_seq_length 512 --train.lr_warmup_steps 2 --eval.interval 1000 --train.save_interval null
   --logger_name csv)
+for overlap in false true false true; do
+  check "TinyLlama-1.1B, layers shared, overlap $overlap" by_nccl "${large[@]}" \
+    --tensor_parallel "$ranks" --tensor_parallel_overlap $overlap --out_dir large
+  grep -E "tok/s|slowest" last.log | sed 's/^/          /'
+  rm -rf large
+done
 for way in by_one by_threads by_nccl; do
   for strategy in ddp zero3; do
     check "TinyLlama-1.1B, $strategy, $way" "$way" "${large[@]}" --strategy $strategy --out_dir large

@@ -139,17 +139,20 @@ std::optional<Network> network_for(const Options& o, const std::optional<GpuMode
                             o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
 }
 
+TrainOptions connected(TrainOptions options, const std::optional<Network>& network) {
+  if (options.ranks.size == 1) return options;
+  const bool room = options.network.room;
+  options.network = *network;
+  options.network.room = room;
+  return options;
+}
+
 std::optional<Time> time_of(const Planned& p, const TrainOptions& options, const Recipe& recipe,
                             const std::optional<Calibration>& calibration,
                             const std::optional<Network>& network) {
   if (!calibration) return std::nullopt;
-  TrainOptions o = options;
-  if (o.ranks.size > 1) {
-    if (!network) return std::nullopt;
-    const bool room = o.network.room;
-    o.network = *network;
-    o.network.room = room;
-  }
+  if (options.ranks.size > 1 && !network) return std::nullopt;
+  const TrainOptions o = connected(options, network);
   const CostModel machine = cost_model(*calibration, o);
   Time t{*calibration, {}, {}};
   const int64_t micro = std::min(recipe.micro_batch_size, recipe.global_batch_size) *
@@ -375,9 +378,14 @@ int plan(const Arguments& arguments) {
   const auto calibration = calibration_for(o, planned.options, gpu);
   if (o.search) return search(o, planned, rest, task, *recipe, gpu, calibration);
   set_ranks_of(planned.options, *recipe);
-  choose_rank(planned.options);
+  const auto network =
+      calibration ? network_for(o, gpu, *calibration, *recipe) : std::optional<Network>();
   const auto [available, cuda_share] =
       available_for(o, planned.options.device, planned.options.ranks.size / recipe->num_nodes);
+  if (planned.options.choose_overlap && network)
+    planned.options.mesh.overlap = overlap_pays(
+        connected(planned.options, network), cost_model(*calibration, planned.options), available);
+  choose_rank(planned.options);
   const Fit fit = fit_of(planned.options, recipe->micro_batch_size, available);
   TrainOptions fitted = fit.options;
   planned.ranks = choose_rank(fitted);
@@ -392,8 +400,6 @@ int plan(const Arguments& arguments) {
       std::max(at_least(planned_for.longest),
                largest_sequence(bare, available,
                                 planned.inputs ? std::nullopt : recipe->eval_max_new_tokens));
-  const auto network =
-      calibration ? network_for(o, gpu, *calibration, *recipe) : std::optional<Network>();
   const auto time =
       fit.fits() ? time_of(planned, fit.options, *recipe, calibration, network) : std::nullopt;
   if (o.json)

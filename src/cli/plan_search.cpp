@@ -39,9 +39,10 @@ std::string short_seconds(double seconds) {
 std::string row(const MeshPlan& p, int ranks) {
   const MeshChoice& c = p.choice;
   return fmt::format(
-      "{:>4} {:>2} {:>2} {:>2} {:<8} {:<5} {:>5} {:<9} {:>5.1f} {:>7} {:>9.0f} {:>3.0f}% "
+      "{:>4} {:>3} {:>2} {:>2} {:<8} {:<5} {:>5} {:<9} {:>5.1f} {:>6} {:>9.0f} {:>3.0f}% "
       "{:>5.1f}%\n",
-      p.data_ranks, c.tensor, c.context, c.pipeline, short_schedule(c),
+      p.data_ranks, fmt::format("{}{}", c.tensor, c.overlap ? "+" : ""), c.context, c.pipeline,
+      short_schedule(c),
       c.strategy == Strategy::automatic ? "-" : strategy_name(p.options.sharding),
       c.micro_batch_size, name_of(c.recompute), static_cast<double>(p.bytes) / kGiB,
       short_seconds(p.step.seconds), p.tokens_per_second / ranks, 100 * p.step.exposed,
@@ -123,12 +124,17 @@ void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Pla
                    : "");
     return;
   }
-  fmt::print("  dp tp cp pp schedule shard micro recompute   GiB    step tok/s/GPU comm bubble\n");
+  fmt::print("  dp  tp cp pp schedule shard micro recompute   GiB   step tok/s/GPU comm bubble\n");
   for (const MeshPlan& p : found.best) fmt::print("{}", row(p, ranks_of(q)));
   fmt::print(
       "\ndp, tp, cp, pp: ranks that divide data, each layer, each sequence, the blocks\n"
+      "{}"
       "GiB: of the fullest rank, which has {}\n"
       "comm, bubble: part of a step that waits for communication and for other stages\n\n{}\n",
+      std::any_of(found.best.begin(), found.best.end(),
+                  [](const MeshPlan& p) { return p.choice.overlap; })
+          ? "+: what those of a layer exchange overlaps with products\n"
+          : "",
       format_bytes(q.available.device), command);
 }
 

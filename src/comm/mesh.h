@@ -21,6 +21,13 @@ struct MeshShape {
   int context = 1;    // ranks that share each sequence
   bool ring = false;  // the last stage also sends to the first: a stage has several chunks
 
+  // Ranks that share each layer exchange half of their tokens while they compute with the others.
+  bool overlap = false;
+  // Their micro-batches are padded for that, so that both halves begin at aligned addresses.
+  bool padded_to_overlap = false;
+
+  // Micro-batches have a multiple of so many tokens.
+  int token_multiple() const { return tensor * context * (padded_to_overlap ? 16 : 1); }
   int ranks() const { return pipeline * tensor * context; }  // with the same micro-batches
   bool operator==(const MeshShape&) const = default;
 };

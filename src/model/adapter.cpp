@@ -40,13 +40,17 @@ Buffer Adapter::make_inner(Queue& q, int64_t tokens, const char* name) const {
 }
 
 Buffer Adapter::inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const {
+  Buffer inner = make_inner(q, x.dim(0));
+  this->inner(q, inner, x, key);
+  return inner;
+}
+
+void Adapter::inner(Queue& q, Tensor inner, Tensor x, const std::optional<StepKey>& key) const {
   const Tensor a = params_.weight(at_.a);
-  Buffer inner = make_inner(q, x.dim(0), "adapter inner");
   if (drops(key))
     dropped_linear(q, inner, x, a, scale_, mask(*key));
   else
     linear(q, inner, x, a, {}, Write::replace, scale_);
-  return inner;
 }
 
 ThinTerms Adapter::outer(Tensor inner) const {

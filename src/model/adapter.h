@@ -23,8 +23,11 @@ class Adapter {
   explicit operator bool() const { return static_cast<bool>(at_); }
   Tensor b() const { return params_.weight(at_.b); }
   Tensor b_grad() const { return params_.grad(at_.b); }
+  bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
 
   Buffer inner(Queue& q, Tensor x, const std::optional<StepKey>& key) const;
+  Buffer make_inner(Queue& q, int64_t tokens, const char* name = "adapter inner") const;
+  void inner(Queue& q, Tensor inner, Tensor x, const std::optional<StepKey>& key) const;
   ThinTerms outer(Tensor inner) const;  // the term added to y
 
   // Adds to the gradients of A and B; returns the gradient of drop(x) Aᵀ. `inner` may be absent.
@@ -40,9 +43,7 @@ class Adapter {
   // Views of part p.
   Tensor inner_of(size_t p, const Tensor& inner) const;
   Tensor rows_of(size_t p, const Tensor& b) const;
-  bool drops(const std::optional<StepKey>& key) const { return key && dropout_ > 0; }
   DropoutMask mask(const StepKey& key) const;
-  Buffer make_inner(Queue& q, int64_t tokens, const char* name) const;
   void backward_a(Queue& q, Tensor d_inner, Tensor x, const std::optional<StepKey>& key) const;
 
   Parameters& params_;

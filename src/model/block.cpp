@@ -133,15 +133,6 @@ void Block::qk_norm_forward(Queue& q, BlockActivations& a) const {
   rmsnorm(q, to.k_TKD, scales.k_TK, from.k_TKD, params_.weight(at_.k_norm), eps_);
 }
 
-Buffer Block::summed(Queue& q, const LinearMap& map, Tensor y_Sh, Tensor x,
-                     const BlockActivations& a, Tensor amax) const {
-  Buffer room;
-  const Tensor y = tokens_.partial(q, room, x.dim(0), y_Sh, "partial sums");
-  Buffer inner = map.forward(q, y, x, a.dropout, amax);
-  tokens_.add(q, y_Sh, y, a.form);
-  return inner;
-}
-
 void Block::attend(Queue& q, BlockActivations& a, const Batch& batch) const {
   if (!split_heads_.splits()) {
     a.lse_HT = make_f32(q, {heads_, a.attn_TW->dim(0)}, "attention log-sums");
@@ -171,12 +162,14 @@ void Block::attend_cached(Queue& q, BlockActivations& a, const LayerCache& cache
 
 void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                            const LayerCache* cache) const {
-  const int64_t T = batch.tokens(), S = a.x_Sh->dim(0);
+  const int64_t T = batch.tokens();
   a.qkv_TW = make(q, T, q_width() + 2 * kv_width(), "queries, keys, values");
   {
-    Buffer room;
-    const Tensor x = tokens_.gather(q, room, a.norm1_Sh, "input norm of all tokens", a.form);
-    a.qkv_lora_TR = qkv_.forward(q, a.qkv_TW, x, a.dropout, amax(a, Map::qkv));
+    SplitTokens::Gathering x =
+        tokens_.begin_gather(q, a.norm1_Sh, "input norm of all tokens", a.form);
+    for (const Part& part : tokens_.parts(a.norm1_Sh->dim(0), a.form))
+      qkv_.forward(q, a.qkv_lora_TR, part.of_all(a.qkv_TW), x.join(q, a.norm1_Sh, part), a.dropout,
+                   amax(a, Map::qkv), {part.first, T});
   }
   if (c_.qk_norm) qk_norm_forward(q, a);
   rope(q, rotated(a), rope_.cos_PD, rope_.sin_PD, batch.positions_T, Rotation::forward);
@@ -186,27 +179,56 @@ void Block::attention_half(Queue& q, BlockActivations& a, const Batch& batch,
     attend(q, a, batch);
   else
     attend_cached(q, a, *cache);
-
-  const Buffer delta = make(q, S, c_.hidden, "attention delta");
-  a.o_lora_TR = summed(q, o_, delta, a.attn_TW, a, amax(a, Map::o));
-  a.mid_Sh = make(q, S, c_.hidden, "block middle");
-  a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
-  a.rstd2_S = make_f32(q, {S}, "middle norm scale");
-  add_rmsnorm(q, a.norm2_Sh, a.mid_Sh, a.rstd2_S, delta, a.x_Sh, params_.weight(at_.post_norm),
-              eps_);
 }
 
-void Block::mlp_half(Queue& q, BlockActivations& a, Tensor delta) const {
-  const int64_t T = all_tokens(a);
-  a.gate_up_TF = make(q, T, 2 * inner_, "gate and up");
-  {
-    Buffer room;
-    const Tensor x = tokens_.gather(q, room, a.norm2_Sh, "middle norm of all tokens", a.form);
-    a.gate_up_lora_TR = gate_up_.forward(q, a.gate_up_TF, x, a.dropout, amax(a, Map::gate_up));
-  }
-  a.inner_TF = make(q, T, inner_, "feed-forward inner");
-  swiglu(q, a.inner_TF, a.gate_up_TF);
-  if (delta) a.down_lora_TR = summed(q, down_, delta, a.inner_TF, a, amax(a, Map::down));
+void Block::mlp_half(Queue& q, BlockActivations& a, Buffer* out) const {
+  const int64_t S = a.x_Sh->dim(0), T = a.attn_TW->dim(0);
+  const SplitTokens::Parts parts = tokens_.parts(S, a.form);
+  Buffer delta = make(q, S, c_.hidden, "attention delta"), room, out_room;
+  Tensor partial = tokens_.partial(q, room, T, delta, "partial sums"), out_partial;
+  SplitTokens::Sum sum, out_sum;
+  SplitTokens::Gathering norm;
+
+  const auto add_attention = [&](const Part& part) {
+    o_.forward(q, a.o_lora_TR, part.of_all(partial), part.of_all(a.attn_TW), a.dropout,
+               amax(a, Map::o), {part.first, T});
+    tokens_.begin(q, sum, delta, partial, part, a.form);
+  };
+  const auto norm_middle = [&](const Part& part) {
+    sum.join(q, part);
+    if (part.is_last()) room.release();
+    if (part.is_first()) {
+      a.mid_Sh = make(q, S, c_.hidden, "block middle");
+      a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
+      a.rstd2_S = make_f32(q, {S}, "middle norm scale");
+    }
+    add_rmsnorm(q, part.of_share(a.norm2_Sh), part.of_share(a.mid_Sh), part.of_share(a.rstd2_S),
+                part.of_share(delta), part.of_share(a.x_Sh), params_.weight(at_.post_norm), eps_);
+    if (part.is_last()) delta.release();
+    if (part.is_first()) {
+      if (out != nullptr) *out = make(q, S, c_.hidden, "block delta");
+      a.gate_up_TF = make(q, T, 2 * inner_, "gate and up");
+      norm = tokens_.gathering(q, a.norm2_Sh, "middle norm of all tokens", a.form);
+    }
+    tokens_.begin(q, norm, a.norm2_Sh, part);
+  };
+  const auto multiply = [&](const Part& part) {
+    gate_up_.forward(q, a.gate_up_lora_TR, part.of_all(a.gate_up_TF),
+                     norm.join(q, a.norm2_Sh, part), a.dropout, amax(a, Map::gate_up),
+                     {part.first, T});
+    if (part.is_last()) norm.all.release();
+  };
+  const auto add_inner = [&](const Part& part) {
+    if (part.is_first()) a.inner_TF = make(q, T, inner_, "feed-forward inner");
+    swiglu(q, part.of_all(a.inner_TF), part.of_all(a.gate_up_TF));
+    if (out == nullptr) return;
+    if (part.is_first()) out_partial = tokens_.partial(q, out_room, T, *out, "partial sums");
+    down_.forward(q, a.down_lora_TR, part.of_all(out_partial), part.of_all(a.inner_TF), a.dropout,
+                  amax(a, Map::down), {part.first, T});
+    tokens_.begin(q, out_sum, *out, out_partial, part, a.form);
+  };
+  SplitTokens::in_turns(parts, add_attention, norm_middle, multiply, add_inner);
+  out_sum.join(q);
 }
 
 Tensor Block::amax(const BlockActivations& a, Map map) {
@@ -226,10 +248,14 @@ void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d
   if (!a.mid_Sh) {  // Recompute::block kept only the input
     norm_input(q, a);
     attention_half(q, a, batch, nullptr);
-    mlp_half(q, a, {});
+    mlp_half(q, a, nullptr);
   }
-  mlp_backward(q, a, d_residual, later);
-  if (reach_.middle) attention_half_backward(q, a, batch, d_residual, later);
+  LaterProducts beside;
+  const bool here = later == nullptr && tokens_.overlaps();
+  const Deferred deferred{here ? &beside : later, here};
+  mlp_backward(q, a, d_residual, deferred);
+  if (reach_.middle) attention_half_backward(q, a, batch, d_residual, deferred);
+  deferred.run_beside(q);
   a = BlockActivations();
   if (later == nullptr) params_.complete(q, unit_);
   params_.release(q, unit_, Pass::backward);
@@ -237,13 +263,19 @@ void Block::backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d
 
 void Block::backward_weights(Queue& q, LaterProducts& later) const {
   params_.acquire(q, unit_, Pass::backward);
-  for (LaterProduct& product : later) {
-    product.map->backward_weight(q, product.dy, product.x);
-    product = {};
-  }
-  later.clear();
+  run_products(q, later);
   params_.complete(q, unit_);
   params_.release(q, unit_, Pass::backward);
+}
+
+void Block::run_products(Queue& q, LaterProducts& products, size_t left) {
+  if (products.size() <= left) return;
+  const auto end = products.end() - static_cast<std::ptrdiff_t>(left);
+  for (auto product = products.begin(); product != end; ++product) {
+    product->map->backward_weight(q, product->dy, product->x);
+    *product = {};
+  }
+  products.erase(products.begin(), end);
 }
 
 Buffer Block::copy_of(Queue& q, const Tensor& dy) const {
@@ -263,9 +295,9 @@ SplitTokens::Gathering Block::gather_again(Queue& q, const LinearMap& map, Buffe
 void Block::backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
                           SplitTokens::Gathering input, const InputGradient& want,
                           const BlockActivations& a, Tensor inner, Tensor amax,
-                          LaterProducts* later) const {
+                          const Deferred& later) const {
   const int64_t T = dy->dim(0);
-  input.work.join(q);
+  input.join(q, norm_Sh ? *norm_Sh : Tensor());
   Buffer room = std::move(input.all);
   // What was gathered makes room for the partial sums of its gradient.
   const Tensor x = room ? *room : tokens_.partial(q, room, T, norm_Sh, want.name);
@@ -280,12 +312,15 @@ void Block::backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffe
   Tensor dx;
   if (want.reached) dx = tokens_.partial(q, partial, T, norm_Sh, want.name);
   map.backward_data(q, dx, dy, kept, inner, a.dropout);
-  if (want.reached) tokens_.add(q, norm_Sh, dx);
-  later->push_back({&map, std::move(dy), std::move(kept)});
+  later.products->push_back({&map, std::move(dy), std::move(kept)});
+  if (!want.reached) return;
+  SplitTokens::Sum sum = tokens_.begin_add(q, norm_Sh, dx);
+  later.run_beside(q, &map == &gate_up_ ? 1 : 0);
+  sum.join(q);
 }
 
 void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
-                         LaterProducts* later) const {
+                         const Deferred& later) const {
   const int64_t S = d_residual.dim(0), T = all_tokens(a);
   const auto make_norm = [&] {
     a.norm2_Sh = make(q, S, c_.hidden, "middle norm");
@@ -310,7 +345,7 @@ void Block::mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual,
       if (reach_.gate_up) a.inner_TF = make(q, T, inner_, "feed-forward inner gradient");
       down_.backward_data(q, reach_.gate_up ? *a.inner_TF : Tensor(), dy, x, a.down_lora_TR,
                           a.dropout);
-      later->push_back({&down_, room ? std::move(room) : copy_of(q, dy), std::move(x)});
+      later.products->push_back({&down_, room ? std::move(room) : copy_of(q, dy), std::move(x)});
     } else {
       down_.backward(q, reach_.gate_up ? *a.inner_TF : Tensor(), dy, a.inner_TF, a.down_lora_TR,
                      a.dropout, amax(a, Map::down));
@@ -369,7 +404,7 @@ void Block::attend_backward(Queue& q, BlockActivations& a, const Batch& batch,
 }
 
 void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch,
-                                    Tensor d_residual, LaterProducts* later) const {
+                                    Tensor d_residual, const Deferred& later) const {
   const int64_t T = batch.tokens(), S = d_residual.dim(0);
   const bool later_o = defers(a, o_, later);
   const auto make_norm = [&] {
@@ -381,6 +416,7 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
   SplitTokens::Gathering all = tokens_.begin_gather(q, d_residual, "middle gradient of all tokens"),
                          norm;
   if (reach_.qkv) norm = gather_again(q, qkv_, a.norm1_Sh, "input norm of all tokens", make_norm);
+  later.run_beside(q);
   Buffer d_qkv, d_o;
   {
     const Tensor dy = all.join(q, d_residual);
@@ -396,13 +432,13 @@ void Block::attention_half_backward(Queue& q, BlockActivations& a, const Batch& 
     if (later_o && room) d_o = std::move(room);
     room.release();
     if (!reach_.qkv) {
-      if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
+      if (later_o) later.products->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
       return;
     }
     d_qkv = make(q, T, q_width() + 2 * kv_width(), "query, key and value gradients");
     attend_backward(q, a, batch, d_attn, d_qkv);
   }
-  if (later_o) later->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
+  if (later_o) later.products->push_back({&o_, std::move(d_o), std::move(a.attn_TW)});
   for (Buffer* b : {&a.attn_TW, &a.lse_HT, &a.qk_TW, &a.heads_CW}) b->release();
   if (c_.qk_norm) qk_norm_backward(q, a, d_qkv);
   for (Buffer* b : {&a.qkv_TW, &a.qk_rstd_TH}) b->release();

@@ -62,11 +62,12 @@ class Block {
   // Sets x to residual + delta and computes norm1; norm_input computes norm1 from an x already set.
   void enter(Queue& q, BlockActivations& a, Tensor delta, Tensor residual) const;
   void norm_input(Queue& q, BlockActivations& a) const;
-  // From norm1 to mid; with a cache, appends the new keys and values and attends to all of it.
+  // From norm1 to attention's output; with a cache, appends the new keys and values and attends to
+  // all of it.
   void attention_half(Queue& q, BlockActivations& a, const Batch& batch,
                       const LayerCache* cache) const;
-  // From mid to inner; writes the block's output to `delta`, if given.
-  void mlp_half(Queue& q, BlockActivations& a, Tensor delta) const;
+  // From there to inner, and to the block's output, which it makes in `out`, if given.
+  void mlp_half(Queue& q, BlockActivations& a, Buffer* out) const;
 
   // Releases activations that the backward pass recomputes under the policy, or does not need.
   void drop(BlockActivations& a, Recompute policy) const;
@@ -80,13 +81,20 @@ class Block {
   void backward_weights(Queue& q, LaterProducts& later) const;
 
  private:
+  using Part = SplitTokens::Part;
+  // Gradients of weights that are not computed with those of inputs: at any time afterwards, or
+  // here, while ranks exchange something.
+  struct Deferred {
+    LaterProducts* products = nullptr;
+    bool here = false;
+    void run_beside(Queue& q, size_t left = 0) const {
+      if (here) run_products(q, *products, left);
+    }
+  };
   void attend(Queue& q, BlockActivations& a, const Batch& batch) const;
   void attend_cached(Queue& q, BlockActivations& a, const LayerCache& cache) const;
   void attend_backward(Queue& q, BlockActivations& a, const Batch& batch, const Tensor& d_attn_TW,
                        const Tensor& d_qkv_TW) const;
-  // The product of `map` with x, of which this rank has a part of the inputs, for its tokens.
-  Buffer summed(Queue& q, const LinearMap& map, Tensor y_Sh, Tensor x, const BlockActivations& a,
-                Tensor amax) const;
   // Among ranks that share the layer, the norm that is the input of `map` is gathered once more for
   // the gradient of its weights, while the products before it in the backward pass run. `again`
   // computes the norm if it was not kept.
@@ -102,13 +110,15 @@ class Block {
   void backward_from(Queue& q, const LinearMap& map, Buffer& norm_Sh, Buffer& dy,
                      SplitTokens::Gathering input, const InputGradient& want,
                      const BlockActivations& a, Tensor inner, Tensor amax,
-                     LaterProducts* later) const;
-  void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual, LaterProducts* later) const;
+                     const Deferred& later) const;
+  void mlp_backward(Queue& q, BlockActivations& a, Tensor d_residual, const Deferred& later) const;
   void attention_half_backward(Queue& q, BlockActivations& a, const Batch& batch, Tensor d_residual,
-                               LaterProducts* later) const;
+                               const Deferred& later) const;
+  // Computes gradients of weights, the first ones first, until so many are left.
+  static void run_products(Queue& q, LaterProducts& products, size_t left = 0);
   // Whether the gradient of a map's weight is left for later.
-  static bool defers(const BlockActivations& a, const LinearMap& map, const LaterProducts* later) {
-    return later != nullptr && map.trains_weight() && !a.amax_42;
+  static bool defers(const BlockActivations& a, const LinearMap& map, const Deferred& later) {
+    return later.products != nullptr && map.trains_weight() && !a.amax_42;
   }
   Buffer copy_of(Queue& q, const Tensor& dy) const;
   struct Columns {  // queries, keys and values [T, …]

@@ -4,21 +4,34 @@
 #include "ops/quantize.h"
 
 namespace capstan {
+namespace {
 
-Buffer LinearMap::forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
-                          Tensor amax) const {
-  if (amax) {
-    linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_), amax);
-    return {};
+// Dropout knows each token by its ordinal.
+StepKey of_rows(StepKey key, int64_t first, int64_t count) {
+  require(static_cast<bool>(key.ordinals_T), Fault::bug,
+          "dropout in some rows of a batch without ordinals");
+  key.ordinals_T = key.ordinals_T.rows(first, count);
+  return key;
+}
+
+}  // namespace
+
+void LinearMap::forward(Queue& q, Buffer& inner, Tensor y, Tensor x,
+                        const std::optional<StepKey>& key, Tensor amax, const Rows& rows) const {
+  if (amax) return linear_fp8(q, y, x, params_.weight(weight_), params_.weight(bias_), amax);
+  ThinTerms added;
+  if (adapter_) {
+    const int64_t of = rows.of == 0 ? x.dim(0) : rows.of;
+    if (!inner) inner = adapter_.make_inner(q, of);
+    const Tensor inner_rows = inner->rows(rows.first, x.dim(0));
+    const bool some = of > x.dim(0) && adapter_.drops(key);
+    adapter_.inner(q, inner_rows, x, some ? of_rows(*key, rows.first, x.dim(0)) : key);
+    added = adapter_.outer(inner_rows);
   }
-  Buffer inner;
-  if (adapter_) inner = adapter_.inner(q, x, key);
-  const ThinTerms added = adapter_ ? adapter_.outer(inner) : ThinTerms();
   if (const QuantizedMatrix* w = params_.quantized(weight_))
     linear(q, y, x, *w, params_.weight(bias_), added);
   else
     linear(q, y, x, params_.weight(weight_), params_.weight(bias_), added);
-  return inner;
 }
 
 void LinearMap::backward(Queue& q, Tensor dx, Tensor dy, Tensor x, Tensor inner,

@@ -16,12 +16,16 @@ class LinearMap {
   bool trains_weight() const { return params_.spec().trainable(weight_); }
   const Adapter& adapter() const { return adapter_; }
 
-  // y = x Wᵀ + b, plus the adapter's term. `key`: for the adapter's dropout. Returns the adapter's
-  // `inner`, which saves the backward pass a product; empty without an adapter. With `amax_2`, both
-  // passes use the products of ops/linear_fp8.h (only if the whole map is trained), and the forward
-  // pass stores there what the backward pass needs.
-  Buffer forward(Queue& q, Tensor y, Tensor x, const std::optional<StepKey>& key,
-                 Tensor amax_2 = {}) const;
+  // Rows of inputs that are computed in one call, of so many; by default all that there are.
+  struct Rows {
+    int64_t first, of;
+  };
+  // y = x Wᵀ + b, plus the adapter's term. `key`: for the adapter's dropout. `inner` is made for
+  // all rows: the adapter's, which saves the backward pass a product; it stays empty without an
+  // adapter. With `amax_2`, both passes use the products of ops/linear_fp8.h (only if the whole map
+  // is trained), and the forward pass, of all rows, stores there what the backward pass needs.
+  void forward(Queue& q, Buffer& inner, Tensor y, Tensor x, const std::optional<StepKey>& key,
+               Tensor amax_2 = {}, const Rows& rows = {0, 0}) const;
 
   // Adds to the gradients of trained parameters. dx may alias x, and is absent if nothing below is
   // trained; `inner` is absent if it was not kept.

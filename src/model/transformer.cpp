@@ -26,7 +26,9 @@ Transformer::Transformer(Queue& q, Parameters& params, const Recomputation& reco
     : params_(params),
       recompute_(recompute),
       stage_(stage),
-      tokens_(params.mesh().tensor()),
+      // A scale of FP8 is that of all tokens.
+      tokens_(params.mesh().tensor(),
+              params.mesh().shape().overlap && params.precision() != Precision::fp8_mixed),
       head_(params, params.spec().head, -1, params.spec().head_lora),
       lowest_unit_(params.spec().lowest_trainable_unit()),
       fp8_(multiplies_in_fp8(params)) {
@@ -148,8 +150,7 @@ Buffer Transformer::run_blocks(Queue& q, const Batch& batch, Kept& kept, Buffer 
       if (mode.keep) drop(kept, i - 1);
     }
     blocks_[i].attention_half(q, a, batch, mode.caches == nullptr ? nullptr : &(*mode.caches)[i]);
-    delta = q.arena().make(Category::activations, type, shape, "block delta");
-    blocks_[i].mlp_half(q, a, delta);
+    blocks_[i].mlp_half(q, a, &delta);
     params_.release(q, unit, Pass::forward);
     residual = a.mid_Sh;
     if (!mode.keep || !reached(i)) {
@@ -307,14 +308,17 @@ Buffer Transformer::evaluate(Queue& q, const Batch& batch, Tensor loss, Buffer i
 void Transformer::logits(Queue& q, const Batch& batch, Tensor logits_TV) {
   require(is_first() && is_last() && tokens_.ranks().size() == 1, Fault::bug,
           "all logits need the whole model on one rank");
-  infer(q, batch, {}, nullptr,
-        [&](const Top& top) { head_.forward(q, logits_TV, top.norm_Sh, {}); });
+  infer(q, batch, {}, nullptr, [&](const Top& top) {
+    Buffer inner;
+    head_.forward(q, inner, logits_TV, top.norm_Sh, {});
+  });
 }
 
 Buffer Transformer::decode(Queue& q, const Batch& batch, const std::vector<LayerCache>& caches,
                            Tensor logits_1V, Buffer in) {
   return infer(q, batch, std::move(in), &caches, [&](const Top& top) {
-    head_.forward(q, logits_1V, top.norm_Sh->rows(batch.tokens() - 1, 1), {});
+    Buffer inner;
+    head_.forward(q, inner, logits_1V, top.norm_Sh->rows(batch.tokens() - 1, 1), {});
   });
 }
 

@@ -123,8 +123,7 @@ class Search {
       return a.least_seconds < b.least_seconds;
     });
     for (const Candidate& c : candidates) {
-      // The others take longer than all that were found.
-      if (found_.best.size() == most_ && c.least_seconds >= found_.best.back().step.seconds) break;
+      if (is_too_slow(c.least_seconds)) break;
       attempt(c.choice);
     }
   }
@@ -172,7 +171,21 @@ class Search {
   }
 
   // Whether it fits; then it is among the best if it is one of them.
-  bool plan(const MeshChoice& choice) {
+  bool plan(MeshChoice choice) {
+    auto plan = planned(choice);
+    if (!plan) return false;
+    // It saves what computation waits for, at most.
+    const StepEstimate& apart = plan->step;
+    if (options_of(q_, choice).choose_overlap &&
+        !is_too_slow((1 - apart.exposed) * apart.seconds)) {
+      choice.overlap = true;
+      if (auto other = planned(choice); other && other->step.seconds < plan->step.seconds)
+        plan = std::move(other);
+    }
+    insert(std::move(*plan));
+    return true;
+  }
+  std::optional<MeshPlan> planned(const MeshChoice& choice) {
     TrainOptions o = options_of(q_, choice);
     MeshPlan plan{.choice = choice, .options = o};
     ++found_.planned;
@@ -186,7 +199,7 @@ class Search {
       }
       if (!fits(needed, q_.available)) {
         note_unfit(needed.device.total_bytes);
-        return false;
+        return std::nullopt;
       }
     }
     plan.data_ranks = batch_ranks(o.ranks, o.mesh).size;
@@ -195,10 +208,13 @@ class Search {
                                  plan.micro_batches);
     plan.tokens_per_second =
         static_cast<double>(q_.recipe.global_batch_size * o.limits.longest) / plan.step.seconds;
-    insert(std::move(plan));
-    return true;
+    return plan;
   }
 
+  // Whether all that were found take less.
+  bool is_too_slow(double seconds) const {
+    return found_.best.size() == most_ && seconds >= found_.best.back().step.seconds;
+  }
   void insert(MeshPlan plan) {
     std::vector<MeshPlan>& best = found_.best;
     const auto at =
@@ -228,6 +244,7 @@ class Search {
 
 Recipe MeshChoice::in(Recipe r) const {
   r.tensor_parallel = tensor;
+  r.tensor_parallel_overlap = overlap ? Overlap::on : Overlap::automatic;
   r.context_parallel = context;
   r.pipeline_parallel = pipeline;
   r.pipeline_schedule = schedule;
@@ -239,6 +256,9 @@ Recipe MeshChoice::in(Recipe r) const {
 
 std::vector<std::pair<std::string, std::string>> MeshPlan::keys() const {
   return {{"tensor_parallel", std::to_string(choice.tensor)},
+          {"tensor_parallel_overlap", choice.overlap      ? "true"
+                                      : choice.tensor > 1 ? "false"
+                                                          : "auto"},
           {"context_parallel", std::to_string(choice.context)},
           {"pipeline_parallel", std::to_string(choice.pipeline)},
           {"pipeline_schedule", choice.schedule.text()},
@@ -274,8 +294,9 @@ double least_seconds(const MeshQuestion& q, const TrainOptions& o, const CostMod
   micro /= shares;
   const auto width = static_cast<double>(size_of(types_of(o.precision).compute));
   if (o.mesh.tensor > 1)
-    // Four exchanges of a block's tokens in each direction, for which computation waits.
-    micro += 8 * layers / stages *
+    // Exchanges of a block's tokens for which computation waits: four in each direction, or, if
+    // they overlap, the first of the backward pass, and three halves in the forward pass.
+    micro += (o.mesh.padded_to_overlap ? 2 : 8) * layers / stages *
              q.network.exchange_seconds({.count = o.mesh.tensor},
                                         tokens / o.mesh.context / tensor * hidden * width, 1);
   const double idle = o.pipeline.kind == PipelineKind::zero_bubble

@@ -13,6 +13,7 @@ namespace capstan {
 // How the GPUs of a run may share its work: the keys of a recipe that a search chooses.
 struct MeshChoice {
   int tensor = 1, context = 1, pipeline = 1;
+  bool overlap = false;  // of what ranks that share each layer exchange
   PipelineChoice schedule = {};
   Strategy::Kind strategy = Strategy::automatic;  // if no ranks share the model's state
   int64_t micro_batch_size = 1;

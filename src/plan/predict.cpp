@@ -248,11 +248,28 @@ StepEstimate estimate_largest(const TrainOptions& options, const CostModel& mach
   MicroBatches data(samples, l.documents,
                     {.max_seq_length = l.longest,
                      .vocab = options.model.vocab,
-                     .shares = options.mesh.tensor * options.mesh.context});
+                     .shares = options.mesh.token_multiple()});
   std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
   std::iota(ids.begin(), ids.end(), 0);
   return simulate(options, machine,
                   [&](auto& simulation) { return simulation.step_of(micro_batches, data, ids); });
+}
+
+bool overlap_pays(const TrainOptions& options, const CostModel& machine, const Room& available) {
+  TrainOptions apart = options, overlapped = options;
+  apart.mesh.overlap = false;
+  overlapped.mesh.overlap = true;
+  const auto seconds = [&](const TrainOptions& o) {
+    return estimate_largest(o, machine, o.pipeline.micro_batches).seconds;
+  };
+  if (seconds(overlapped) >= seconds(apart)) return false;
+  overlapped.pipeline.cuts = cuts_of(overlapped);
+  overlapped.staging = false;  // a run drops it if it does not fit
+  for (const std::vector<int>& stages : stages_alike(overlapped)) {
+    overlapped.ranks.rank = stages.front() * (options.ranks.size / options.mesh.pipeline);
+    if (!fits(Trainer::plan(overlapped), available)) return false;
+  }
+  return true;
 }
 
 }  // namespace capstan

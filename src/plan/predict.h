@@ -1,5 +1,6 @@
 #pragma once
 
+#include "machine/memory.h"
 #include "plan/calibration.h"
 #include "train/setup.h"
 
@@ -27,5 +28,9 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
 // allow.
 StepEstimate estimate_largest(const TrainOptions& options, const CostModel& machine,
                               int64_t micro_batches);
+
+// Whether ranks that share each layer save time if they overlap what they exchange with products,
+// and every one of them has the memory for it.
+bool overlap_pays(const TrainOptions& options, const CostModel& machine, const Room& available);
 
 }  // namespace capstan

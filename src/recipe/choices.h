@@ -126,6 +126,14 @@ constexpr std::string_view name_of(OptimizerKind kind) {
   return name_of(OptimizerClass{kind, false});
 }
 
+// Whether ranks that share each layer exchange tokens while they compute with others.
+enum class Overlap : uint8_t { off, on, automatic };
+template <>
+struct NameTable<Overlap> {
+  static constexpr Named<Overlap> rows[] = {
+      {Overlap::automatic, "auto"}, {Overlap::on, "true"}, {Overlap::off, "false"}};
+};
+
 // Weight decay applies to everything, as torch.optim.AdamW has it by itself, or to matrices alone,
 // leaving out norms and biases.
 enum class Decay : uint8_t { all, matrices };

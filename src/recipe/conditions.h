@@ -120,6 +120,17 @@ inline constexpr Condition kStages[] = {
 inline constexpr Condition kLayerShares[] = {
     {[](const Recipe& r, Task) { return r.tensor_parallel <= kMostRanks; }, refused,
      "{tensor_parallel} requested; expected 1 to 64"}};
+inline constexpr Condition kOverlap[] = {
+    {[](const Recipe& r, Task) {
+       return r.tensor_parallel > 1 || r.tensor_parallel_overlap != Overlap::on;
+     },
+     noted, "no ranks share each layer; set tensor_parallel"},
+    {[](const Recipe& r, Task) {
+       return r.precision != Precision::fp8_mixed || r.tensor_parallel_overlap != Overlap::on;
+     },
+     refused,
+     "fp8-mixed scales each operand by all of its values, so it cannot be multiplied in halves; "
+     "use auto or false"}};
 inline constexpr Condition kSequenceShares[] = {
     {[](const Recipe& r, Task) { return r.context_parallel <= kMostRanks; }, refused,
      "{context_parallel} requested; expected 1 to 64"}};

@@ -104,6 +104,15 @@ const std::vector<Option> kRun = {
              "of one machine",
      .needs = kLayerShares,
      .mesh = true},
+    {.key = "tensor_parallel_overlap",
+     .field = &R::tensor_parallel_overlap,
+     .check = any,
+     .tasks = kTrain,
+     .help = "ranks that share each layer exchange half of the tokens while they compute with the "
+             "other half, and gradients while they compute others, which takes some memory; auto: "
+             "if a step is then shorter, by what capstan bench and bench comm measured",
+     .needs = kOverlap,
+     .mesh = true},
     {.key = "context_parallel",
      .field = &R::context_parallel,
      .check = positive,

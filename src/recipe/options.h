@@ -20,7 +20,7 @@ using RecipeField =
                  std::optional<double> Recipe::*, std::optional<bool> Recipe::*,
                  std::optional<std::string> Recipe::*, std::optional<Precision> Recipe::*,
                  MatmulPrecision Recipe::*, std::optional<Quantize> Recipe::*,
-                 Activations Recipe::*, Accelerator Recipe::*, Devices Recipe::*,
+                 Activations Recipe::*, Accelerator Recipe::*, Devices Recipe::*, Overlap Recipe::*,
                  Strategy Recipe::*, PipelineChoice Recipe::*, Resume Recipe::*, Loggers Recipe::*,
                  DataClass Recipe::*, std::optional<SplitNames> Recipe::*, LrDecay Recipe::*,
                  OnNan Recipe::*, ExampleChoice Recipe::*, OptimizerClass Recipe::*,

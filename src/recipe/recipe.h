@@ -85,6 +85,7 @@ struct Recipe {
   int64_t num_nodes = 1;
   Strategy strategy = Strategy::automatic;
   int64_t tensor_parallel = 1;
+  Overlap tensor_parallel_overlap = Overlap::automatic;
   int64_t context_parallel = 1;
   int64_t pipeline_parallel = 1;
   PipelineChoice pipeline_schedule;

@@ -46,6 +46,7 @@ std::string what_computes(Device device, int ranks, const MeshShape& mesh) {
   // Stages do not change the bits.
   if (ranks /= mesh.pipeline; ranks > 1) name += fmt::format(", {} ranks", ranks);
   if (mesh.tensor > 1) name += fmt::format(", tensor_parallel {}", mesh.tensor);
+  if (mesh.overlap) name += ", overlapped";
   if (mesh.context > 1) name += fmt::format(", context_parallel {}", mesh.context);
   return name;
 }

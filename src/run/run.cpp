@@ -88,6 +88,7 @@ RunPlan TrainingRun::make_plan() {
   require_precision(options_.precision, options_.device);
   const Ranks mine = options_.ranks;
   const Room room = team_.room_for(options_.device);
+  if (options_.choose_overlap) choose_overlap(room);
   const auto neediest = [&](const RunPlan& own) {
     const auto needs = team_.gather(own.device.total_bytes);
     const auto most = std::max_element(needs.begin(), needs.end());

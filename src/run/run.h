@@ -8,6 +8,7 @@
 #include <string>
 
 #include "data/batch/step_batches.h"
+#include "plan/calibration.h"
 #include "report/gpu_monitor.h"
 #include "run/run_display.h"
 #include "run/run_folder.h"
@@ -186,6 +187,10 @@ class TrainingRun {
   int64_t micro_batch_for(const Dataset& dataset) const;
   MicroBatches micro_batches(const Dataset& dataset) const;
   void predict();
+  // What `capstan bench` measured of this machine, if it has all that the options need; they get
+  // the network.
+  std::optional<Calibration> measured(TrainOptions& options) const;
+  void choose_overlap(const Room& room);
   void self_check();
   StepBatches step_batches(const Ranks& ranks, const Recipe& recipe) const;
   // As the record says, of this process or of an earlier one.

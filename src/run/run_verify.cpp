@@ -78,18 +78,35 @@ void TrainingRun::self_check() {
   team_.sync();
 }
 
-void TrainingRun::predict() {
-  const auto calibration = find_calibration(options_.device);
-  if (!calibration || !calibration->types.contains(type_of_products(options_))) return;
-  TrainOptions o = options_;
+std::optional<Calibration> TrainingRun::measured(TrainOptions& o) const {
+  auto calibration = find_calibration(o.device);
+  if (!calibration || !calibration->types.contains(type_of_products(o))) return std::nullopt;
   if (team_.size() > 1) {
     const auto network = network_of(*calibration, team_.size());
-    if (!network) return;
+    if (!network) return std::nullopt;
     o.network.seconds_per_message = network->seconds_per_message;
     o.network.bytes_per_second = network->bytes_per_second;
   }
+  return calibration;
+}
+
+void TrainingRun::predict() {
+  TrainOptions o = options_;
+  const auto calibration = measured(o);
+  if (!calibration) return;
   prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
   prediction_.step_seconds = estimate_run(o, cost_model(*calibration, o), recipe_, inputs_).seconds;
+}
+
+void TrainingRun::choose_overlap(const Room& room) {
+  TrainOptions o = options_;
+  int pays = 0;
+  if (team_.leads())
+    if (const auto calibration = measured(o))
+      pays = overlap_pays(o, cost_model(*calibration, o), room) ? 1 : 0;
+  options_.mesh.overlap = team_.of_leader(pays) == 1;
+  if (options_.mesh.overlap)
+    log::say("tensor_parallel_overlap: true, which is faster by what was measured here");
 }
 
 }  // namespace capstan

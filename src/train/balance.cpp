@@ -82,7 +82,7 @@ std::vector<int> cuts_of(const TrainOptions& options) {
   if (stages == 1) return {0, static_cast<int>(options.model.layers)};
   if (!options.pipeline.cuts.empty()) return options.pipeline.cuts;
   TrainOptions o = options;
-  o.limits = o.limits.for_shares(o.mesh.tensor * o.mesh.context);
+  o.limits = o.limits.for_shares(o.mesh.token_multiple());
   return balanced_pieces(o, stages * o.pipeline.chunks);
 }
 

@@ -407,7 +407,7 @@ BatchOptions batch_options(const Recipe& r, const RunInputs& in) {
   return {.max_seq_length = in.max_seq_length,
           .vocab = in.model.config.vocab,
           .packed = r.packed,
-          .shares = r.tensor_parallel * r.context_parallel};
+          .shares = mesh_of(r).token_multiple()};
 }
 
 TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {

@@ -77,6 +77,9 @@ TrainOptions worst_case_options(const Recipe& recipe, Task task, const ModelConf
 // Advice about the precision, or nothing: f16 is for GPUs that have no bf16.
 std::string precision_note(const TrainOptions& options);
 
+// How the ranks of a recipe share its work. With Overlap::automatic they do not overlap, yet.
+MeshShape mesh_of(const Recipe& recipe);
+
 // Makes them the options of one of several ranks on so many machines, with the recipe's strategy.
 // Throws Fault::usage if the strategy needs as many ranks on each machine, and they are not.
 void set_ranks(TrainOptions& options, const Recipe& recipe, const Ranks& ranks,

@@ -17,10 +17,8 @@ PipelineOptions pipeline_of(const Recipe& r, int data_ranks) {
   return o;
 }
 
-MeshShape mesh_of(const Recipe& r, const Ranks& ranks) {
-  const MeshShape mesh{.pipeline = static_cast<int>(r.pipeline_parallel),
-                       .tensor = static_cast<int>(r.tensor_parallel),
-                       .context = static_cast<int>(r.context_parallel)};
+MeshShape mesh_for(const Recipe& r, const Ranks& ranks) {
+  const MeshShape mesh = mesh_of(r);
   const std::string there = ranks.size == 1 ? "is one" : fmt::format("are {}", ranks.size);
   require(mesh.ranks() != mesh.pipeline || ranks.size % mesh.ranks() == 0, Fault::usage,
           "pipeline_parallel: {} stages need as many ranks or a multiple of it, but there {}; set "
@@ -46,11 +44,22 @@ int machines_of_stage(int ranks, int machines, int stages, int tensor) {
 
 }  // namespace
 
+MeshShape mesh_of(const Recipe& r) {
+  MeshShape mesh{.pipeline = static_cast<int>(r.pipeline_parallel),
+                 .tensor = static_cast<int>(r.tensor_parallel),
+                 .context = static_cast<int>(r.context_parallel)};
+  const bool can = mesh.tensor > 1 && r.precision != Precision::fp8_mixed;
+  mesh.overlap = can && r.tensor_parallel_overlap == Overlap::on;
+  mesh.padded_to_overlap = can && r.tensor_parallel_overlap != Overlap::off;
+  return mesh;
+}
+
 void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,
                int machines) {
   o.ranks = ranks;
   o.network = network;
-  o.mesh = mesh_of(r, ranks);
+  o.mesh = mesh_for(r, ranks);
+  o.choose_overlap = o.mesh.padded_to_overlap && !o.mesh.overlap;
   const int stages = o.mesh.pipeline, sharing = ranks.size / stages / o.mesh.tensor;
   o.pipeline = pipeline_of(r, batch_ranks(ranks, o.mesh).size);
   machines = machines_of_stage(ranks.size, std::max(machines, static_cast<int>(r.num_nodes)),

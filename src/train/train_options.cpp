@@ -21,7 +21,7 @@ std::string mesh_name(const TrainOptions& o) {
     if (ranks > 1) strategy += fmt::format("{}{} {}", strategy.empty() ? "" : ", ", ranks, what);
   };
   add(o.mesh.context, "sharing each sequence");
-  add(o.mesh.tensor, "sharing each layer");
+  add(o.mesh.tensor, o.mesh.overlap ? "sharing each layer (overlapped)" : "sharing each layer");
   if (o.mesh.pipeline == 1) return strategy;
   const std::string schedule = o.pipeline.kind == PipelineKind::zero_bubble ? "zero_bubble"
                                : o.pipeline.chunks == 1

@@ -47,6 +47,7 @@ struct TrainOptions {
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
   Ranks ranks;                   // this one of those that train together
   MeshShape mesh;                // how they share the work
+  bool choose_overlap = false;   // mesh.overlap, by its time (predict.h: overlap_pays)
   PipelineOptions pipeline;      // of the stages that the mesh has
   Sharding sharding;             // of the model among them
   Network network;               // between them, as a plan simulates it

@@ -63,7 +63,7 @@ void say_where_the_state_is(const Queue& q) {
 TrainOptions with_mesh(const TrainOptions& options) {
   TrainOptions o = options;
   const int stages = o.mesh.pipeline;
-  o.limits = o.limits.for_shares(o.mesh.tensor * o.mesh.context);
+  o.limits = o.limits.for_shares(o.mesh.token_multiple());
   require_shares(o.model, o.mesh.tensor, o.mesh.context);
   require(stages == 1 || o.pipeline.kind != PipelineKind::zero_bubble ||
               o.sharding.gradients == Hold::whole || o.ranks.size == stages * o.mesh.tensor,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 COMMANDS = ("finetune_full", "finetune_lora", "pretrain", "demo")
 BEGIN, END = "<!-- keys: begin -->\n", "<!-- keys: end -->\n"
-KEY = re.compile(r"^  --(\S+)\s+(.*?)(?: \[(.*)\])?$")
+KEY = re.compile(r"^  --(\S+)\s+(.*?)(?: \[((?:(?! \[).)*)\])?$")  # the last brackets are the default
 NOT_KEYS = ("config", "print_config")  # of the command line alone
 
 

@@ -125,6 +125,32 @@ TEST(MeshSearch, KeepsToWhatTheRanksAndTheModelAllow) {
                           [](const MeshPlan& p) { return p.choice.context > 1; }));
 }
 
+// Over slow links it pays to overlap; if messages take long, whatever their size, more of them do
+// not.
+TEST(MeshSearch, OverlapsExchangesWhereThatIsFaster) {
+  MeshQuestion q = question(4, 1);
+  const auto among_tensor = [&](const Network& network) {
+    q.network = network;
+    int overlapped = 0, all = 0;
+    for (const MeshPlan& p : search_meshes(q, 1000).best) {
+      if (p.choice.tensor == 1) {
+        EXPECT_FALSE(p.choice.overlap);
+        continue;
+      }
+      ++all;
+      overlapped += p.choice.overlap ? 1 : 0;
+      TrainOptions o = p.options;
+      EXPECT_EQ(o.mesh.overlap, p.choice.overlap);
+      EXPECT_EQ(overlap_pays(o, cost_model(q.calibration, o), q.available), p.choice.overlap);
+    }
+    EXPECT_GT(all, 10);
+    return std::pair(overlapped, all);
+  };
+  const auto [slow, all] = among_tensor(data_sheet_network(gpu_catalogue().named("l40s"), 4));
+  EXPECT_EQ(slow, all);
+  EXPECT_EQ(among_tensor({.seconds_per_message = 0.1, .bytes_per_second = 1e18}).first, 0);
+}
+
 TEST(MeshSearch, SaysWhatIsWrongIfNoMeshIsPossible) {
   MeshQuestion q = question(2, 1);
   q.options.model.head_dim = 512;
@@ -141,7 +167,7 @@ TEST(MeshSearch, IsTheKeysOfARecipe) {
   const auto keys = best.keys();
   EXPECT_EQ(keys.at(0), (std::pair<std::string, std::string>{"tensor_parallel",
                                                              std::to_string(best.choice.tensor)}));
-  EXPECT_EQ(keys.size(), 7U);
+  EXPECT_EQ(keys.size(), 8U);
 }
 
 }  // namespace

@@ -84,6 +84,35 @@ TEST(Meshes, EveryFeaturePrecisionAndRecomputation) {
     }
 }
 
+// Half of the tokens are exchanged while products of the other half run, in the forward pass, and
+// gradients of weights are computed during exchanges of the backward pass.
+TEST(Meshes, OverlappedExchangesTrainAsOneRank) {
+  for (const auto& [lora, micro] : {std::pair{false, 2}, {false, 13}, {true, 2}, {true, 13}}) {
+    Case c = odd_sizes();
+    c.micro_batch = micro;
+    c.steps = 10;
+    if (lora) c.lora = every_map(0.1);
+    const Trained expected = train(c, 1);
+    for (const auto& [stages, tensor, context, data] : {std::tuple{1, 2, 1, 1},
+                                                        {1, 3, 1, 1},
+                                                        {1, 2, 2, 1},
+                                                        {2, 2, 1, 1},
+                                                        {1, 2, 1, 2},
+                                                        {2, 2, 1, 2}})
+      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
+        c.mesh = {.pipeline = stages,
+                  .tensor = tensor,
+                  .context = context,
+                  .overlap = true,
+                  .padded_to_overlap = true};
+        c.recompute = recompute;
+        const int ranks = c.mesh.ranks() * data;
+        SCOPED_TRACE(described(c, ranks));
+        expect_near(train(c, ranks, data > 1 ? kZero3 : kDdp), expected, 1e-5);
+      }
+  }
+}
+
 TEST(Meshes, WithEverySchedule) {
   for (const bool lora : {false, true}) {
     Case c = odd_sizes();
@@ -170,6 +199,7 @@ TEST(Meshes, FollowTheirPlansWhateverTheRecipe) {
     c.recompute = std::array{Recompute::none, Recompute::selective,
                              Recompute::block}[static_cast<size_t>(below(3))];
     c.mesh = {.pipeline = 1 + below(2), .tensor = 1 + below(3), .context = 1 + below(2)};
+    c.mesh.overlap = c.mesh.padded_to_overlap = below(2) == 0;
     const int ranks = c.mesh.ranks() * (1 + below(2));
     // With 3 ranks for 2 key heads there are ranks of a single query head.
     if (ranks > 8 || (c.mesh.tensor == 3 && c.mesh.context == 2)) continue;
@@ -187,10 +217,12 @@ TEST(Meshes, FollowTheirPlansWhateverTheRecipe) {
 // What a rank asks for is what was planned, in every category, when all batches are of the largest
 // size; and a model of layers that are split over 4 ranks takes a quarter of the memory on each.
 TEST(Meshes, RanksAllocateWhatIsPlanned) {
-  for (const auto& [tensor, context] : {std::pair{2, 1}, {4, 1}, {1, 4}, {2, 2}})
+  for (const auto& [tensor, context, overlap] :
+       {std::tuple{2, 1, false}, {4, 1, false}, {1, 4, false}, {2, 2, false}, {2, 2, true}})
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::block}) {
       Case c{.config = aligned_config(), .recompute = recompute};
-      c.mesh = {.tensor = tensor, .context = context};
+      c.mesh = {
+          .tensor = tensor, .context = context, .overlap = overlap, .padded_to_overlap = overlap};
       const Dataset data = even(24, c.config.vocab);
       std::mutex mutex;
       run_as_threads(tensor * context, [&](Communicator group) {
@@ -202,7 +234,7 @@ TEST(Meshes, RanksAllocateWhatIsPlanned) {
         Trainer trainer(q, o, group);
         trainer.params().initialize(q, 3);
         const BatchOptions options{
-            .max_seq_length = 32, .vocab = c.config.vocab, .shares = tensor * context};
+            .max_seq_length = 32, .vocab = c.config.vocab, .shares = c.mesh.token_multiple()};
         StepBatches batches(data, 4, 2, 11, options);
         trainer.step(batches.of(0), 0);
         Sampler in_order(data.size(), data.size(), 0, false);
@@ -301,15 +333,20 @@ TEST(MeshesOnGpu, TrainAsOneRank) {
       c.steps = 8;
       if (lora) c.lora = every_map(0.1);
       const Trained expected = train_even(c, 1, kDdp), of_ragged = train(c, 1);
-      for (const auto& [stages, tensor, context, ranks] : {std::tuple{1, 2, 1, 2},
-                                                           {1, 4, 1, 4},
-                                                           {1, 1, 2, 2},
-                                                           {1, 2, 2, 4},
-                                                           {2, 2, 1, 4},
-                                                           {1, 2, 1, 4},
-                                                           {2, 2, 2, 8}})
+      for (const auto& [stages, tensor, context, ranks, overlap] : {std::tuple{1, 2, 1, 2, false},
+                                                                    {1, 2, 1, 2, true},
+                                                                    {1, 4, 1, 4, false},
+                                                                    {1, 1, 2, 2, false},
+                                                                    {1, 2, 2, 4, false},
+                                                                    {2, 2, 1, 4, false},
+                                                                    {1, 2, 1, 4, true},
+                                                                    {2, 2, 2, 8, true}})
         for (const Recompute recompute : {Recompute::none, Recompute::block}) {
-          c.mesh = {.pipeline = stages, .tensor = tensor, .context = context};
+          c.mesh = {.pipeline = stages,
+                    .tensor = tensor,
+                    .context = context,
+                    .overlap = overlap,
+                    .padded_to_overlap = overlap};
           c.recompute = recompute;
           SCOPED_TRACE(described(c, ranks) + std::string(name_of(precision)));
           const double tolerance = precision == Precision::f32_true ? 1e-5 : 3e-2;

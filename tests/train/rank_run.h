@@ -79,7 +79,7 @@ inline void train_rank(const Case& c, const Dataset& data, const Sharding& shard
     trainer.params().initialize_adapters(q, 3);
   }
   const BatchOptions options{
-      .max_seq_length = 32, .vocab = c.config.vocab, .shares = c.mesh.tensor * c.mesh.context};
+      .max_seq_length = 32, .vocab = c.config.vocab, .shares = c.mesh.token_multiple()};
   StepBatches batches(data, c.global_batch, c.micro_batch, 11, options, share);
   std::vector<double> losses, norms;
   for (int step = 0; step < c.steps; ++step) {
