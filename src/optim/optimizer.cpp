@@ -14,6 +14,14 @@ using Kind = OptimizerOptions::Kind;
 // bitsandbytes' min_8bit_size: for smaller tensors the savings do not justify the error.
 constexpr int64_t kFewest8bit = 4096;
 
+// `other`: what may be changed so that it would be whole.
+void require_whole_block(bool whole, const std::string& name, const char* other) {
+  require(whole, Fault::usage,
+          "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
+          "moments; use AdamW, or another {}",
+          name, kAdamW8bitBlock, other);
+}
+
 float f(double x) {
   return static_cast<float>(x);
 }
@@ -43,6 +51,7 @@ Optimizer::Optimizer(Queue& q, Parameters& params, const OptimizerOptions& optio
   require(!options.stochastic || params.types().master == DType::bf16, Fault::bug,
           "optimizer: stochastic rounding needs bf16 weights without a master copy, found {}",
           name_of(params.precision()));
+  if (options.kind == Kind::adamw8bit) require_whole_blocks();
   Arena& arena = options.paged ? q.host() : q.arena();
   for (const Range& owned : params.updated()) {
     const Param& param = params.spec().params[static_cast<size_t>(owned.param)];
@@ -66,17 +75,25 @@ DType Optimizer::moment_type(const SavedTensor& tensor) const {
   return few_bits ? DType::u8 : DType::f32;
 }
 
+// Of all tensors, though this rank may update few of them: every rank saves the state of all.
+void Optimizer::require_whole_blocks() const {
+  for (int i = 0; i < params_.count(); ++i) {
+    const Param& param = params_.spec().params[static_cast<size_t>(i)];
+    if (!param.trainable) continue;
+    for (int part = 0; part < std::ssize(param.parts); ++part) {
+      const SavedTensor tensor = saved_part(param, i, part, DType::u8);
+      require_whole_block(moment_type(tensor) != DType::u8 || !cuts_blocks(tensor, kAdamW8bitBlock),
+                          tensor.name, "tensor_parallel");
+    }
+  }
+}
+
 Optimizer::Piece Optimizer::make_8bit_piece(Arena& arena, const Range& range,
                                             const SavedTensor& tensor) const {
   const DType type = moment_type(tensor);
   const int64_t before = range.first - tensor.range.first;
-  require(
-      type != DType::u8 || (before % kAdamW8bitBlock == 0 && !cuts_blocks(tensor, kAdamW8bitBlock)),
-      Fault::usage,
-      "optimizer: among these ranks a slice of {} would begin inside of a block of {} 8-bit "
-      "moments; use AdamW, or another {}",
-      tensor.name, kAdamW8bitBlock,
-      cuts_blocks(tensor, kAdamW8bitBlock) ? "tensor_parallel" : "number of ranks");
+  require_whole_block(type != DType::u8 || before % kAdamW8bitBlock == 0, tensor.name,
+                      "number of ranks");
   Piece piece = make_piece(arena, range, type);
   piece.part = tensor.part;
   return piece;

@@ -67,6 +67,7 @@ class Optimizer {
   AdamWStep adamw_step(double lr, double decay) const;
   SgdStep sgd_step(double lr, double decay) const;
   Piece make_piece(Arena& arena, const Range& range, DType type) const;
+  void require_whole_blocks() const;
   Piece make_8bit_piece(Arena& arena, const Range& range, const SavedTensor& tensor) const;
   DType moment_type(const SavedTensor& tensor) const;
 
