@@ -49,8 +49,14 @@ Cost cost(const Tensor& y, const Tensor& x, const QuantizedMatrix& w) {
           .bytes = static_cast<double>(y.nbytes() + x.nbytes() + w.nbytes())};
 }
 
-// On cuda, some rows at a time are dequantized; on cpu the product does this itself.
+// On cuda, some rows at a time are dequantized; on cpu the product does this itself. In the model
+// of a GPU that takes its own time: the rows are written, and read again.
 Buffer widened_rows(Queue& q, DType type, const QuantizedMatrix& w) {
+  if (q.device() == Device::sim && q.target() == Device::cuda) {
+    const double wide = 2.0 * static_cast<double>(w.shape[0] * w.shape[1] * size_of(type));
+    const auto span = q.account({"widen", OpKind::elementwise},
+                                {.flops = 0, .bytes = static_cast<double>(w.nbytes()) + wide});
+  }
   const int64_t rows = q.target() == Device::cuda ? cuda::quantized_chunk_rows(w.shape) : 0;
   return q.scratch(type, {rows, w.shape[1]}, "widened rows");
 }
