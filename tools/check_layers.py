@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 # Each may include those before it. A file belongs to the longest of these that it lies under.
-LAYERS = ("base hub tensor ops machine comm recipe model optim data/tokenizer data/dataset data/records data/prompt "
+LAYERS = ("base site cost hub tensor ops machine comm recipe model optim data/tokenizer data/dataset data/records data/prompt "
           "data/batch data checkpoint parallel report infer train plan run bench doctor launch cli").split()
 CUDA_FOLDERS = ("src/tensor/cuda/", "src/ops/cuda/", "src/comm/nccl/")
 CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
