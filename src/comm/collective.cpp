@@ -1,7 +1,6 @@
 #include "comm/collective.h"
 
 namespace capstan {
-namespace {
 
 std::string_view name_of(Collective::Kind kind) {
   switch (kind) {
@@ -14,11 +13,8 @@ std::string_view name_of(Collective::Kind kind) {
   return "?";
 }
 
-}  // namespace
-
 std::string Collective::describe() const {
-  return fmt::format("{} of {} {} values{}", name_of(kind), whole.numel(),
-                     capstan::name_of(whole.dtype()),
+  return fmt::format("{} of {} {} values{}", name_of(kind), whole.numel(), name_of(whole.dtype()),
                      unit < 0 ? "" : fmt::format(", unit {}", unit));
 }
 

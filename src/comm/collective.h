@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "comm/ranks.h"
 #include "ops/linear.h"
@@ -36,6 +37,8 @@ struct Collective {
   // "all_gather of 512 bf16 values, unit 3"
   std::string describe() const;
 };
+
+std::string_view name_of(Collective::Kind kind);  // "all_gather"
 
 // The slice of one rank among `size`, as one row.
 Tensor slice_of_rank(const Tensor& whole, int rank, int size);

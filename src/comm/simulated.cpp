@@ -7,6 +7,7 @@
 
 #include "comm/transport.h"
 #include "ops/sum_slices.h"
+#include "tensor/trace.h"
 
 namespace capstan {
 namespace {
@@ -30,6 +31,13 @@ Machines machines_of(const Members& members, int ranks_per_machine) {
   return all;
 }
 
+// What a rank sends to others.
+double sent_bytes(const Collective& c) {
+  const auto bytes = static_cast<double>(c.whole.nbytes());
+  if (c.kind == Kind::pass) return bytes;
+  return (c.kind == Kind::all_reduce ? 2 : 1) * bytes / c.size() * (c.size() - 1);
+}
+
 class Simulated : public Transport {
  public:
   // `place`: its ranks among all.
@@ -48,8 +56,16 @@ class Simulated : public Transport {
   int64_t room_for(int64_t whole_bytes) const override { return network_.room ? whole_bytes : 0; }
 
   uint64_t begin(Queue& q, const Collective& c) override {
-    free_at_ = std::max(free_at_, q.now()) + seconds(c);
+    const double begins = std::max(free_at_, q.now());
+    free_at_ = begins + seconds(c);
     running_.push_back({c, free_at_});
+    if (q.trace() != nullptr)
+      q.trace()->add({.name = std::string(name_of(c.kind)),
+                      .row = Trace::row(lane()),
+                      .begin = begins,
+                      .end = free_at_,
+                      .bytes = sent_bytes(c),
+                      .note = c.describe()});
     if (q.target() == Device::cuda && sums(c)) {
       // A GPU sums beside its computation.
       const Queue::OnLane on_lane(q, lane());

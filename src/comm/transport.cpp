@@ -20,10 +20,12 @@ void Transport::join(Queue& q, uint64_t sequence) {
   using Clock = std::chrono::steady_clock;
   if (q.device() == Device::cuda) {
     on_gpu_.begin(q);
+    const Queue::Span span = q.traced("wait");
     finish(q, sequence);
     on_gpu_.end(q);
     return;
   }
+  const Queue::Span span = q.traced("wait");
   const auto start = Clock::now();
   finish(q, sequence);
   waited_ += std::chrono::duration<double>(Clock::now() - start).count();

@@ -140,6 +140,13 @@ inline constexpr Condition kPipelineSchedule[] = {
      },
      noted, "there is one stage; set pipeline_parallel"}};
 
+// what a run writes
+inline constexpr Condition kTraceStep[] = {
+    {[](const Recipe& r, Task) {
+       return r.log_trace || r.log_trace_step == Recipe().log_trace_step;
+     },
+     refused_if_given, "there is no trace; set log.trace to a file"}};
+
 // the length of the run, and what depends on it
 constexpr bool counts_steps(const Recipe& r) {
   return r.epochs || r.max_steps || r.max_tokens;

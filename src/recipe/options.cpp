@@ -161,6 +161,10 @@ const std::vector<Option> kRun = {
      "project of a tracker's runs (MLflow: experiment); null: capstan"},
     {"log.run", &R::log_run, any, kTrain, "name of the run in a tracker; null: that of out_dir"},
     {"log.group", &R::log_group, any, kTrain, "group of the run in a tracker"},
+    {"log.trace", &R::log_trace, any, kTrain,
+     "file for a timeline of one step of rank 0, which ui.perfetto.dev opens; a GPU then does the "
+     "ops of that step one by one"},
+    {"log.trace_step", &R::log_trace_step, positive, kTrain, "the step of log.trace", kTraceStep},
     {"seed", &R::seed, not_negative, kAll,
      "random seed of initial weights, sample order and dropout"},
 };

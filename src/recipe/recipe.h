@@ -94,6 +94,8 @@ struct Recipe {
   Resume resume;
   Loggers logger_name = Logger::csv;
   std::optional<std::string> log_project, log_run, log_group;  // names that trackers show
+  std::optional<std::string> log_trace;
+  int64_t log_trace_step = 3;
   int64_t seed = 1337;
   // train
   std::optional<int64_t> save_interval = 1000;

@@ -167,6 +167,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       display_(length_, recipe.log_interval),
       stop_(recipe.max_time) {
   require_same_run();
+  require_traceable();
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");
@@ -266,6 +267,7 @@ void TrainingRun::take_step(StepBatches& batches) {
   const int64_t step = record_.step;
   MicroBatches& data = batches.of(step);
   const auto start = Clock::now();
+  begin_trace();
   const double flops_before = queue_.total().flops;
   const bool last = step + 1 >= length_.steps();
   const StepResult r = [&] {
@@ -277,8 +279,10 @@ void TrainingRun::take_step(StepBatches& batches) {
       throw;
     }
   }();
+  end_trace();
   const double seconds = since(start);
   measured_.flops += queue_.total().flops - flops_before;
+  if (trace_) spend_on_saving([&] { write_step_trace(); });
   // Count a step only when the checkpoint written during it is complete. Otherwise the run could be
   // more than save_interval steps past the last complete checkpoint.
   spend_on_saving([&] { wait_for_save(); });
@@ -365,9 +369,11 @@ void TrainingRun::train() {
       spend_on_saving([&] { save(folder_.checkpoint(record_.step), false); });
   }
   display_.end_bar();
+  warn_of_no_trace();
   gpu_.training_done();
   trainer_->params().settle(queue_);
   measure_process(earlier);
+  append_to_history();
   const int signal = agreed_signal(signals);
   if (complete()) return stop_.note_late(signal);
   stop_.interrupt(signal);

@@ -16,6 +16,7 @@
 #include "run/stop_condition.h"
 #include "run/stop_signals.h"
 #include "run/team.h"
+#include "tensor/trace.h"
 #include "train/setup.h"
 
 namespace capstan {
@@ -44,7 +45,8 @@ struct Invocation {
 // out_dir gets step-NNNNNN every train.save_interval steps and when interrupted, final at the end,
 // logs/, loss.svg and report.html. A checkpoint is written while the next step runs, and is
 // complete before that step counts. A killed process therefore loses at most train.save_interval
-// steps.
+// steps. When train() ends, what was predicted and measured is added to the user's history
+// (plan/history.h).
 class TrainingRun {
  public:
   // Ranks of one process may share the inputs.
@@ -143,6 +145,7 @@ class TrainingRun {
   struct Prediction {
     double step_seconds = 0;  // 0: none
     std::string calibration;
+    bool from_data_sheet = false;
   };
 
   // Resuming and saving: run_state.cpp.
@@ -201,11 +204,22 @@ class TrainingRun {
   void judge_validation();
   void take_step(StepBatches& batches);
   void evaluate_and_show();
+
+  // The timeline of one step, of the rank that leads: run_trace.cpp.
+  void require_traceable() const;
+  void begin_trace();
+  void end_trace();
+  void write_step_trace();
+  void warn_of_no_trace() const;
+
   std::string sample_text();
   // Counts the time of `body` as saving, not as training.
   template <class Body>
   void spend_on_saving(const Body& body);
   void measure_process(double earlier_seconds);
+  // Of this process: the mean, without the first one if there are several.
+  double step_seconds() const;
+  void append_to_history() const;
   int64_t first_step() const { return resumed_after_.value_or(0); }
 
   Recipe recipe_;
@@ -240,6 +254,9 @@ class TrainingRun {
   std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
   int64_t skipped_ = 0;         // steps in a row
   bool saving_ = false;         // a save has begun that was not waited for
+
+  std::unique_ptr<Trace> trace_;  // of the step that runs
+  bool traced_ = false;           // one was
 };
 
 }  // namespace capstan

@@ -1,12 +1,16 @@
 // What a run measured, and what it reports at its end.
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
+#include <utility>
 
 #include "base/parallel.h"
 #include "base/units.h"
 #include "machine/name.h"
 #include "machine/peak.h"
+#include "plan/history.h"
 #include "run/run.h"
 
 namespace capstan {
@@ -58,6 +62,45 @@ BytesOnGpu TrainingRun::memory_on_gpu() const {
   return sum;
 }
 
+double TrainingRun::step_seconds() const {
+  const int64_t later = record_.step - first_step() - 1;
+  return later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)
+                   : measured_.seconds;
+}
+
+// Fewer steps than kEnough say little of their mean. Of the ranks' memory it is that which was
+// furthest from its plan, or else the most.
+void TrainingRun::append_to_history() const {
+  constexpr int64_t kEnough = 5;
+  const int64_t steps = record_.step - first_step();
+  const std::filesystem::path path = history_path();
+  if (!team_.leads() || steps < kEnough || path.empty()) return;
+  const auto worth_telling = [](const RankUse& r) {
+    return std::pair(std::abs(r.measured_bytes - r.planned_bytes), r.planned_bytes);
+  };
+  const RankUse& rank = *std::max_element(
+      measured_.ranks.begin(), measured_.ranks.end(),
+      [&](const RankUse& a, const RankUse& b) { return worth_telling(a) < worth_telling(b); });
+  // A step that is traced takes longer than others.
+  const bool timed = !traced_;
+  append_history(path,
+                 {.date = history_date(std::chrono::system_clock::now()),
+                  .device = machine_name(options_.device),
+                  .calibration = prediction_.calibration,
+                  .from_data_sheet = prediction_.from_data_sheet,
+                  .model = inputs_.model.name,
+                  .precision = std::string(name_of(options_.precision)),
+                  .mesh = team_.size() == 1 ? "one rank" : mesh_name(options_),
+                  .ranks = team_.size(),
+                  .steps = steps,
+                  .predicted_step_seconds = prediction_.step_seconds,
+                  .measured_step_seconds = timed ? step_seconds() : 0,
+                  .predicted_run_seconds = prediction_.step_seconds * static_cast<double>(steps),
+                  .measured_run_seconds = timed ? measured_.seconds : 0,
+                  .predicted_bytes = rank.planned_bytes,
+                  .measured_bytes = rank.measured_bytes});
+}
+
 RunSummary TrainingRun::summary() const {
   RunSummary s;
   s.command = invocation_.command;
@@ -88,10 +131,7 @@ RunSummary TrainingRun::summary() const {
   s.ranks = measured_.ranks;
   s.hosts = team_.hosts();
   s.strategy = mesh_name(options_);
-  const int64_t later = record_.step - first_step() - 1;
-  s.step_seconds =
-      later > 0 ? (measured_.seconds - measured_.first_step_seconds) / static_cast<double>(later)
-                : measured_.seconds;
+  s.step_seconds = step_seconds();
   s.predicted_seconds = prediction_.step_seconds;
   s.calibration = prediction_.calibration;
   if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "plan/history.h"
 #include "plan/predict.h"
 #include "run/run.h"
 #include "run/self_check.h"
@@ -94,7 +95,8 @@ void TrainingRun::predict() {
   TrainOptions o = options_;
   const auto calibration = measured(o);
   if (!calibration) return;
-  prediction_.calibration = fmt::format("{} of {}", calibration->name, calibration->date);
+  prediction_.calibration = label_of(*calibration);
+  prediction_.from_data_sheet = calibration->from_data_sheet;
   prediction_.step_seconds = estimate_run(o, cost_model(*calibration, o), recipe_, inputs_).seconds;
 }
 

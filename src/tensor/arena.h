@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "tensor/device.h"
@@ -112,6 +113,13 @@ class Arena {
   // What has been handed out so far, measured like MemoryPlan::highest: a setup buffer counts from
   // its request on, even after its release.
   const ByCategory& highest() const { return highest_; }
+  // The same of what is handed out now.
+  const ByCategory& live() const { return live_; }
+  // The phase that requests belong to now, "" outside of one, and a number for each visit of one.
+  std::string_view phase_name() const {
+    return phase_ == 0 ? std::string_view() : plan_.phases[phase_].name;
+  }
+  uint64_t visit() const { return visit_; }
   // The single allocation of a replaying arena.
   int64_t allocated_bytes() const { return allocated_; }
 

@@ -6,6 +6,7 @@
 
 #include "base/subnormals.h"
 #include "tensor/cuda/calls.h"
+#include "tensor/trace.h"
 
 namespace capstan {
 
@@ -44,23 +45,70 @@ Queue::Span Queue::account(const Op& op, const Cost& cost) {
   if (device_ == Device::sim) {
     const double seconds = model_.seconds(op.kind, cost);
     r.seconds += seconds;
+    if (trace_ != nullptr) trace_op(op, cost, seconds);
     now_[static_cast<size_t>(lane_)] += seconds;
+    if (lane_ == Lane::compute) busy_[static_cast<size_t>(op.kind)] += seconds;
     return {nullptr, {}};
   }
-  if (device_ == Device::cuda && !timed_) return {nullptr, {}};
-  return {&r, std::chrono::steady_clock::now(), timed_ ? cuda_.get() : nullptr};
+  Span span = traced(op.name, cost);
+  if (device_ == Device::cuda && !timed_) return span;
+  span.total_ = &r;
+  span.start_ = std::chrono::steady_clock::now();
+  if (timed_) span.cuda_ = cuda_.get();
+  return span;
 }
 
 Queue::Span::~Span() {
-  if (total_ == nullptr) return;
   if (cuda_ != nullptr) cuda::wait_quietly(*cuda_);
-  total_->seconds +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  if (total_ == nullptr && trace_ == nullptr) return;
+  const auto end = std::chrono::steady_clock::now();
+  if (total_ != nullptr) total_->seconds += std::chrono::duration<double>(end - start_).count();
+  if (trace_ != nullptr) trace_->end(event_, host_seconds(end));
+}
+
+double Queue::trace_clock() const {
+  return device_ == Device::sim ? now() : host_seconds(std::chrono::steady_clock::now());
+}
+
+Queue::Span Queue::traced(const char* name, const Cost& cost) {
+  Span span{nullptr, {}};
+  if (trace_ == nullptr || device_ == Device::sim) return span;
+  const double now = trace_clock();
+  trace_->look(arena_, now);
+  span.event_ = trace_->begin({.name = name,
+                               .row = Trace::row(lane_),
+                               .begin = now,
+                               .flops = cost.flops,
+                               .bytes = cost.bytes});
+  span.trace_ = trace_;
+  span.cuda_ = cuda_.get();
+  return span;
+}
+
+void Queue::trace_op(const Op& op, const Cost& cost, double seconds) {
+  trace_->look(arena_, now());
+  trace_->add({.name = op.name,
+               .row = Trace::row(lane_),
+               .begin = now(),
+               .end = now() + seconds,
+               .flops = cost.flops,
+               .bytes = cost.bytes});
+}
+
+// On sim, the clock has passed the op that the scratch is for.
+void Queue::trace_scratch() {
+  trace_->look(arena_, device_ == Device::sim ? trace_->last_begin() : trace_clock());
 }
 
 void Queue::wait_until(double time) {
   double& now = now_[static_cast<size_t>(lane_)];
-  if (lane_ == Lane::compute) waited_ += std::max(0.0, time - now);
+  if (lane_ == Lane::compute) {
+    waited_ += std::max(0.0, time - now);
+    if (trace_ != nullptr && time > now) {
+      trace_->look(arena_, now);
+      trace_->add({.name = "wait", .row = Trace::row(lane_), .begin = now, .end = time});
+    }
+  }
   now = std::max(now, time);
 }
 
@@ -120,7 +168,7 @@ void Queue::synchronize() {
 }
 
 bool Queue::begins_graph(const GraphKey& key) {
-  if (device_ == Device::cuda && !timed_) {
+  if (device_ == Device::cuda && !timed_ && trace_ == nullptr) {
     const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
     replaying_ = use == cuda::GraphUse::replayed;
     in_graph_ = use != cuda::GraphUse::none;
@@ -152,6 +200,7 @@ void Queue::upload(const Tensor& to, const void* from) {
   require(to.contiguous(), Fault::bug, "upload to a strided tensor");
   const auto bytes = static_cast<size_t>(to.nbytes());
   if (bytes == 0) return;
+  const Span span = traced("upload", {.bytes = static_cast<double>(bytes)});
   switch (device_) {
     case Device::cpu: std::memcpy(to.raw(), from, bytes); return;
     case Device::cuda:
@@ -170,6 +219,7 @@ void Queue::download(void* to, const Tensor& from) {
   require(from.contiguous(), Fault::bug, "download from a strided tensor");
   const auto bytes = static_cast<size_t>(from.nbytes());
   if (bytes == 0) return;
+  const Span span = traced("download", {.bytes = static_cast<double>(bytes)});
   switch (device_) {
     case Device::cpu: std::memcpy(to, from.raw(), bytes); return;
     case Device::cuda:

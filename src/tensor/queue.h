@@ -18,9 +18,12 @@ namespace capstan {
 namespace cuda {
 class Context;  // a stream and library handles: tensor/cuda/context.h
 }
+class Trace;  // tensor/trace.h
 
 // What a graph's kernels depend on: numbers chosen by the caller.
 using GraphKey = std::array<int64_t, 6>;
+
+using SecondsByKind = std::array<double, kOpKinds>;  // by OpKind
 
 // Totals over all calls of one op.
 struct OpTotal {
@@ -60,8 +63,15 @@ class Queue {
   // Accounts one call of `op` (a literal); the op's time runs until the span ends.
   class Span {
    public:
-    Span(Span&& other) noexcept : total_(other.total_), start_(other.start_), cuda_(other.cuda_) {
+    Span(Span&& other) noexcept
+        : total_(other.total_),
+          start_(other.start_),
+          cuda_(other.cuda_),
+          trace_(other.trace_),
+          event_(other.event_) {
       other.total_ = nullptr;
+      other.cuda_ = nullptr;
+      other.trace_ = nullptr;
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -74,12 +84,16 @@ class Queue {
     OpTotal* total_;
     std::chrono::steady_clock::time_point start_;
     cuda::Context* cuda_;  // waits at the end, if ops are timed one by one
+    Trace* trace_ = nullptr;
+    size_t event_ = 0;  // of the trace, which ends with the span
   };
   [[nodiscard]] Span account(const Op& op, const Cost& cost);
 
   // Scratch for the current op, allocated here so that it is planned like every buffer.
   Buffer scratch(DType dtype, const Shape& shape, const char* name) {
-    return arena_.make(Category::workspace, dtype, shape, name);
+    Buffer buffer = arena_.make(Category::workspace, dtype, shape, name);
+    if (trace_ != nullptr) trace_scratch();
+    return buffer;
   }
 
   // While it exists, ops go to another lane. A CPU does everything in order: it has one lane.
@@ -105,6 +119,16 @@ class Queue {
   // On cuda, timing an op means waiting for it: only on request, for a profile. It slows the run
   // down.
   void time_each_op(bool on) { timed_ = on; }
+
+  // From now on, ops, waits and copies become events of `trace`, which must outlive that; null: no
+  // longer. On cuda, each op is then waited for, and graphs are not used; totals() stay as they are
+  // without.
+  void trace_to(Trace* trace) { trace_ = trace; }
+  Trace* trace() const { return trace_; }
+  // The clock of its events: of the current lane on sim, else of the host, since any moment.
+  double trace_clock() const;
+  // An event until the span ends, if there is a trace; not on sim, where it would take no time.
+  [[nodiscard]] Span traced(const char* name, const Cost& cost = {});
 
   // On cuda, matrix products are measured on their first call: logs that once. Call it when all of
   // them have run, as after a rehearsal.
@@ -161,6 +185,7 @@ class Queue {
   // other, and of waiting for what happens beside them, such as communication.
   double now() const { return now_[static_cast<size_t>(lane_)]; }
   double waited() const { return waited_; }  // by the compute lane, of its time
+  const SecondsByKind& busy() const { return busy_; }  // the compute lane, with its ops
   void wait_until(double time);
 
   // Totals since the start or the last reset, one row per op; rows without calls are unused.
@@ -173,6 +198,8 @@ class Queue {
 
  private:
   OpTotal& row(const Op& op);
+  void trace_op(const Op& op, const Cost& cost, double seconds);
+  void trace_scratch();
   bool begins_graph(const GraphKey& key);  // false: nothing to end
   void end_graph(const GraphKey& key, bool complete);
   void cut_graph();
@@ -188,6 +215,8 @@ class Queue {
   Lane lane_ = Lane::compute;
   std::array<double, kLanes> now_{};  // seconds; on sim
   double waited_ = 0;
+  SecondsByKind busy_{};
+  Trace* trace_ = nullptr;
   bool in_graph_ = false;   // a graph is recorded or replayed …
   bool replaying_ = false;  // … and now it is replayed
   bool timed_ = false;
