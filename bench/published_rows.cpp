@@ -1,13 +1,17 @@
 // Steps that others have published, planned here: the trainer's own plan and simulated step for the
-// same model, batch and mesh, with the GPU and its links by data sheet. Prints the table of
-// docs/planner.md. Nothing in it is fitted to the published times.
+// same model, batch and mesh, with the GPU and its links by data sheet. Prints the tables of
+// docs/planner.md. Nothing is fitted to the published figures.
 //
 // usage: bench_published_rows
+
+#include "published_rows.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <vector>
 
 #include "plan/alike.h"
 #include "plan/data_sheet.h"
@@ -17,80 +21,38 @@
 namespace capstan::bench {
 namespace {
 
-// Megatron-LM's models in arXiv 2205.05198, with sequence parallelism and selective recomputation.
-struct Row {
-  const char* name;
-  int64_t hidden, heads, layers;
-  int64_t micro_batch, batch;
-  int stages, chunks;
-  double seconds;      // published; 0: only `utilization` is,
-  double utilization;  // the part of 312 TFLOP/s that the model's FLOPs are
-};
-constexpr int kTensor = 8;
-constexpr int64_t kLength = 2048, kVocab = 51200;
-constexpr Row kRows[] = {{"22B", 6144, 64, 48, 4, 4, 1, 1, 1.10, 0.415},
-                         {"175B", 12288, 96, 96, 1, 64, 8, 3, 13.75, 0.514},
-                         {"530B", 20480, 128, 105, 1, 280, 35, 3, 0, 0.560},
-                         {"1T", 25600, 160, 128, 1, 512, 64, 1, 71.49, 0.563}};
+// Steps of a 7B model in compiled PyTorch on an H200 took 1.14, 1.15, 1.11 and 1.04 times as long
+// as Capstan's (docs/performance.md).
+constexpr double kPyTorch = (1.14 + 1.15 + 1.11 + 1.04) / 4;
 
-int ranks_of(const Row& row) {
-  return kTensor * row.stages;
-}
-
-// The paper's FLOPs of a step, without recomputation.
-double model_flops(const Row& r) {
-  const auto h = static_cast<double>(r.hidden), layers = static_cast<double>(r.layers);
-  const auto s = static_cast<double>(kLength), v = static_cast<double>(kVocab);
-  return 72 * static_cast<double>(r.batch) * layers * s * h * h *
-         (1 + s / (6 * h) + v / (12 * h * layers));
-}
-
-double published_seconds(const Row& r) {
-  return r.seconds > 0 ? r.seconds : model_flops(r) / (ranks_of(r) * 312e12 * r.utilization);
-}
-
-// GPT has two matrices of 4h in its MLP. Three of 8h/3, which a gated one has, are as many
-// parameters and FLOPs; rounded up to a multiple of 64.
-ModelConfig model_of(const Row& r) {
-  ModelConfig c;
-  c.vocab = kVocab;
-  c.hidden = r.hidden;
-  c.intermediate = (8 * r.hidden / 3 + 63) / 64 * 64;
-  c.layers = r.layers;
-  c.heads = c.kv_heads = r.heads;
-  c.head_dim = r.hidden / r.heads;
-  c.max_positions = kLength;
-  c.tied = true;
-  return c;
-}
-
-TrainOptions options_of(const Row& row, const GpuModel& gpu) {
+TrainOptions options_of(const PublishedRow& row, const GpuModel& gpu) {
   Recipe r;
-  r.tensor_parallel = kTensor;
+  r.strategy = row.strategy;
+  r.precision = row.precision;
+  r.tensor_parallel = row.tensor;
+  r.tensor_parallel_overlap = row.overlap ? Overlap::on : Overlap::off;
+  r.context_parallel = row.context;
   r.pipeline_parallel = row.stages;
-  if (row.chunks > 1) {
-    r.pipeline_schedule.kind = PipelineChoice::interleaved;
-    r.pipeline_schedule.chunks = row.chunks;
-  }
+  if (row.chunks > 1) r.pipeline_schedule = {PipelineChoice::interleaved, row.chunks};
   r.micro_batch_size = row.micro_batch;
   r.global_batch_size = row.batch;
-  r.num_nodes = row.stages;
+  r.num_nodes = row.gpus / per_machine(row);
   TrainOptions o;
   o.device = Device::cuda;
   o.model = model_of(row);
-  o.precision = Precision::bf16_mixed;
-  o.recompute = Recompute::selective;
+  o.precision = row.precision;
+  o.recompute = parse_recomputation(row.recompute);
   o.max_norm = 1;
   o.limits = {
-      .tokens = row.micro_batch * kLength, .documents = row.micro_batch, .longest = kLength};
-  Network network = data_sheet_network(gpu, kTensor);
-  network.room = row.stages > 1;
-  set_ranks(o, r, {0, ranks_of(row)}, network, row.stages);
+      .tokens = row.micro_batch * row.length, .documents = row.micro_batch, .longest = row.length};
+  Network network = data_sheet_network(gpu, per_machine(row));
+  network.room = r.num_nodes > 1;
+  set_ranks(o, r, {0, row.gpus}, network, static_cast<int>(r.num_nodes));
   return o;
 }
 
 int64_t most_bytes(TrainOptions o) {
-  o.pipeline.cuts = cuts_of(o);
+  if (o.mesh.pipeline > 1) o.pipeline.cuts = cuts_of(o);
   int64_t most = 0;
   for (const int rank : ranks_that_differ(o)) {
     o.ranks.rank = rank;
@@ -99,32 +61,155 @@ int64_t most_bytes(TrainOptions o) {
   return most;
 }
 
-void print(const Row& row, const GpuModel& gpu) {
-  const auto start = std::chrono::steady_clock::now();
+struct Result {
+  const PublishedRow* row;
+  bool pytorch;
+  int64_t bytes = 0;
+  StepEstimate step = {};
+  std::string mesh = {};
+  double rate = 0, published = 0;  // tokens/s of each GPU
+
+  double difference() const { return 100 * (rate / published - 1); }
+  // Of a program that needs as much longer than Capstan as PyTorch did.
+  double difference_as_pytorch() const {
+    return pytorch ? 100 * (rate / kPyTorch / published - 1) : difference();
+  }
+};
+
+Result plan(const PublishedRow& row, bool pytorch) {
+  const GpuModel gpu = gpu_of(row);
   const TrainOptions o = options_of(row, gpu);
-  const int64_t bytes = most_bytes(o);
-  const StepEstimate step =
-      estimate_largest(o, cost_model(data_sheet(gpu), o), o.pipeline.micro_batches);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  const double published = published_seconds(row);
+  Result r{.row = &row, .pytorch = pytorch, .bytes = most_bytes(o), .mesh = mesh_name(o)};
+  const CostModel machine = cost_model(data_sheet(gpu, row.gpus), o);
+  r.step = estimate_largest(o, machine, o.pipeline.micro_batches);
+  r.rate = static_cast<double>(row.batch * row.length) / row.gpus / r.step.seconds;
+  r.published = published_rate(row);
+  return r;
+}
+
+std::string in_percent(double value) {
+  return fmt::format("{:.1f}%", value);
+}
+
+// "51.2% (41.7%)": predicted and published.
+std::string utilization(const Result& r) {
+  if (r.row->flops == Flops::none) return "";
+  const double each = 100 * flops_per_token(*r.row) / peak_of(*r.row);
+  return fmt::format("{} ({})", in_percent(each * r.rate), in_percent(each * r.published));
+}
+
+std::string layout(const Result& r) {
+  const PublishedRow& row = *r.row;
+  const std::string mesh = row.gpus == 1 && !row.strategy.offload ? "one GPU" : r.mesh;
+  std::string text = fmt::format("{}, {}", mesh, name_of(row.precision));
+  if (row.recompute != "none") text += fmt::format(", {}", row.recompute);
+  return text + (row.note > 0 ? fmt::format(" ({})", row.note) : "");
+}
+
+void print(const Result& r) {
+  const PublishedRow& row = *r.row;
+  const std::string gib = row.gib > 0 ? fmt::format(" ({:.1f})", row.gib) : "";
+  fmt::print("| {}, {} {} | {} × {}, {} | {} | {:.1f}{} | {} | {} | {:+.1f}% |{} {} | {} | {} |\n",
+             row.model, row.gpus, row.gpu, row.micro_batch, row.length, row.batch, layout(r),
+             static_cast<double>(r.bytes) / 0x1p30, gib, std::lround(r.rate),
+             std::lround(r.published), r.difference(),
+             r.pytorch ? fmt::format(" {:+.1f}% |", r.difference_as_pytorch()) : "", utilization(r),
+             in_percent(100 * r.step.exposed), in_percent(100 * r.step.waiting));
+  std::fflush(stdout);
+}
+
+std::vector<Result> plan_source(const PublishedSource& source) {
   fmt::print(
-      "| {}, {} A100, {}, batch {} | {:.1f} GiB | {:.2f} s | {:.1f}% | {:.1f}% | {:.1f}% | {:.2f} "
-      "s{} | "
-      "{:+.1f}% | {:.1f} s |\n",
-      row.name, ranks_of(row), mesh_name(o), row.batch, static_cast<double>(bytes) / 0x1p30,
-      step.seconds, 100 * model_flops(row) / (ranks_of(row) * 312e12 * step.seconds),
-      100 * step.exposed, 100 * step.waiting, published, row.seconds > 0 ? "" : " ¹",
-      100 * (step.seconds / published - 1), took.count());
+      "\n**{}**\n\n| model | micro-batch, batch | mesh | GiB | tok/s | published | difference |{} "
+      "MFU "
+      "| exposed | bubble |\n|---|---|---|---|---|---|---|{}---|---|---|\n",
+      source.name, source.pytorch ? " less PyTorch's |" : "", source.pytorch ? "---|" : "");
+  std::vector<Result> results;
+  for (const PublishedRow& row : source.rows)
+    print(results.emplace_back(plan(row, source.pytorch)));
+  return results;
+}
+
+double median(std::vector<double> all) {
+  std::sort(all.begin(), all.end());
+  const size_t half = all.size() / 2;
+  return all.size() % 2 == 1 ? all[half] : (all[half - 1] + all[half]) / 2;
+}
+
+// "12.3%, 29.3%": the median and the largest size.
+std::string sizes_of(std::span<const Result> results, double (Result::*difference)() const) {
+  std::vector<double> sizes;
+  for (const Result& r : results) sizes.push_back(std::abs((r.*difference)()));
+  return fmt::format("{:.1f}% | {:.1f}%", median(sizes),
+                     *std::max_element(sizes.begin(), sizes.end()));
+}
+
+void print_sizes(std::string_view name, std::span<const Result> results) {
+  fmt::print("| {} | {} | {} | {} |\n", name, results.size(),
+             sizes_of(results, &Result::difference),
+             sizes_of(results, &Result::difference_as_pytorch));
+}
+
+void print_scaling(std::span<const Result> results) {
+  const auto find = [&](std::string_view id) {
+    return std::find_if(results.begin(), results.end(),
+                        [&](const Result& r) { return r.row->id == id; });
+  };
+  fmt::print("\n| model | GPUs | predicted | published | points |\n|---|---|---|---|---|\n");
+  std::vector<double> sizes;
+  for (const Scaling& s : published_scaling()) {
+    const auto from = find(s.from), to = find(s.to);
+    const double kept = 100 * to->rate / from->rate, known = 100 * to->published / from->published;
+    sizes.push_back(std::abs(kept - known));
+    fmt::print("| {}, {}, {} | {} → {} | {:.1f}% | {:.1f}% | {:+.1f} |\n", to->row->model,
+               to->row->gpu, layout(*to), from->row->gpus, to->row->gpus, kept, known,
+               kept - known);
+  }
+  const auto within = std::count_if(sizes.begin(), sizes.end(), [](double x) { return x <= 3; });
+  fmt::print("\nwithin 3 points: {} of {}; median {:.1f}\n", within, sizes.size(), median(sizes));
+}
+
+// One layer that ranks share, forward and backward: what a micro-batch more takes with two layers
+// and with one.
+double layer_seconds(PublishedRow row) {
+  row.batch = 3 * row.micro_batch;
+  const GpuModel gpu = gpu_of(row);
+  TrainOptions o = options_of(row, gpu);
+  const auto micro_batch = [&](int64_t layers) {
+    o.model.layers = layers;
+    const CostModel machine = cost_model(data_sheet(gpu, row.gpus), o);
+    return estimate_largest(o, machine, 3).seconds - estimate_largest(o, machine, 2).seconds;
+  };
+  return micro_batch(2) - micro_batch(1);
+}
+
+void run() {
+  std::vector<Result> all;
+  std::vector<size_t> ends;
+  for (const PublishedSource& source : published_sources()) {
+    for (const Result& r : plan_source(source)) all.push_back(r);
+    ends.push_back(all.size());
+  }
+  fmt::print(
+      "\n| source | rows | median | worst | median, less PyTorch's | worst "
+      "|\n|---|---|---|---|---|---|\n");
+  const std::span<const Result> results(all);
+  for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
+    print_sizes(published_sources()[i].name, results.subspan(begin, ends[i] - begin));
+  print_sizes("all", results);
+  print_scaling(results);
+  fmt::print("\none layer of 22B, forward and backward: {:.1f} ms\n",
+             1e3 * layer_seconds(published_sources()[0].rows[0]));
 }
 
 }  // namespace
 }  // namespace capstan::bench
 
 int main() {
-  using namespace capstan;
-  const GpuModel gpu = gpu_catalogue().named("a100-80-sxm");
-  fmt::print(
-      "| model and mesh | memory | step | MFU | exposed communication | bubble | published | "
-      "difference | planned in |\n|---|---|---|---|---|---|---|---|---|\n");
-  for (const bench::Row& row : bench::kRows) bench::print(row, gpu);
+  try {
+    capstan::bench::run();
+  } catch (const capstan::Error& e) {
+    fmt::print(stderr, "bench_published_rows: {}\n", e.what());
+    return static_cast<int>(e.fault());
+  }
 }

@@ -2,37 +2,88 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "tensor/device.h"
 
 namespace capstan {
 namespace {
 
-// Of dense FLOP/s. Matrix products reach 690 of 989 TFLOP/s in a step, where the card is at its
-// limit of power (alone and on a cool card 788). Attention over documents of 2048 tokens reaches
-// 296 and 243 thousand FLOPs a cycle, forward and backward, of 541 thousand. Products in FP8 have
-// their conversions with them: 1,040 of 1979 TFLOP/s.
-constexpr double kProducts = 690.0 / 989, kForward = 296.0 / 541, kBackward = 243.0 / 541;
-constexpr double kFp8 = 1040.0 / 1979;
+// What training steps reach on an H200, where the card is at its limit of power: 690 of 989
+// TFLOP/s. A product that has the cool card to itself reaches 788.
+constexpr double kInStep = 690.0, kAlone = 788.0, kPeak = 989.0;
+// W for each FLOP/s of the data sheet. An H200 needs 690 W for 690 TFLOP/s, so it has too few for
+// its peak. GeForce cards, whose tensor cores add in f32 at half their speed, have 2.7 times as
+// many and more: power does not limit them.
+constexpr double kEnoughPower = 2.5e-12;
+// Attention over documents of 2048 tokens reaches 296 and 243 thousand FLOPs a cycle, forward and
+// backward, of 541 thousand. Products in FP8 have their conversions with them: 1,040 of 1979
+// TFLOP/s.
+constexpr double kForward = 296.0 / 541, kBackward = 243.0 / 541, kFp8 = 1040.0 / 1979;
 // Of the bandwidth of memory, 4.8 TB/s: norms, SwiGLU and RoPE together reach 3.8 TB/s in a step,
 // updates 4.2 TB/s, copies 3.86 TB/s.
 constexpr double kElementwise = 3.8 / 4.8, kUpdates = 4.2 / 4.8, kCopies = 3.86 / 4.8;
 constexpr double kSecondsPerCall = 3e-6;
+// Cards are not alike. Of seven H200 the slowest took 1.8%, 1.4% and 3.0% longer than the fastest
+// for three workloads; the largest and the smallest of seven normal numbers differ by 2.70 standard
+// deviations on average.
+constexpr double kSpread = (0.018 + 0.014 + 0.030) / 3 / 2.70;
 // Of what a link has in one direction: all-reduce on 8 A100 has a bus bandwidth of 230 to 250 GB/s
 // of 300. 8 H100 reach 460 to 480 of 450 where the switch adds, but Capstan's ranks add themselves.
 constexpr double kLinks = 240.0 / 300;
 // Of a message, by the model from which NCCL chooses among its own algorithms (its rings).
 constexpr double kMessageWithin = 3.4e-6, kMessageAcross = 14e-6;
-// Each way, of pinned memory: PCIe 5 as measured beside an H200, and half of it.
-constexpr double kBus = 43e9;
+// 16 lanes of PCIe 5, 4 and 3, each way. Copies of pinned memory reach 43 GB/s beside an H200.
+constexpr double kPcie[] = {63e9, 31e9, 16e9}, kOfPcie = 43.0 / 63;
 
 bool is_hopper_or_newer(const GpuModel& gpu) {
   return gpu.capability >= std::pair(9, 0);
 }
 
+// Of PCIe, each way.
+double lanes(const GpuModel& gpu) {
+  return kPcie[is_hopper_or_newer(gpu) ? 0 : gpu.capability.first == 8 ? 1 : 2];
+}
+
+// Of what connects so many GPUs of a machine, each way.
+double reached(const GpuModel& gpu, int gpus) {
+  const double link = gpu.link_bytes_per_second / 2;
+  const bool joins_all = gpu.bridged == 0 || gpus <= gpu.bridged;
+  return joins_all && link > lanes(gpu) ? kLinks * link : kOfPcie * lanes(gpu);
+}
+
+// The part of its data sheet that matrix products reach in a step.
+double products(const GpuModel& gpu) {
+  if (gpu.narrow <= 0) return kInStep / kPeak;
+  if (gpu.best_product > 0) return kInStep / kAlone * gpu.best_product / gpu.narrow;
+  return (gpu.watts / gpu.narrow < kEnoughPower ? kInStep : kAlone) / kPeak;
+}
+
+// How much longer than one GPU the slowest of so many takes: the mean of the largest of as many
+// normal numbers, by Blom's approximation.
+double slowest(int gpus) {
+  if (gpus < 2) return 1;
+  const double p = (gpus - 0.375) / (gpus + 0.25);
+  double low = 0, high = 8;  // the normal distribution reaches p between them
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (low + high) / 2;
+    (0.5 * std::erfc(-middle / std::sqrt(2.0)) < p ? low : high) = middle;
+  }
+  return 1 + kSpread * low;
+}
+
 }  // namespace
 
-Calibration data_sheet(const GpuModel& gpu) {
-  const double bus = is_hopper_or_newer(gpu) ? kBus : kBus / 2;
+GpuModel at_power(GpuModel gpu, double watts) {
+  const double clock = std::cbrt(watts / gpu.watts);
+  for (double* flops : {&gpu.f32, &gpu.tf32, &gpu.narrow, &gpu.fp8, &gpu.best_product})
+    *flops *= clock;
+  gpu.watts = watts;
+  return gpu;
+}
+
+Calibration data_sheet(const GpuModel& gpu, int gpus) {
+  const double speed = 1 / slowest(gpus), part = products(gpu) * speed;
   Calibration c;
   c.name = gpu.id;
   c.device = Device::cuda;
@@ -40,30 +91,30 @@ Calibration data_sheet(const GpuModel& gpu) {
   c.from_data_sheet = true;
   c.seconds_per_call = kSecondsPerCall;
   c.bytes_per_second = kCopies * gpu.bytes_per_second;
-  c.to_device_per_second = c.to_host_per_second = bus;
+  c.to_device_per_second = c.to_host_per_second = kOfPcie * lanes(gpu);
   const auto add = [&](const char* type, double flops, double fraction, double attention) {
     if (flops <= 0) return;
     TypeRates t;
     t.of(OpKind::product) = fraction * flops;
-    t.of(OpKind::head) = kProducts * attention;
-    t.of(OpKind::attention) = kForward * attention;
-    t.of(OpKind::attention_backward) = kBackward * attention;
-    t.of(OpKind::elementwise) = kElementwise * gpu.bytes_per_second;
-    t.of(OpKind::optimizer) = kUpdates * gpu.bytes_per_second;
+    t.of(OpKind::head) = part * attention;
+    t.of(OpKind::attention) = speed * kForward * attention;
+    t.of(OpKind::attention_backward) = speed * kBackward * attention;
+    t.of(OpKind::elementwise) = speed * kElementwise * gpu.bytes_per_second;
+    t.of(OpKind::optimizer) = speed * kUpdates * gpu.bytes_per_second;
     c.types.emplace(type, t);
   };
-  add("f32", gpu.f32, kProducts, gpu.f32);
-  add("tf32", gpu.tf32, kProducts, gpu.tf32);
-  add("f16", gpu.narrow, kProducts, gpu.narrow);
-  if (computes_bf16(gpu.capability)) add("bf16", gpu.narrow, kProducts, gpu.narrow);
-  add("fp8", gpu.fp8, kFp8, gpu.narrow);
+  add("f32", gpu.f32, part, gpu.f32);
+  add("tf32", gpu.tf32, part, gpu.tf32);
+  add("f16", gpu.narrow, part, gpu.narrow);
+  if (computes_bf16(gpu.capability)) add("bf16", gpu.narrow, part, gpu.narrow);
+  add("fp8", gpu.fp8, kFp8 * speed, gpu.narrow);
   return c;
 }
 
 Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
                            std::optional<double> across) {
   Network n{.seconds_per_message = kMessageWithin,
-            .bytes_per_second = kLinks * gpu.link_bytes_per_second / 2};
+            .bytes_per_second = reached(gpu, ranks_per_machine)};
   n.ranks_per_machine = ranks_per_machine;
   n.across = {.seconds_per_message = kMessageAcross,
               .bytes_per_second = across.value_or(is_hopper_or_newer(gpu) ? 50e9 : 25e9)};

@@ -8,11 +8,17 @@
 
 // Machines that are not here and were not measured: what programs reach of a GPU's data sheet. The
 // fractions are those that Capstan reaches in training steps on an H200 (docs/performance.md), and
-// public bandwidths of collectives. None is fitted to a time that docs/planner.md compares with.
+// public measurements of products and collectives. None is fitted to a time that docs/planner.md
+// compares with.
 namespace capstan {
 
-// The GPU as if it had been measured: its name says that it was not.
-Calibration data_sheet(const GpuModel& gpu);
+// The GPU with another limit of power. The voltage of a processor follows its clock, so power goes
+// with the third power of the clock, and arithmetic with the third root of the power.
+GpuModel at_power(GpuModel gpu, double watts);
+
+// The GPU as if it had been measured: its name says that it was not. Of several the slowest, for
+// which the others wait: cards differ by some percent.
+Calibration data_sheet(const GpuModel& gpu, int gpus = 1);
 
 // What connects the GPUs of machines with so many each. Without `across`, the bytes/s that each GPU
 // has between machines each way, there is as much as machines of its time have: 50 GB/s from Hopper

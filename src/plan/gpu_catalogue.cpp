@@ -70,7 +70,7 @@ GpuModel gpu_of(const std::string& id, const YAML::Node& node, const std::string
                 const std::string& date, std::string_view where) {
   const Fields f(node, where, id);
   f.expect_only({"in_name", "capability", "memory", "memory_bandwidth", "f32", "tf32", "narrow",
-                 "fp8", "power", "link", "origin"});
+                 "fp8", "power", "link", "bridge", "best_product", "origin"});
   const auto tenths = static_cast<int>(std::lround(10 * f.number("capability", true)));
   return {.id = id,
           .in_name = f.text("in_name", id),
@@ -84,6 +84,8 @@ GpuModel gpu_of(const std::string& id, const YAML::Node& node, const std::string
           .fp8 = 1e12 * f.number("fp8", false),
           .watts = f.number("power", true),
           .link_bytes_per_second = 1e9 * f.number("link", false),
+          .bridged = static_cast<int>(f.number("bridge", false)),
+          .best_product = 1e12 * f.number("best_product", false),
           .origin = f.text("origin", origin),
           .date = date};
 }

@@ -19,6 +19,8 @@ struct GpuModel {
   double f32 = 0, tf32 = 0, narrow = 0, fp8 = 0;
   double watts = 0;
   double link_bytes_per_second = 0;  // both directions together
+  int bridged = 0;          // GPUs that the link joins, between others is PCIe; 0: all of a machine
+  double best_product = 0;  // FLOP/s that a narrow product was seen to reach; 0: not known
   std::string origin, date;
 
   bool operator==(const GpuModel&) const = default;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "plan/predict.h"
 
 namespace capstan::test {
@@ -57,6 +59,61 @@ TEST(DataSheet, ConnectsGpusOfAMachineByTheirLinksAndMachinesByAnotherNetwork) {
   EXPECT_DOUBLE_EQ(h100.across.bytes_per_second, 50e9);
   EXPECT_EQ(a100.ranks_per_machine, 8);
   EXPECT_EQ(data_sheet_network(catalogue.named("h100-sxm"), 8, 1e9).across.bytes_per_second, 1e9);
+}
+
+double product_rate(const Calibration& c, const char* type = "bf16") {
+  return c.types.at(type).of(OpKind::product);
+}
+
+// 690 of the 788 TFLOP/s of a product alone, as on the H200; of the best product that was seen, or
+// of the data sheet. GPUs with power to spare reach what a product alone does.
+TEST(DataSheet, ProductsReachAsMuchOfTheBestOneAsOnAnH200) {
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const auto rate = [&](const char* gpu) { return product_rate(data_sheet(catalogue.named(gpu))); };
+  EXPECT_DOUBLE_EQ(rate("h200"), 690e12);
+  EXPECT_DOUBLE_EQ(rate("a100-80-sxm"), 690. / 788 * 271e12);
+  EXPECT_DOUBLE_EQ(rate("l40s"), 690. / 989 * 362e12);
+  EXPECT_DOUBLE_EQ(rate("rtx4090"), 788. / 989 * 165e12);
+  EXPECT_DOUBLE_EQ(rate("a40"), 690. / 989 * 149.7e12);
+  EXPECT_DOUBLE_EQ(product_rate(data_sheet(catalogue.named("h200")), "fp8"), 1040e12);
+}
+
+// The mean of the largest of 8 normal numbers is 1.42 standard deviations above theirs, of 512 it
+// is 3.04.
+TEST(DataSheet, TheSlowestOfManyGpusIsSlower) {
+  const GpuModel gpu = gpu_catalogue().named("h200");
+  const double spread = (0.018 + 0.014 + 0.030) / 3 / 2.70;
+  const auto slower = [&](int gpus) {
+    return product_rate(data_sheet(gpu)) / product_rate(data_sheet(gpu, gpus)) - 1;
+  };
+  EXPECT_DOUBLE_EQ(slower(1), 0);
+  EXPECT_NEAR(slower(8), 1.42 * spread, 0.02 * spread);
+  EXPECT_NEAR(slower(512), 3.04 * spread, 0.03 * spread);
+  for (const OpKind kind : {OpKind::head, OpKind::attention_backward, OpKind::elementwise})
+    EXPECT_LT(data_sheet(gpu, 64).types.at("bf16").of(kind),
+              data_sheet(gpu, 8).types.at("bf16").of(kind));
+}
+
+TEST(DataSheet, LessPowerSlowsProductsByItsThirdRoot) {
+  const GpuModel full = gpu_catalogue().named("h100-sxm"), less = at_power(full, 350);
+  EXPECT_DOUBLE_EQ(less.watts, 350);
+  EXPECT_DOUBLE_EQ(less.narrow, std::cbrt(0.5) * full.narrow);
+  EXPECT_DOUBLE_EQ(less.bytes_per_second, full.bytes_per_second);
+  EXPECT_DOUBLE_EQ(product_rate(data_sheet(less)), std::cbrt(0.5) * product_rate(data_sheet(full)));
+}
+
+// A bridge joins two cards; between others, and without any link, is PCIe.
+TEST(DataSheet, BridgesJoinTwoGpus) {
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const auto rate = [&](const char* gpu, int gpus) {
+    return data_sheet_network(catalogue.named(gpu), gpus).bytes_per_second;
+  };
+  EXPECT_DOUBLE_EQ(rate("a100-80-pcie", 2), 240e9);
+  EXPECT_DOUBLE_EQ(rate("a100-80-pcie", 4), 43. / 63 * 31e9);
+  EXPECT_DOUBLE_EQ(rate("h100-pcie", 4), 43e9);
+  EXPECT_DOUBLE_EQ(rate("rtx4090", 2), 43. / 63 * 31e9);
+  EXPECT_DOUBLE_EQ(rate("v100-32", 8), 120e9);
+  EXPECT_DOUBLE_EQ(rate("t4", 2), 43. / 63 * 16e9);
 }
 
 // Ranks on more machines exchange through a slower network: a step is never faster for it, and what

@@ -17,9 +17,14 @@ TEST(GpuCatalogue, HasTheDataSheets) {
   EXPECT_DOUBLE_EQ(v100.narrow, 125e12);
   EXPECT_DOUBLE_EQ(v100.fp8, 0);
   EXPECT_DOUBLE_EQ(all.named("h100-sxm").bytes_per_second, 3350e9);
+  EXPECT_DOUBLE_EQ(all.named("a100-80-sxm").best_product, 271e12);
+  EXPECT_DOUBLE_EQ(v100.best_product, 0);
+  EXPECT_EQ(all.named("a100-80-pcie").bridged, 2);
+  EXPECT_EQ(all.named("a100-80-sxm").bridged, 0);
   EXPECT_EQ(all.named("b200").capability, std::pair(10, 0));
   for (const GpuModel& gpu : all.gpus) {
     EXPECT_FALSE(gpu.origin.empty()) << gpu.id;
+    EXPECT_LT(gpu.best_product, gpu.narrow) << gpu.id;
     EXPECT_EQ(all.reported_as("NVIDIA " + gpu.in_name), &gpu) << gpu.id << " is another's name";
   }
 }
