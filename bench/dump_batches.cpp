@@ -36,14 +36,14 @@ void dump(const std::vector<std::string>& arguments) {
   r.checkpoint_dir = arguments[0];
   r.data = DataClass::json;
   r.json_path = arguments[1];
-  r.global_batch_size = r.micro_batch_size = std::stoll(arguments[3]);
+  r.global_batch_size = r.micro_batch_size.size = std::stoll(arguments[3]);
   r.max_seq_length = std::stoll(arguments[4]);
   r.val_split_fraction = std::stod(arguments[5]);
   const RunInputs inputs = find_inputs(r, Task::finetune_full);
   const Dataset &train = inputs.data.train, &held = inputs.data.validation;
   const BatchOptions options = batch_options(r, inputs);
   Sampler sampler(train.size(), r.global_batch_size, static_cast<uint64_t>(r.seed));
-  MicroBatches batches(train, r.micro_batch_size, options);
+  MicroBatches batches(train, r.micro_batch_size.size, options);
   for (int64_t step = 0; step < std::stoll(arguments[2]); ++step) {
     batches.start(sampler.ids(step));
     std::cout << samples_of(*batches.next()).dump() << '\n';

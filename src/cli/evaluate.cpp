@@ -223,7 +223,7 @@ int evaluate(const Arguments& arguments) {
   line.option("--train.max_seq_length,--max_seq_length", o.max_seq_length,
               "maximum tokens per sample (default: the model's maximum)",
               {.least = 1, .shows_default = false});
-  line.option("--batch_size,--train.micro_batch_size", r.micro_batch_size,
+  line.option("--batch_size,--train.micro_batch_size", r.micro_batch_size.size,
               "samples per forward pass", {1});
   add_precision(line, o.precision);
   add_quantize(line, o.quantize);
@@ -238,7 +238,7 @@ int evaluate(const Arguments& arguments) {
   name_data(o);
   const ModelFiles files = find_model(o.folder, o.base, o.quantize);
   const RunInputs in = inputs_of(o, files);
-  const int64_t batch = std::min(r.micro_batch_size, in.data.train.size());
+  const int64_t batch = std::min(r.micro_batch_size.size, in.data.train.size());
   InferenceOptions options;
   options.device = parse_accelerator(o.accelerator);
   options.precision = inference_precision(o.precision, files.config, options.device);

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/parallel.h"
 #include "base/units.h"
 #include "base/visible.h"
-#include "checkpoint/training_checkpoint.h"
-#include "cli/command_line.h"
+#include "base/wrapped.h"
+#include "cli/plan_tables.h"
+#include "cli/step_parts.h"
+#include "plan/quick.h"
 #include "report/summary.h"
 
 namespace capstan::cli {
@@ -19,10 +22,20 @@ namespace {
 std::string rank_line(const TrainOptions& options, const RankBytes& bytes) {
   if (options.ranks.size == 1) return "";
   const std::string least = format_bytes(bytes.least), most = format_bytes(bytes.most);
-  return fmt::format("  each of {} needs {} ({}); the table is that of rank {}\n",
-                     count(options.ranks.size, "rank"),
-                     least == most ? most : fmt::format("{} to {}", least, most),
-                     mesh_name(options), options.ranks.rank);
+  return wrapped(fmt::format("each of {} needs {} ({}); the table is that of rank {}",
+                             count(options.ranks.size, "rank"),
+                             least == most ? most : fmt::format("{} to {}", least, most),
+                             mesh_name(options), options.ranks.rank),
+                 "  ");
+}
+
+// Of a pipeline, what the ranks of each stage need.
+std::string class_lines(const std::vector<RankClass>& classes) {
+  if (classes.size() < 2) return "";
+  std::vector<std::string> all;
+  for (const RankClass& c : classes)
+    all.push_back(fmt::format("{} {}", c.name, format_bytes(c.bytes)));
+  return wrapped(fmt::format("{}", fmt::join(all, ", ")), "    ");
 }
 
 ModelSpec spec_of(const TrainOptions& o) {
@@ -31,59 +44,6 @@ ModelSpec spec_of(const TrainOptions& o) {
 
 std::string optimizer_name(const OptimizerOptions& o) {
   return std::string(name_of(OptimizerClass{o.kind, o.paged}));
-}
-
-// Size of a training checkpoint.
-int64_t disk_bytes(const TrainOptions& o) {
-  Arena arena;
-  Queue q(Device::sim, arena, {.device = o.device});
-  TrainOptions alone = o;  // a checkpoint does not know the ranks
-  alone.ranks = {};
-  alone.mesh = {};
-  alone.sharding = {.offload = o.sharding.offload};
-  Trainer trainer(q, alone);
-  return CheckpointSaver(q, trainer.params(), trainer.optimizer(), nullptr).bytes();
-}
-
-nlohmann::ordered_json memory_json(const MemoryPlan& plan, int64_t available) {
-  auto categories = nlohmann::ordered_json::object();
-  for (int i = 0; i < kCategories; ++i)
-    if (const int64_t n = plan.at_peak[static_cast<size_t>(i)]; n > 0)
-      categories[std::string(name_of(static_cast<Category>(i)))] = n;
-  if (const int64_t lost = plan.total_bytes - plan.peak_bytes; lost > 0)
-    categories["packing"] = lost;
-  nlohmann::ordered_json out = {{"peak_bytes", plan.total_bytes}};
-  if (available != Room().host) out["available_bytes"] = available;
-  out["by_category"] = categories;
-  return out;
-}
-
-nlohmann::ordered_json time_json(const Time& t) {
-  nlohmann::ordered_json out = {{"step_seconds", t.step.seconds},
-                                {"step_tokens", t.step.tokens},
-                                {"tokens_per_second", t.step.tokens_per_second()}};
-  if (t.step.waiting > 0) out["stages_wait"] = t.step.waiting;
-  if (t.step.exposed > 0) out["exposed_communication"] = t.step.exposed;
-  if (t.run_seconds) out["run_seconds"] = *t.run_seconds;
-  out["calibration"] = {{"name", t.calibration.name}, {"date", t.calibration.date}};
-  if (t.calibration.from_data_sheet) out["calibration"]["data_sheet"] = true;
-  return out;
-}
-
-// "0.22 s": three digits, and minutes from 100 seconds.
-std::string about(double seconds) {
-  if (seconds >= 100) return format_duration(seconds);
-  return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
-}
-
-// "74,000", "67.4": three digits are enough for an estimate.
-std::string three_digits(double n) {
-  if (n < 1000) return fmt::format("{:.3g}", n);
-  std::string digits = fmt::format("{:.0f}", n);
-  const double unit = std::pow(10, static_cast<double>(digits.size()) - 3);
-  digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
-  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
-  return digits;
 }
 
 std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
@@ -112,67 +72,114 @@ std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
   if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
       !multiplies_fp8(device))
     way = "FP8 products can only be measured on a device that supports them";
-  return fmt::format("  the time of a step is unknown: {}\n", way);
+  return wrapped(fmt::format("the time of a step is unknown: {}", way), "  ");
 }
 
-std::string time_lines(const Planned& p, const std::optional<Time>& time) {
-  if (!time) return unknown_time_line(p.options, p.elsewhere);
-  std::string s = fmt::format(
-      "  a step takes about {} ({} tokens/s), {} {} of {}\n", about(time->step.seconds),
-      three_digits(time->step.tokens_per_second()),
-      time->calibration.from_data_sheet ? "by the data sheet of" : "from the calibration of",
-      time->calibration.name, time->calibration.date);
-  if (time->step.exposed >= 0.005)
-    s += fmt::format("  {:.0f}% of it is communication that nothing hides\n",
-                     100 * time->step.exposed);
-  if (time->step.waiting > 0)
-    s += fmt::format("  the stages wait for each other {:.0f}% of the time\n",
-                     100 * time->step.waiting);
-  if (time->run_seconds)
-    s += fmt::format("  the {} {} about {}, without validation and checkpoints\n",
-                     count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",
-                     about(*time->run_seconds));
+// "1.10 s to 1.42 s".
+std::string range_text(double seconds, const Uncertainty& range) {
+  return fmt::format("{} to {}", about(range.low * seconds), about(range.high * seconds));
+}
+
+std::string parts_line(const StepEstimate& step) {
+  std::vector<std::string> all;
+  for (const StepPart& part : parts_of(step))
+    if (const double share = part.seconds / step.seconds; share >= 0.005)
+      all.push_back(fmt::format("{} {:.0f}%", part.name, 100 * share));
+  return wrapped(fmt::format("{}", fmt::join(all, " · ")), "    ");
+}
+
+std::string utilization_line(const Planned& p, const Answers& a) {
+  if (!a.peak_flops || p.inputs || p.options.lora) return "";  // formulas know of neither
+  const TrainOptions& o = a.fit.options;
+  const Utilization u = utilization_of(a.time->step, o.model, static_cast<double>(o.limits.longest),
+                                       o.ranks.size, *a.peak_flops);
+  return wrapped(
+      fmt::format("utilization (MFU) {:.1f}% of {:.4g} TFLOP/s counting 6N + 12Lhs FLOPs "
+                  "a token, {:.1f}% counting 6(N − Vh) + 6Lhs",
+                  100 * u.whole, u.peak_flops / 1e12, 100 * u.causal),
+      "    ");
+}
+
+std::string time_lines(const Planned& p, const Answers& a) {
+  if (!a.time) return unknown_time_line(p.options, p.elsewhere);
+  const Time& t = *a.time;
+  std::string s =
+      wrapped(fmt::format("a step takes about {} ({} tokens/s), {} {} of {}", about(t.step.seconds),
+                          three_digits(t.step.tokens_per_second()),
+                          t.calibration.from_data_sheet ? "by the data sheet of"
+                                                        : "from the calibration of",
+                          t.calibration.name, t.calibration.date),
+              "  ");
+  s += parts_line(t.step) + utilization_line(p, a);
+  if (t.record) {
+    std::istringstream lines(history_line(*t.record));
+    for (std::string line; std::getline(lines, line);) s += wrapped(line, "  ");
+  }
+  if (t.correction != 1)
+    s += fmt::format("  times are {:.2f} times those of the calibration, by that record\n",
+                     t.correction);
+  if (t.run_seconds)
+    s += wrapped(fmt::format("the {} {} about {}, without validation and checkpoints",
+                             count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",
+                             about(*t.run_seconds)),
+                 "  ");
+  s += wrapped(
+      fmt::format("{} {}, {}", t.run_seconds ? "from" : "a step takes from",
+                  range_text(t.run_seconds.value_or(t.step.seconds), t.range), t.range.origin),
+      "    ");
   return s;
+}
+
+std::string cost_lines(const Answers& a) {
+  if (!a.cost) return "";
+  const RunCost& c = *a.cost;
+  return wrapped(
+      fmt::format("rented by the hour it costs about {}: {}{} at {}/h", format_dollars(c.dollars),
+                  c.machines > 1 ? fmt::format("{} × ", c.machines) : "", c.of_machine.text(),
+                  format_dollars(c.machines * c.of_machine.dollars_per_hour)),
+      "  ");
+}
+
+std::string quick_line(const TrainOptions& o, int64_t planned) {
+  const double quick = quick_memory(o).total();
+  if (o.lora || o.ranks.size > 1) return "";  // the formula knows of neither
+  return wrapped(
+      fmt::format("the quick formula (weights, input, moments) says {}: {} {}", format_bytes(quick),
+                  format_bytes(std::abs(static_cast<double>(planned) - quick)),
+                  quick < static_cast<double>(planned) ? "too little" : "too much"),
+      "  ");
+}
+
+std::string needs_lines(const Planned& p, const Answers& a) {
+  const Needs& n = a.needs;
+  std::string s =
+      fmt::format("  a training checkpoint takes {} on disk{}\n", format_bytes(n.checkpoint_bytes),
+                  p.steps ? "; the run has " + count(*p.steps, "step") : "");
+  if (p.steps)
+    s += wrapped(fmt::format("the run needs about {} of disk: {}, the model{}{}, "
+                             "and a fifth free",
+                             format_bytes(n.disk_bytes), count(n.checkpoints + 1, "checkpoint"),
+                             n.base_bytes > 0 ? ", that which is tuned" : "",
+                             n.data_bytes > 0 ? ", data of " + format_bytes(n.data_bytes) : ""),
+                 "  ");
+  if (n.cores > 0)
+    s += wrapped(fmt::format("each host: {} of memory or more, {} cores",
+                             format_bytes(n.host_bytes), n.cores),
+                 "  ");
+  if (n.tokenizer_tokens > 0 && n.input_tokens > 0)
+    s += wrapped(fmt::format("it reads {} tokens/s; the data were tokenized at {} here",
+                             three_digits(n.input_tokens), three_digits(n.tokenizer_tokens)),
+                 "  ");
+  return s;
+}
+
+std::string command_lines(const Answers& a) {
+  return a.command.empty() ? "" : fmt::format("\non such a machine:\n{}\n", a.command);
 }
 
 }  // namespace
 
-void print_plan_json(const Planned& p, const Fit& fit, const Largest& largest,
-                     const std::optional<Time>& time) {
-  nlohmann::ordered_json memory = memory_json(fit.plan.device, fit.available.device);
-  memory["peak_phase"] = fit.plan.device.peak_phase;
-  memory["peak_buffer"] = fit.plan.device.peak_buffer;
-  nlohmann::ordered_json out = {
-      {"fits", fit.fits()},
-      {"model",
-       {{"name", p.model},
-        {"parameters", make_spec(p.options.model).parameter_count()},
-        {"trainable", spec_of(p.options).trainable_count()}}},
-      {"memory", memory},
-      {"activations", name_of(fit.options.recompute)},
-      {"batch",
-       {{"samples", p.options.limits.documents},
-        {"tokens", p.options.limits.tokens},
-        {"longest", p.options.limits.longest}}},
-      {"largest",
-       {{"micro_batch_size", largest.micro_batch}, {"max_seq_length", largest.sequence}}},
-      {"checkpoint_bytes", disk_bytes(p.options)},
-      {"fits_with", fit.changes},
-      {"basis", p.basis}};
-  if (p.options.device == Device::cuda)
-    out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
-  if (p.steps) out["steps"] = *p.steps;
-  if (p.options.ranks.size > 1)
-    out["ranks"] = {{"count", p.options.ranks.size},
-                    {"strategy", strategy_name(p.options.sharding)},
-                    {"least_bytes", p.ranks.least},
-                    {"most_bytes", p.ranks.most}};
-  if (time) out["time"] = time_json(*time);
-  cli::print_json(out);
-}
-
-void print_plan_text(const Planned& p, const Fit& fit, const Largest& largest,
-                     const std::optional<Time>& time, const std::string& cuda_share) {
+void print_plan_text(const Planned& p, const Answers& a) {
   const TrainOptions& o = p.options;
   const ModelSpec spec = spec_of(o);
   const std::string adapters =
@@ -181,24 +188,27 @@ void print_plan_text(const Planned& p, const Fit& fit, const Largest& largest,
                 " and {} in adapters{}", format_count(static_cast<double>(spec.trainable_count())),
                 o.quantize == Quantize::none ? "" : fmt::format(", {}", name_of(o.quantize)))
           : "";
-  fmt::print("{}: {} parameters{}, {}, activations {}, {}\nplanned {}\n\n{}\n", visible(p.model),
-             format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
-             name_of(o.precision), name_of(fit.options.recompute), optimizer_name(o.optimizer),
-             p.basis, plan_table(fit.plan));
+  const std::string first = fmt::format(
+      "{}: {} parameters{}, {}, activations {}, {}", visible(p.model),
+      format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
+      name_of(o.precision), name_of(a.fit.options.recompute), optimizer_name(o.optimizer));
+  fmt::print("{}{}\n{}\n", wrapped(first, ""), wrapped(p.basis, "planned "),
+             plan_table(a.fit.plan));
   std::vector<std::string> most;
-  if (largest.micro_batch > 0)
-    most.push_back(fmt::format("train.micro_batch_size {} at {}", largest.micro_batch,
+  if (a.largest.micro_batch > 0)
+    most.push_back(fmt::format("train.micro_batch_size {} at {}", a.largest.micro_batch,
                                count(o.limits.longest, "token")));
-  if (largest.sequence > 0)
-    most.push_back(fmt::format("train.max_seq_length {} at {}", largest.sequence,
+  if (a.largest.sequence > 0)
+    most.push_back(fmt::format("train.max_seq_length {} at {}", a.largest.sequence,
                                count(o.limits.documents, "sample")));
-  fmt::print("{}", rank_line(o, p.ranks));
-  if (!most.empty()) fmt::print("  largest that fits: {}\n", fmt::join(most, ", or "));
+  fmt::print("{}{}", rank_line(o, p.ranks), class_lines(a.classes));
+  if (!most.empty())
+    fmt::print("{}", wrapped(fmt::format("{}", fmt::join(most, ", or ")), "  largest that fits: "));
   const std::string advice = precision_note(o);
-  fmt::print("{}  a training checkpoint takes {} on disk{}\n{}{}\n{}\n", cuda_share,
-             format_bytes(disk_bytes(o)), p.steps ? "; the run has " + count(*p.steps, "step") : "",
-             fit.fits() ? time_lines(p, time) : "",
-             advice.empty() ? "" : fmt::format("  {}\n", advice), fit.verdict());
+  fmt::print("{}{}{}{}{}{}\n{}{}{}{}{}", a.cuda_share, quick_line(o, a.fit.plan.device.total_bytes),
+             needs_lines(p, a), a.fit.fits() ? time_lines(p, a) : "", cost_lines(a),
+             advice.empty() ? "" : wrapped(advice, "  "), wrapped(a.fit.verdict(), ""),
+             remedy_table(a), scaling_table(p, a), offer_table(a), command_lines(a));
 }
 
 }  // namespace capstan::cli

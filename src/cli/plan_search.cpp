@@ -8,6 +8,7 @@
 
 #include "base/units.h"
 #include "base/visible.h"
+#include "base/wrapped.h"
 #include "cli/command_line.h"
 
 namespace capstan::cli {
@@ -73,16 +74,34 @@ std::string command_name(Task task) {
   }
 }
 
+nlohmann::ordered_json json_of(const MeshPlan& p) {
+  auto keys = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : p.keys()) keys[key] = value;
+  return {{"keys", keys},
+          {"data_ranks", p.data_ranks},
+          {"micro_batches", p.micro_batches},
+          {"peak_bytes", p.bytes},
+          {"step_seconds", p.step.seconds},
+          {"tokens_per_second", p.tokens_per_second},
+          {"exposed_communication", p.step.exposed},
+          {"stages_wait", p.step.waiting}};
+}
+
 }  // namespace
 
 std::string command_of(const MeshPlan& plan, const Arguments& words, Task task) {
-  const auto keys = plan.keys();
+  return command_of(words, plan.keys(), task, plan.options);
+}
+
+std::string command_of(const Arguments& words,
+                       const std::vector<std::pair<std::string, std::string>>& keys, Task task,
+                       const TrainOptions& options) {
   const auto chosen = [&](std::string_view name) {
     return std::any_of(keys.begin(), keys.end(),
                        [&](const auto& key) { return key.first == name; });
   };
   std::vector<std::string> out;
-  if (plan.options.network.room) out = {"mpirun", "-n", std::to_string(plan.options.ranks.size)};
+  if (options.network.room) out = {"mpirun", "-n", std::to_string(options.ranks.size)};
   out.insert(out.end(), {"capstan", command_name(task)});
   for (size_t i = 0; i < words.size(); ++i) {
     const size_t equals = words[i].find('=');
@@ -117,11 +136,14 @@ void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Pla
   fmt::print("of {} that are possible, {} had to be simulated\n\n",
              count(found.considered, "choice"), found.planned);
   if (found.best.empty()) {
-    fmt::print("no mesh fits: each rank has {}, and all need at least {}{}\n",
-               format_bytes(q.available.device), format_bytes(found.least_bytes),
-               q.options.device == Device::cuda
-                   ? "; more GPUs, or a narrower precision or optimizer, need less on each"
-                   : "");
+    fmt::print(
+        "{}", wrapped(fmt::format("no mesh fits: each rank has {}, and all need at least {}{}",
+                                  format_bytes(q.available.device), format_bytes(found.least_bytes),
+                                  q.options.device == Device::cuda
+                                      ? "; more GPUs, or a narrower precision or optimizer, "
+                                        "need less on each"
+                                      : ""),
+                      ""));
     return;
   }
   fmt::print("  dp  tp cp pp schedule shard micro recompute   GiB   step tok/s/GPU comm bubble\n");
@@ -139,20 +161,9 @@ void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Pla
 }
 
 void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Planned& planned,
-                       const std::string& command) {
+                       const std::string& command, const std::vector<VariantPlan>& others) {
   auto best = nlohmann::ordered_json::array();
-  for (const MeshPlan& p : found.best) {
-    auto keys = nlohmann::ordered_json::object();
-    for (const auto& [key, value] : p.keys()) keys[key] = value;
-    best.push_back({{"keys", keys},
-                    {"data_ranks", p.data_ranks},
-                    {"micro_batches", p.micro_batches},
-                    {"peak_bytes", p.bytes},
-                    {"step_seconds", p.step.seconds},
-                    {"tokens_per_second", p.tokens_per_second},
-                    {"exposed_communication", p.step.exposed},
-                    {"stages_wait", p.step.waiting}});
-  }
+  for (const MeshPlan& p : found.best) best.push_back(json_of(p));
   nlohmann::ordered_json out = {
       {"fits", !found.best.empty()},
       {"model",
@@ -167,6 +178,13 @@ void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Pla
        {{"name", q.calibration.name},
         {"date", q.calibration.date},
         {"data_sheet", q.calibration.from_data_sheet}}}};
+  for (const VariantPlan& p : others) {
+    nlohmann::ordered_json row = {
+        {"what", p.variant.what}, {"gpus", p.gpus}, {"gpu_seconds", p.gpu_seconds()}};
+    row.update(json_of(p.best));
+    for (const auto& [key, value] : p.variant.keys) row["keys"][key] = value;
+    out["allowed"].push_back(row);
+  }
   if (found.best.empty())
     out["least_bytes"] = found.least_bytes;
   else

@@ -12,6 +12,7 @@
 #include "cli/recipe_arguments.h"
 #include "cli/version.h"
 #include "report/summary.h"
+#include "run/automatic.h"
 #include "run/run.h"
 #include "train/kept_input.h"
 
@@ -107,7 +108,8 @@ struct Job {
 template <class OnFailure>
 int run_rank(const Job& job, Communicator group, const OnFailure& on_failure) {
   const log::Quiet quiet(group.rank() != 0);
-  TrainingRun run(job.recipe, job.task, job.inputs, job.invocation, group);
+  const Recipe recipe = resolve_automatic(job.recipe, job.task, *job.inputs, group);
+  TrainingRun run(recipe, job.task, job.inputs, job.invocation, group);
   try {
     return carry_out(run);
   } catch (...) {

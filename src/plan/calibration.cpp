@@ -334,6 +334,9 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
               .seconds_per_call = c.seconds_per_call};
   m.flops_per_second = rates.of(OpKind::product);
   if (rates.step_predicted > 0) m.factor = rates.step_seconds / rates.step_predicted;
+  // A GPU does ops one after the other, so a step that is shorter than their sum ran before the
+  // card was at its limit of power, as it is in a long run.
+  if (c.device == Device::cuda) m.factor = std::max(1.0, m.factor);
   for (const OpKind kind : kFlopKinds) m.rates(kind) = {rates.of(kind), c.bytes_per_second};
   for (const OpKind kind : kByteKinds) m.rates(kind) = {.bytes_per_second = rates.of(kind)};
   m.rates(OpKind::copy) = {.bytes_per_second = c.bytes_per_second};

@@ -173,10 +173,10 @@ Precision narrowest(const TrainOptions& o) {
   return o.has_bf16 ? Precision::bf16_true : Precision::f16_true;
 }
 
-// Single changes that make the run fit, as "key: value".
-std::vector<std::string> single_changes(const TrainOptions& options, int64_t micro_batch,
-                                        const RunPlan& plan, const Room& available) {
-  std::vector<std::string> changes;
+// Single changes that make the run fit.
+std::vector<Change> single_changes(const TrainOptions& options, int64_t micro_batch,
+                                   const RunPlan& plan, const Room& available) {
+  std::vector<Change> changes;
   // Smaller activations help only if these fit.
   const ByCategory& most = plan.device.highest;
   const bool batches_help =
@@ -185,11 +185,11 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   const auto attempt = [&](std::string name, auto&& change) {
     TrainOptions o = options;
     change(o);
-    if (would_fit(o, available)) changes.push_back(std::move(name));
+    if (would_fit(o, available)) changes.push_back({std::move(name), std::move(o)});
   };
   for (auto& [name, other] : other_meshes(options))
     if (would_fit(other, available)) {
-      changes.push_back(name);
+      changes.push_back({name, std::move(other)});
       break;
     }
   const int layers = static_cast<int>(options.model.layers);
@@ -198,7 +198,9 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
     attempt(fmt::format("activations: {}", name_of(least)), [&](auto& o) { o.recompute = least; });
   }
   const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
-  if (m > 0) changes.push_back(fmt::format("train.micro_batch_size: {}", m));
+  if (m > 0)
+    changes.push_back(
+        {fmt::format("train.micro_batch_size: {}", m), in_micro_batches(options, m), m});
   const auto attempt_moments = [&](bool in_as_many_bits) {
     for (const OptimizerClass& others : other_moments(options))
       if ((others.kind == options.optimizer.kind) == in_as_many_bits)
@@ -224,14 +226,17 @@ std::vector<std::string> single_changes(const TrainOptions& options, int64_t mic
   return changes;
 }
 
-// Adds changes until the run fits, cheapest first; empty if all together are not enough.
-std::string joint_change(TrainOptions options, const Room& available) {
+// Adds changes until the run fits, cheapest first; none if all together are not enough.
+std::optional<Change> joint_change(TrainOptions options, const Room& available) {
   std::vector<std::string> taken;
+  std::optional<int64_t> micro_batch;
   const auto enough = [&](std::string name) {
     taken.push_back(std::move(name));
     return would_fit(options, available);
   };
-  const auto together = [&] { return fmt::format("{}", fmt::join(taken, " with ")); };
+  const auto together = [&] {
+    return Change{fmt::format("{}", fmt::join(taken, " with ")), options, micro_batch};
+  };
   const int layers = static_cast<int>(options.model.layers);
   if (options.recompute.rung(layers) < 2 * layers) {
     options.recompute = Recompute::block;
@@ -247,6 +252,7 @@ std::string joint_change(TrainOptions options, const Room& available) {
   }
   if (options.limits.documents > 1) {
     options = in_micro_batches(options, 1);
+    micro_batch = 1;
     if (enough("train.micro_batch_size: 1")) return together();
   }
   for (const OptimizerClass& m : other_moments(options)) {
@@ -255,7 +261,7 @@ std::string joint_change(TrainOptions options, const Room& available) {
     taken.pop_back();  // the next one replaces it
   }
   options.optimizer = plain_sgd();
-  return enough("optimizer: SGD") ? together() : "";
+  return enough("optimizer: SGD") ? std::optional(together()) : std::nullopt;
 }
 
 // The largest n in [1, most] that fits, if all smaller ones fit too; 0 if none does.
@@ -280,6 +286,12 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 }
 
 }  // namespace
+
+std::vector<std::string> Fit::names_of_changes() const {
+  std::vector<std::string> names;
+  for (const Change& change : changes) names.push_back(change.what);
+  return names;
+}
 
 std::string Fit::verdict() const {
   const bool gpu = options.device == Device::cuda;
@@ -307,7 +319,7 @@ std::string Fit::verdict() const {
       changes.empty()
           ? "No change of activations, precision, micro-batch or optimizer is enough: use "
             "a smaller model or a shorter train.max_seq_length"
-          : fmt::format("Fits with: {}", fmt::join(changes, " · "));
+          : fmt::format("Fits with: {}", fmt::join(names_of_changes(), " · "));
   return fmt::format("does not fit: needs {}. {}", fmt::join(short_of, ", and "), way);
 }
 
@@ -335,10 +347,13 @@ Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available
   }
   fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
   if (fit.changes.empty()) {
-    const std::string joint = joint_change(fit.options, available);
-    if (!joint.empty()) fit.changes.push_back(joint);
+    if (auto joint = joint_change(fit.options, available)) fit.changes.push_back(std::move(*joint));
   }
   return fit;
+}
+
+Recomputation least_recomputation_that_fits(const TrainOptions& options, const Room& available) {
+  return least_recomputation(options, 0, available);
 }
 
 void require_fit(const Fit& fit) {

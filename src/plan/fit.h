@@ -9,6 +9,13 @@
 
 namespace capstan {
 
+// A change of the recipe: "precision: bf16-true".
+struct Change {
+  std::string what;
+  TrainOptions options;                     // with it
+  std::optional<int64_t> micro_batch = {};  // if that is changed
+};
+
 // Whether a run fits into the available memory, and which changes would make it fit.
 struct Fit {
   RunPlan plan;
@@ -19,11 +26,12 @@ struct Fit {
   int64_t dropped_staging = 0;
   bool recompute_was_chosen = false;
   Room available;
-  // If it does not fit: recipe changes, each sufficient by itself ("precision: bf16-true"), the
-  // mildest first; if none is, one entry that combines several.
-  std::vector<std::string> changes;
+  // If it does not fit: changes, each sufficient by itself, the mildest first; if none is, one
+  // entry that combines several.
+  std::vector<Change> changes;
 
   bool fits() const { return capstan::fits(plan, available); }
+  std::vector<std::string> names_of_changes() const;
   // "fits: needs 62.0 GiB of 80.0 GiB", or "does not fit: needs …, … free. Fits with: …". For a GPU
   // it names both memories: "needs 62.0 GiB of 80.0 GiB on the GPU and 12.0 GiB of 126 GiB of host
   // memory".
@@ -34,6 +42,9 @@ struct Fit {
 Fit fit_of(const TrainOptions& options, int64_t micro_batch, const Room& available);
 // Throws Fault::does_not_fit with the verdict if it does not fit.
 void require_fit(const Fit& fit);
+
+// The least recomputation with which it fits on the device; all of it if none does.
+Recomputation least_recomputation_that_fits(const TrainOptions& options, const Room& available);
 
 // The largest micro-batch that fits, with samples of the longest length, and the longest samples
 // that fit with this micro-batch; 0 if even 1 does not. Searches batches up to 65536, and lengths

@@ -90,7 +90,7 @@ class Choices {
   }
   void add_strategies(std::vector<MeshChoice>& all, MeshChoice choice) const {
     if (ranks_ == choice.tensor * choice.pipeline) return add_micro_batches(all, choice);
-    for (const auto kind : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
+    for (const auto kind : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
       // It keeps whole gradients.
       if (kind == Strategy::zero3 && choice.schedule.kind == PipelineChoice::zero_bubble) continue;
       choice.strategy = kind;

@@ -307,7 +307,7 @@ StepEstimate estimate_run(const TrainOptions& options, const CostModel& machine,
                           const Recipe& recipe, const RunInputs& inputs, int64_t most_steps) {
   const Dataset& train = inputs.data.train;
   const int64_t global = std::min(recipe.global_batch_size, train.size());
-  const int64_t micro = std::min(recipe.micro_batch_size, train.size());
+  const int64_t micro = std::min(recipe.micro_batch_size.size, train.size());
   Sampler sampler(train.size(), global, static_cast<uint64_t>(recipe.seed));
   MicroBatches data(train, micro, batch_options(recipe, inputs),
                     batch_ranks(options.ranks, options.mesh));
@@ -346,7 +346,7 @@ StepTrace trace_run(const TrainOptions& options, const CostModel& machine, const
   const Dataset& train = inputs.data.train;
   Sampler sampler(train.size(), std::min(recipe.global_batch_size, train.size()),
                   static_cast<uint64_t>(recipe.seed));
-  MicroBatches data(train, std::min(recipe.micro_batch_size, train.size()),
+  MicroBatches data(train, std::min(recipe.micro_batch_size.size, train.size()),
                     batch_options(recipe, inputs), batch_ranks(options.ranks, options.mesh));
   return trace_step(options, machine, data, sampler.ids(0));
 }

@@ -45,9 +45,9 @@ std::vector<Problem> problems_of(const Recipe& r, Task task) {
   for (const Option& o : options())
     if (auto text = unmet(o, Condition::Unmet::refused, r, task))
       found.push_back({o.key, std::move(*text)});
-  if (r.global_batch_size % r.micro_batch_size != 0)
+  if (r.global_batch_size % r.micro_batch_size.size != 0)
     found.push_back(
-        {"train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size)});
+        {"train.global_batch_size", batch_problem(r.global_batch_size, r.micro_batch_size.size)});
   return found;
 }
 

@@ -47,7 +47,8 @@ struct NameTable<Recompute> {
 };
 
 // What of a model each of several ranks keeps (model/sharding.h).
-//   auto    zero3 among several ranks, as LitGPT's FSDP; on one device, all of it
+//   auto    among several ranks the fastest that fits, if the machine was measured, else zero3, as
+//           LitGPT's FSDP; on one device, all of it
 //   hybrid  zero3 within each machine, whose ranks together keep what those of every other do
 //   dp      Lightning's name for one process with several GPUs; the same as ddp here
 // With `offload`, masters and moments are in host memory beside a GPU.

@@ -92,7 +92,8 @@ const std::vector<Option> kRun = {
      .tasks = kTrain,
      .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
              "gradients (zero2), and the weights (zero3, FSDP's full shard; hybrid: within each "
-             "machine); auto: zero3. offload: on GPUs, masters and moments are in host memory",
+             "machine); auto: the fastest of these that fits, by what was measured here, else "
+             "zero3. offload: on GPUs, masters and moments are in host memory",
      .refused = {{"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
     {.key = "tensor_parallel",
@@ -250,8 +251,9 @@ const std::vector<Option> kTrainOptions = {
      "micro-batches between progress lines"},
     {"train.global_batch_size", &R::global_batch_size, positive, kAll,
      "samples per optimizer step"},
-    {"train.micro_batch_size", &R::micro_batch_size, positive, kAll,
-     "samples per forward and backward pass"},
+    {"train.micro_batch_size", &R::micro_batch_size, any, kAll,
+     "samples per forward and backward pass; auto: what is fastest on this machine, if it was "
+     "measured, else the most that fit"},
     {"train.lr_warmup_steps", &R::lr_warmup_steps, not_negative, kAll,
      "steps of linear learning rate warm-up"},
     {"train.lr_warmup_fraction", &R::lr_warmup_fraction, fraction, kAll,

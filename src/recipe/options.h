@@ -14,17 +14,16 @@
 namespace capstan {
 
 // A pointer to the member of Recipe that a key sets.
-using RecipeField =
-    std::variant<int64_t Recipe::*, double Recipe::*, bool Recipe::*, Betas Recipe::*,
-                 std::string Recipe::*, std::optional<int64_t> Recipe::*,
-                 std::optional<double> Recipe::*, std::optional<bool> Recipe::*,
-                 std::optional<std::string> Recipe::*, std::optional<Precision> Recipe::*,
-                 MatmulPrecision Recipe::*, std::optional<Quantize> Recipe::*,
-                 Activations Recipe::*, Accelerator Recipe::*, Devices Recipe::*, Overlap Recipe::*,
-                 Strategy Recipe::*, PipelineChoice Recipe::*, Resume Recipe::*, Loggers Recipe::*,
-                 DataClass Recipe::*, std::optional<SplitNames> Recipe::*, LrDecay Recipe::*,
-                 OnNan Recipe::*, ExampleChoice Recipe::*, OptimizerClass Recipe::*,
-                 Decay Recipe::*, Rounding Recipe::*>;
+using RecipeField = std::variant<
+    int64_t Recipe::*, double Recipe::*, bool Recipe::*, Betas Recipe::*, std::string Recipe::*,
+    std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
+    std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
+    std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
+    std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
+    Devices Recipe::*, Overlap Recipe::*, MicroBatch Recipe::*, Strategy Recipe::*,
+    PipelineChoice Recipe::*, Resume Recipe::*, Loggers Recipe::*, DataClass Recipe::*,
+    std::optional<SplitNames> Recipe::*, LrDecay Recipe::*, OnNan Recipe::*,
+    ExampleChoice Recipe::*, OptimizerClass Recipe::*, Decay Recipe::*, Rounding Recipe::*>;
 
 // What numbers are good; those with a fraction must be so as float too, which the kernels take.
 enum class Check : uint8_t { any, positive, not_negative, fraction, power_of_two };

@@ -11,6 +11,7 @@
 #include "recipe/devices.h"
 #include "recipe/example_choice.h"
 #include "recipe/loggers.h"
+#include "recipe/micro_batch.h"
 #include "recipe/pipeline_choice.h"
 #include "recipe/resume.h"
 #include "recipe/split_names.h"
@@ -105,7 +106,7 @@ struct Recipe {
   bool save_async = true;
   int64_t log_interval = 1;
   int64_t global_batch_size = 16;
-  int64_t micro_batch_size = 1;
+  MicroBatch micro_batch_size = 1;
   std::optional<int64_t> lr_warmup_steps = 100;
   std::optional<double> lr_warmup_fraction;
   std::optional<int64_t> epochs, max_tokens, max_steps;

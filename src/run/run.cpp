@@ -97,7 +97,7 @@ RunPlan TrainingRun::make_plan() {
   if (mine.size > 1) options_.ranks.rank = neediest(Trainer::plan(options_)).first;
   Fit fit;
   for (int tries = 0; tries < mine.size; ++tries) {
-    fit = fit_of(options_, recipe_.micro_batch_size, room);
+    fit = fit_of(options_, recipe_.micro_batch_size.size, room);
     require_fit(fit);
     if (options_.ranks.rank != mine.rank) {
       TrainOptions own = fit.options;
@@ -206,7 +206,7 @@ void TrainingRun::require_same_run() {
 }
 
 int64_t TrainingRun::micro_batch_for(const Dataset& dataset) const {
-  return at_most_all(recipe_.micro_batch_size, dataset);
+  return at_most_all(recipe_.micro_batch_size.size, dataset);
 }
 
 MicroBatches TrainingRun::micro_batches(const Dataset& dataset) const {

@@ -18,7 +18,7 @@ bool TrainingRun::weights_are_good(const MicroBatches& except) {
   const Dataset& train = inputs_.data.train;
   const auto bad = except.step_samples();
   std::vector<int64_t> others;
-  for (int64_t i = 0; i < train.size() && std::ssize(others) < recipe_.micro_batch_size; ++i) {
+  for (int64_t i = 0; i < train.size() && std::ssize(others) < recipe_.micro_batch_size.size; ++i) {
     const bool counts = count_targets(train, std::span(&i, 1), inputs_.max_seq_length) > 0;
     if (counts && std::find(bad.begin(), bad.end(), i) == bad.end()) others.push_back(i);
   }

@@ -184,7 +184,7 @@ class Queue {
   // The clock of a queue on sim, one for each lane: the modelled time of its ops, one after the
   // other, and of waiting for what happens beside them, such as communication.
   double now() const { return now_[static_cast<size_t>(lane_)]; }
-  double waited() const { return waited_; }  // by the compute lane, of its time
+  double waited() const { return waited_; }            // by the compute lane, of its time
   const SecondsByKind& busy() const { return busy_; }  // the compute lane, with its ops
   void wait_until(double time);
 

@@ -27,7 +27,7 @@ RunLength::RunLength(const Recipe& r, int64_t samples, int64_t inputs_per_epoch)
     : samples_(samples) {
   require(samples > 0, Fault::file, "the training set has no samples");
   global_ = std::min(r.global_batch_size, samples);
-  micro_ = std::min(r.micro_batch_size, global_);
+  micro_ = std::min(r.micro_batch_size.size, global_);
   steps_per_epoch_ = ceil_div(samples, global_);
   const auto per_epoch = static_cast<double>(steps_per_epoch_);
   double steps = kForever;

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint.h"
 #include "data/records/named_sets.h"
 #include "data/text_sets.h"
+#include "data/tokenizer/rough_tokenizer.h"
 #include "data/tokenizer/tokenizer_folder.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "model/known_models.h"
@@ -337,13 +338,10 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
   return found;
 }
 
-RunInputs find_inputs(const Recipe& r, Task task) {
-  RunInputs in;
-  in.tokenizer_dir = tokenizer_folder(r, task);
-  read_tokenizer(in);
-  in.model = model_of(r, task, in.tokenizer.get(), false);
-  in.max_seq_length = max_seq_length_of(r, in.model.config);
-  DataOptions options = data_options(r, in.max_seq_length);
+namespace {
+
+// The tokenizer and the model are there.
+void read_data(RunInputs& in, const Recipe& r, DataOptions options) {
   in.is_text = options.kind == DataOptions::Kind::text_files;
   if (in.is_text && !options.validation_fraction && options.validation_path.empty())
     options.validation_fraction = kTextFraction;
@@ -354,6 +352,28 @@ RunInputs find_inputs(const Recipe& r, Task task) {
   require_targets(in);
   if (in.is_text && !r.val_split_fraction && options.validation_path.empty())
     in.data.default_fraction = true;
+}
+
+}  // namespace
+
+RunInputs find_inputs(const Recipe& r, Task task) {
+  RunInputs in;
+  in.tokenizer_dir = tokenizer_folder(r, task);
+  read_tokenizer(in);
+  in.model = model_of(r, task, in.tokenizer.get(), false);
+  in.max_seq_length = max_seq_length_of(r, in.model.config);
+  read_data(in, r, data_options(r, in.max_seq_length));
+  return in;
+}
+
+RunInputs rough_inputs(const Recipe& r, const NamedModel& model) {
+  RunInputs in;
+  in.tokenizer = std::make_shared<RoughTokenizer>();
+  in.model = model;
+  in.max_seq_length = max_seq_length_of(r, in.model.config);
+  DataOptions options = data_options(r, in.max_seq_length);
+  options.cache = false;
+  read_data(in, r, std::move(options));
   return in;
 }
 
@@ -369,7 +389,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.tf32 = r.matmul_precision == MatmulPrecision::high;
   o.recompute_to_fit = r.activations.automatic;
   if (!o.recompute_to_fit) o.recompute = recomputation_of(r.activations);
-  o.single_micro_batch = r.global_batch_size == r.micro_batch_size;
+  o.single_micro_batch = r.global_batch_size == r.micro_batch_size.size;
   o.optimizer = {.kind = r.optimizer.kind,
                  .paged = r.optimizer.paged,
                  .beta1 = r.betas.first,
@@ -414,9 +434,9 @@ TrainOptions train_options(const Recipe& r, Task task, const RunInputs& in) {
   TrainOptions o = train_options(r, task, in.model.config);
   BatchOptions batches = batch_options(r, in);
   batches.shares = 1;  // the trainer adds what its mesh needs
-  o.limits = limits_of(in.data.train, r.micro_batch_size, batches);
+  o.limits = limits_of(in.data.train, r.micro_batch_size.size, batches);
   if (in.data.validation.size() > 0)
-    o.limits.include(limits_of(in.data.validation, r.micro_batch_size, batches));
+    o.limits.include(limits_of(in.data.validation, r.micro_batch_size.size, batches));
   const RunLength length(r, in.data.train, in.max_seq_length);
   o.schedule = length.schedule(r);
   o.staging = o.staging && r.save_interval && *r.save_interval < length.steps();
@@ -428,7 +448,7 @@ TrainOptions worst_case_options(const Recipe& r, Task task, const ModelConfig& m
   const int64_t length = max_seq_length_of(r, model);
   warn_of_positions(r, model);
   // A larger batch ("all samples") would not fit anywhere.
-  const int64_t samples = std::min<int64_t>(r.micro_batch_size, 1 << 20);
+  const int64_t samples = std::min<int64_t>(r.micro_batch_size.size, 1 << 20);
   o.limits = {.tokens = samples * length, .documents = samples, .longest = length};
   o.staging = o.staging && r.save_interval && *r.save_interval < r.max_steps.value_or(INT64_MAX);
   if (r.eval_max_new_tokens && !is_text(r.data))

@@ -49,6 +49,9 @@ struct RunInputs {
 };
 // Reads and tokenizes, and logs what it finds. Throws Fault::file and Fault::usage.
 RunInputs find_inputs(const Recipe& recipe, Task task);
+// The same if the model and its tokenizer are not on disk but the data are, to plan: lengths are
+// what RoughTokenizer counts.
+RunInputs rough_inputs(const Recipe& recipe, const NamedModel& model);
 
 // The data that a recipe names, without opening it. Throws Fault::usage if it names none and
 // Fault::file if a named set is not on disk.

@@ -13,7 +13,7 @@ PipelineOptions pipeline_of(const Recipe& r, int data_ranks) {
   PipelineOptions o;
   if (choice.kind == PipelineChoice::zero_bubble) o.kind = PipelineKind::zero_bubble;
   o.chunks = static_cast<int>(choice.chunks);
-  o.micro_batches = (r.global_batch_size - 1) / r.micro_batch_size / data_ranks + 1;
+  o.micro_batches = (r.global_batch_size - 1) / r.micro_batch_size.size / data_ranks + 1;
   return o;
 }
 

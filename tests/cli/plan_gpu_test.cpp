@@ -31,7 +31,7 @@ TEST_F(Plan, OfF16SaysThatBf16ServesBetter) {
     const Outcome o = run({"plan", "finetune_full", "Llama-3.2-1B", "--train.max_seq_length=512",
                            "--memory=80GiB", "--accelerator=cuda", "--precision=" + precision});
     EXPECT_EQ(o.code, 0) << o.err;
-    return o.out;
+    return unwrapped(o.out);
   };
   expect_holds(text("16-mixed"), {"bf16-mixed would serve better than 16-mixed"});
   expect_holds(text("16-true"), {"bf16-true would serve better than 16-true"});
@@ -51,10 +51,10 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
                  0)["memory"]["by_category"])
       << "it has no bf16";
   EXPECT_EQ(h100["memory"], with({"--memory=80GiB", "--accelerator=cuda"}, 0)["memory"]);
-  EXPECT_NE(v100["basis"].get<std::string>().find("on a v100-32 (32.0 GiB)"), std::string::npos);
+  EXPECT_NE(v100["basis"].get<std::string>().find("on v100-32 (32.0 GiB)"), std::string::npos);
   const json t4 = with({"--gpu=t4"}, 3);
   for (const auto& change : t4["fits_with"])
-    EXPECT_EQ(change.get<std::string>().find("bf16"), std::string::npos) << change;
+    EXPECT_EQ(change["change"].get<std::string>().find("bf16"), std::string::npos) << change;
   EXPECT_EQ(with({"--gpu=t4", "--memory=24GiB"}, 0)["memory"]["peak_bytes"],
             v100["memory"]["peak_bytes"]);
   const Words words = {"plan", "finetune_full", "Llama-3.2-1B", "--gpu=v100-32"};
@@ -87,8 +87,7 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasTimesByItsDataSheet) {
   EXPECT_GT(slow["exposed_communication"], 0.3);
   Words text = words({"--devices=8", "--num_nodes=8", "--network=1"});
   text.insert(text.begin(), "plan");
-  expect_holds(run(text).out,
-               {"by the data sheet of a100-80-sxm", "communication that nothing hides"});
+  expect_holds(run(text).out, {"by the data sheet of a100-80-sxm", "exposed communication"});
   const json thousands =
       plan(words({"--devices=64", "--num_nodes=64", "--train.global_batch_size=4096"}), 0);
   EXPECT_EQ(thousands["ranks"]["count"], 4096);
@@ -166,8 +165,9 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
                  "--memory=7GiB"};
   const json out = plan(words, 3);
   const json& changes = out["fits_with"];
-  EXPECT_NE(std::find(changes.begin(), changes.end(), "optimizer: PagedAdamW"), changes.end())
-      << changes;
+  EXPECT_TRUE(std::any_of(changes.begin(), changes.end(), [](const json& row) {
+    return row["change"] == "optimizer: PagedAdamW";
+  })) << changes;
   words.push_back("--optimizer=PagedAdamW");
   EXPECT_EQ(plan(words, 0)["memory"]["available_bytes"], (int64_t{7} << 30) - (int64_t{896} << 20));
   words.push_back("--host-memory=1GiB");

@@ -85,7 +85,8 @@ TEST_F(RequireFit, NamesMomentsIn8BitsBeforeNone) {
   EXPECT_NE(sgd, std::string::npos) << message;
   EXPECT_EQ(refusal(enough - 1).find("AdamW8bit"), std::string::npos) << refusal(enough - 1);
   const Fit fit = fit_of(few, 8, {enough - 1});
-  for (const std::string& change : fit.changes) EXPECT_NE(change, "optimizer: AdamW8bit");
+  for (const std::string& change : fit.names_of_changes())
+    EXPECT_NE(change, "optimizer: AdamW8bit");
 }
 
 // With all that costs less taken, moments in 8 bits are enough, or SGD takes their place.
@@ -107,9 +108,9 @@ TEST_F(RequireFit, TakesMomentsIn8BitsAsTheLastButOne) {
   ASSERT_LT(few, needs(Kind::adamw));
   ASSERT_LT(none, few);
   o.precision = Precision::f32_true;
-  EXPECT_EQ(fit_of(o, 1, {few}).changes,
+  EXPECT_EQ(fit_of(o, 1, {few}).names_of_changes(),
             std::vector<std::string>{"precision: bf16-true with optimizer: AdamW8bit"});
-  EXPECT_EQ(fit_of(o, 1, {none}).changes,
+  EXPECT_EQ(fit_of(o, 1, {none}).names_of_changes(),
             std::vector<std::string>{"precision: bf16-true with optimizer: SGD"});
 }
 
@@ -127,7 +128,8 @@ TEST_F(RequireFit, FindsHowMuchToRecompute) {
     EXPECT_EQ(fit.plan.device.total_bytes, needed);
     EXPECT_FALSE(fit.options.recompute_to_fit);
     if (rung == 0) continue;
-    EXPECT_EQ(fit_of(options(), 8, {needed}).changes.at(0), "activations: " + name_of(o.recompute));
+    EXPECT_EQ(fit_of(options(), 8, {needed}).names_of_changes().at(0),
+              "activations: " + name_of(o.recompute));
   }
 }
 
@@ -179,7 +181,7 @@ TEST_F(RequireFit, RecomputesAllBeforeItRefuses) {
   const Fit fit = fit_of(open, 8, {Trainer::plan(least).device.total_bytes - 1});
   EXPECT_FALSE(fit.fits());
   EXPECT_EQ(name_of(fit.options.recompute), "block");
-  for (const std::string& change : fit.changes)
+  for (const std::string& change : fit.names_of_changes())
     EXPECT_EQ(change.find("activations"), std::string::npos) << change;
   // Larger batches are searched with all of it recomputed.
   EXPECT_EQ(largest_micro_batch(open, {total}), largest_micro_batch(least, {total}));
@@ -295,7 +297,7 @@ TEST_F(RequireFit, ProposesStrategiesAndRanks) {
   };
   const auto first_change = [&](int64_t available) {
     const Fit fit = fit_of(o, 8, {available});
-    return fit.changes.empty() ? "" : fit.changes[0];
+    return fit.changes.empty() ? "" : fit.changes[0].what;
   };
   EXPECT_EQ(first_change(needs(kZero1, 4)), "strategy: zero1");
   EXPECT_EQ(first_change(needs(kZero3, 4)), "strategy: zero3");

@@ -323,7 +323,7 @@ TEST(TrainingRun, TakesAnyBatchSizeWithoutOverflow) {
   const Quiet quiet;
   const TempFolder folder;
   Recipe r = short_recipe(folder);
-  r.global_batch_size = r.micro_batch_size = INT64_MAX;
+  r.global_batch_size = r.micro_batch_size.size = INT64_MAX;
   r.eval_max_iters = INT64_MAX;
   r.max_steps = 1;
   TrainingRun run(r, Task::pretrain, short_inputs(5, 2));

@@ -1,0 +1,98 @@
+#include "cli/plan_machine.h"
+
+#include <fmt/format.h>
+
+#include "base/units.h"
+#include "cli/launch.h"
+#include "plan/data_sheet.h"
+
+namespace capstan::cli {
+
+int64_t require_ranks(const Recipe& recipe) {
+  const int64_t devices = ranks_per_machine(recipe);
+  const int64_t ranks = devices * recipe.num_nodes;
+  require(ranks <= kMostPlannedRanks, Fault::usage,
+          "devices: {} on {} are {} ranks; expected at most {}", devices,
+          count(recipe.num_nodes, "machine"), ranks, kMostPlannedRanks);
+  return ranks;
+}
+
+void take_gpu(Recipe& recipe, PlanOptions& o, const GpuModel& gpu) {
+  require(recipe.accelerator != Accelerator::cpu, Fault::usage,
+          "plan: --gpu {} and --accelerator cpu exclude each other", gpu.id);
+  recipe.accelerator = Accelerator::cuda;
+  if (o.memory.empty()) o.memory = fmt::format("{}MiB", gpu.bytes >> 20);
+  const bool bf16 = computes_bf16(gpu.capability);
+  const Precision precision =
+      recipe.precision.value_or(bf16 ? Precision::bf16_mixed : Precision::f16_mixed);
+  require(bf16 || with_f16(precision) == precision, Fault::usage,
+          "precision: {} needs a GPU that computes with bf16 (compute capability 8.0, Ampere, or "
+          "newer), but {} does not; use {}",
+          name_of(precision), gpu.id, name_of(with_f16(precision)));
+  require(precision != Precision::fp8_mixed || multiplies_fp8(gpu.capability), Fault::usage,
+          "precision: fp8-mixed needs a GPU with FP8 products (compute capability 8.9 or above), "
+          "but {} has none; use bf16-mixed",
+          gpu.id);
+  recipe.precision = precision;
+}
+
+Available available_for(const PlanOptions& o, Device device, int64_t ranks_on_machine) {
+  require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
+          "plan: there is no GPU here; give its memory, such as --memory 80GiB");
+  require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
+          "plan: --host-memory is for a GPU; for a CPU use --memory");
+  Available a{o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)}, ""};
+  if (device == Device::cuda && !o.memory.empty()) {
+    const int64_t all = a.room.device, share = left_to_cuda();
+    require(all > share, Fault::usage,
+            "plan: --memory {} is less than CUDA itself takes on a GPU, about {}", o.memory,
+            format_bytes(share));
+    a.room.device = all - share;
+    a.cuda_share = fmt::format("  CUDA itself takes about {1} of the GPU's {0}\n",
+                               format_bytes(all), format_bytes(share));
+  }
+  if (!o.host_memory.empty()) a.room.host = parse_bytes(o.host_memory);
+  // Ranks share the memory of their machine; each has a GPU of its own.
+  int64_t& shared = device == Device::cuda ? a.room.host : a.room.device;
+  if (shared != Room().host) shared /= ranks_on_machine;
+  return a;
+}
+
+std::optional<Calibration> calibration_for(const PlanOptions& o, const TrainOptions& planned,
+                                           const Recipe& recipe,
+                                           const std::optional<GpuModel>& gpu) {
+  const bool named = !o.calibration.empty();
+  if (!named && gpu) {  // this machine's is of another GPU
+    Calibration sheet = data_sheet(*gpu, static_cast<int>(require_ranks(recipe)));
+    return sheet.types.contains(type_of_products(planned)) ? std::optional(sheet) : std::nullopt;
+  }
+  auto found =
+      named ? std::optional(read_calibration(o.calibration)) : find_calibration(planned.device);
+  // f16 is not measured on a CPU.
+  const bool needed = named && !(planned.device == Device::cpu &&
+                                 types_of(planned.precision).compute == DType::f16);
+  if (!needed && found && !found->types.contains(type_of_products(planned))) found.reset();
+  return found;
+}
+
+std::optional<Network> network_for(const PlanOptions& o, const std::optional<GpuModel>& gpu,
+                                   const Calibration& calibration, const Recipe& recipe) {
+  const auto devices = static_cast<int>(ranks_per_machine(recipe));
+  const int ranks = devices * static_cast<int>(recipe.num_nodes);
+  if (const auto measured = network_of(calibration, ranks)) return measured;
+  if (!gpu) return std::nullopt;
+  return data_sheet_network(*gpu, devices,
+                            o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
+}
+
+std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options) {
+  if (!gpu) return std::nullopt;
+  const std::string_view type = type_of_products(options);
+  const double flops = type == "f32"    ? gpu->f32
+                       : type == "tf32" ? gpu->tf32
+                       : type == "fp8"  ? gpu->fp8
+                                        : gpu->narrow;
+  return flops > 0 ? std::optional(flops) : std::nullopt;
+}
+
+}  // namespace capstan::cli

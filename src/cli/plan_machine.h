@@ -1,0 +1,41 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/plan_options.h"
+#include "machine/memory.h"
+#include "plan/calibration.h"
+#include "plan/gpu_catalogue.h"
+#include "train/trainer.h"
+
+// The machine that a run is planned for: this one, or one of the catalogue's GPUs; what memory it
+// has, how fast it is, and what connects its ranks.
+namespace capstan::cli {
+
+// The ranks of a recipe on all machines. Throws Fault::usage for more than can be planned.
+int64_t require_ranks(const Recipe& recipe);
+
+// The recipe for a GPU of the catalogue. Without bf16 it takes f16, as a run there does.
+void take_gpu(Recipe& recipe, PlanOptions& options, const GpuModel& gpu);
+
+// The memory that a run may take, and a line about what CUDA takes of it.
+struct Available {
+  Room room;
+  std::string cuda_share;
+};
+Available available_for(const PlanOptions& options, Device device, int64_t ranks_on_machine);
+
+// A calibration file that the user names must be valid; an unsuitable one in the cache is ignored.
+std::optional<Calibration> calibration_for(const PlanOptions& options, const TrainOptions& planned,
+                                           const Recipe& recipe,
+                                           const std::optional<GpuModel>& gpu);
+
+// What connects the ranks: as measured, or by the data sheet of their GPUs.
+std::optional<Network> network_for(const PlanOptions& options, const std::optional<GpuModel>& gpu,
+                                   const Calibration& calibration, const Recipe& recipe);
+
+// FLOP/s of the run's products on one GPU, by its data sheet.
+std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options);
+
+}  // namespace capstan::cli

@@ -1,0 +1,166 @@
+#include "cli/plan_options.h"
+
+#include <chrono>
+#include <filesystem>
+#include <utility>
+
+#include "cli/command_line.h"
+#include "cli/deadline.h"
+#include "model/known_models.h"
+#include "recipe/nearest.h"
+
+namespace capstan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::pair<const char*, Task> kCommands[] = {{"pretrain", Task::pretrain},
+                                                      {"finetune_full", Task::finetune_full},
+                                                      {"finetune", Task::finetune_lora},
+                                                      {"finetune_lora", Task::finetune_lora}};
+
+std::string suggestion_for(std::string_view word) {
+  std::vector<std::string_view> names = known_model_names();
+  for (const char* command :
+       {"pretrain", "finetune", "finetune_full", "finetune_lora", "site", "where"})
+    names.emplace_back(command);
+  return did_you_mean(word, names);
+}
+
+// A deadline and a budget choose one of many machines, unless one is given.
+void require_sense_of_wish(const PlanOptions& o) {
+  if (o.deadline.empty() && o.budget == 0) return;
+  const char* wish = o.deadline.empty() ? "--budget" : "--deadline";
+  require(!o.search, Fault::usage,
+          "plan: {} chooses a machine, and --search needs to be told one; plan with {} first, then "
+          "search for the machine that it prints",
+          wish, wish);
+  for (const auto& [name, value] : {std::pair("--memory", &o.memory),
+                                    {"--host-memory", &o.host_memory},
+                                    {"--calibration", &o.calibration}})
+    require(value->empty() || !o.gpu.empty(), Fault::usage,
+            "plan: {} chooses among machines with different GPUs, and {} is of one; leave it out, "
+            "or name the GPU (--gpu)",
+            wish, name);
+}
+
+// Names that people expect, as the recipe has them.
+std::string key_of(const std::string& word) {
+  for (const auto& [name, key] : {std::pair("--gpus", "--devices"), {"--nodes", "--num_nodes"}}) {
+    const std::string_view given = name;
+    if (word == given || (word.starts_with(given) && word[given.size()] == '='))
+      return key + word.substr(given.size());
+  }
+  return word;
+}
+
+}  // namespace
+
+Wish PlanOptions::wish() const {
+  Wish wish;
+  if (!deadline.empty()) wish.seconds = seconds_until(deadline, std::chrono::system_clock::now());
+  if (budget > 0) wish.dollars = budget;
+  return wish;
+}
+
+std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arguments) {
+  CommandLine line(
+      "Checks what a run needs before it starts, by running the recipe on a simulated device. Exit "
+      "code 0: it fits; 3: it does not. RECIPE may also be a model's folder or the name of a known "
+      "model (Llama-3.2-1B). Any key of the recipe can follow. 'capstan plan where' says where "
+      "GPUs should come from, 'capstan plan site' plans power, network and racks.",
+      "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
+  line.option("--gpu", o.gpu,
+              "plan for a GPU that is not here, by its data sheet: v100-32, rtx4090, h100-sxm …; "
+              "--gpus N (devices) of each of --nodes M machines (num_nodes)");
+  line.option("--memory", o.memory,
+              "total memory of the device, such as 80GiB (default: the --gpu's, or what is free "
+              "here)");
+  line.option("--host-memory", o.host_memory,
+              "memory of the GPU's host, such as 128GiB (default: what is free here, or, with "
+              "--memory, unlimited)");
+  line.option("--calibration", o.calibration,
+              "calibration that 'capstan bench' wrote, here or on the target machine (default: "
+              "this machine's, if it was measured)");
+  line.flag("--correct", o.correct,
+            "multiply predicted times by what earlier runs took on this device");
+  line.option(
+      "--network", o.network,
+      "with --gpu: GB/s of each GPU between machines, each way (default: what machines with "
+      "such GPUs usually have, 25 or 50)",
+      {1e-3, 1e6, false});
+  line.choice(
+      "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},
+      "command that the recipe is for (default: guessed from LoRA keys and checkpoint_dir)");
+  line.option("--deadline", o.deadline,
+              "when the run must be done: 36h, 3 days, friday (at 17:00), 2026-12-24; shows which "
+              "rented machines meet it, and without --gpu plans for the cheapest of them, or if "
+              "none does for the nearest");
+  line.option("--budget", o.budget, "dollars that the run may cost; likewise", {0.01, 1e12, false});
+  line.flag(
+      "--search", o.search,
+      "find how the GPUs (devices × num_nodes) best share the work of the recipe's global batch: "
+      "tensor, pipeline and context parallelism, strategy, micro-batch and recomputation");
+  line.option(
+      "--allow", o.allow,
+      "what else --search may change, joined by commas: precision, lora, qlora, fewer (GPUs)");
+  line.option("--trace", o.trace,
+              "file for a timeline of one simulated step, which ui.perfetto.dev and "
+              "chrome://tracing open");
+  line.option("--html", o.html, "file for the plan as a page with drawings, for any browser");
+  line.flag("--json", o.json, "print JSON");
+  CommandLine::Known known = line.parse_known(arguments);
+  if (known.help) return std::nullopt;
+  require(known.error.empty(), Fault::usage, "{}; 'capstan plan --help' lists the options",
+          known.error);
+  require(
+      o.network == 0 || !o.gpu.empty(), Fault::usage,
+      "plan: --network says what connects machines with GPUs of the catalogue; also give --gpu");
+  require((o.trace.empty() && o.html.empty()) || !o.search, Fault::usage,
+          "plan: {} is of one plan, and --search makes many; give it with the command that the "
+          "search prints",
+          o.trace.empty() ? "--html" : "--trace");
+  require(o.allow.empty() || o.search, Fault::usage,
+          "plan: --allow says what --search may change; also give --search");
+  require_sense_of_wish(o);
+  for (std::string& word : known.rest) word = key_of(word);
+  return std::move(known.rest);
+}
+
+std::optional<Task> command_named(const std::string& word) {
+  for (const auto& [name, task] : kCommands)
+    if (word == name) return task;
+  return std::nullopt;
+}
+
+Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
+  Arguments out;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    std::error_code error;
+    if (word.starts_with("--")) {
+      out.push_back(word);
+      const bool has_value = word.find('=') != std::string::npos;
+      if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+        out.push_back(words[++i]);
+    } else if (const auto named = command_named(word)) {
+      task = named;
+    } else {
+      const bool there = fs::exists(word, error);
+      const bool model = fs::is_directory(word, error) || (!there && known_model(word));
+      require(there || model, Fault::file,
+              "{}: cannot open: there is no such recipe or folder, and no known model of that "
+              "name{}. Known models are {}",
+              word, suggestion_for(word), known_families());
+      out.push_back(model ? "--checkpoint_dir" : "--config");
+      out.push_back(word);
+    }
+  }
+  // Pretraining begins with random weights: a known model gives its sizes alone.
+  if (task == Task::pretrain)
+    for (size_t i = 0; i + 1 < out.size(); ++i)
+      if (out[i] == "--checkpoint_dir" && known_model(out[i + 1])) out[i] = "--model_name";
+  return out;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,115 @@
+#include "cli/plan_question.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "cli/plan_machine.h"
+#include "cli/plan_search.h"
+#include "plan/automatic.h"
+#include "run/run.h"
+
+namespace capstan::cli {
+namespace {
+
+// What the user asked for, in the words of the command line.
+std::string wish_name(const PlanOptions& o) {
+  std::vector<std::string> given;
+  if (!o.deadline.empty()) given.push_back("--deadline");
+  if (o.budget > 0) given.push_back("--budget");
+  return fmt::format("{}", fmt::join(given, " and "));
+}
+
+bool names_devices(const Arguments& words) {
+  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word.starts_with("--devices") || word.starts_with("--num_nodes");
+  });
+}
+
+}  // namespace
+
+void take_named_gpu(Question& q, const GpuModel& gpu) {
+  q.gpu = gpu;
+  take_gpu(q.recipe, q.options, gpu);
+}
+
+PlannedTask task_to_rent(const Question& q) {
+  PlannedTask task = q.planned.task(q.recipe);
+  task.recipe.precision = q.asked_precision;
+  return task;
+}
+
+std::vector<RentedRun> offers_of(const Question& q) {
+  const std::string wish = wish_name(q.options);
+  require(q.recipe.accelerator != Accelerator::cpu, Fault::usage,
+          "plan: {} compares GPUs that can be rented, but the accelerator is cpu; leave one of "
+          "them out",
+          wish);
+  require(q.gpu || !names_devices(q.words), Fault::usage,
+          "plan: {} chooses how many GPUs on how many machines; leave out --gpus and --nodes "
+          "(devices, num_nodes), or name the GPU, too (--gpu)",
+          wish);
+  require(q.planned.steps.has_value(), Fault::usage,
+          "plan: {} needs the number of steps; give the data (--data.json_path …), or "
+          "--train.max_steps",
+          wish);
+  return rented_runs(task_to_rent(q), gpu_catalogue().gpus, prices(), q.wish);
+}
+
+void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
+  const RentedRun* chosen = nearest_to(q.wish, offers);
+  require(chosen != nullptr, Fault::does_not_fit,
+          "does not fit on any machine that 'capstan plan where' has a price for; a smaller "
+          "train.micro_batch_size, activations: auto or LoRA need less");
+  if (that_meets(offers) == nullptr)
+    log::warn("{}: no machine that can be rented meets it; this plan is for the {}",
+              wish_name(q.options), in_time(q.wish, *chosen) ? "cheapest one" : "fastest one");
+  take_named_gpu(q, chosen->gpu);
+  q.recipe.devices = {.count = chosen->machines.devices};
+  q.recipe.num_nodes = chosen->machines.count;
+  q.recipe.strategy = chosen->strategy();
+  q.chose_machine = true;
+}
+
+void settle_automatic(Question& q, const Machines& machines) {
+  Machines known = machines;
+  // Of data sheets, a run there knows nothing: it takes zero3 unless that machine is measured.
+  if (known.calibration && known.calibration->from_data_sheet &&
+      !q.recipe.micro_batch_size.automatic)
+    known.calibration.reset();
+  const Planned& p = q.planned;
+  const auto options_with = [&](const Recipe& r) {
+    TrainOptions o = p.inputs ? run_options(r, q.task, *p.inputs)
+                              : worst_case_options(r, q.task, p.options.model);
+    o.has_bf16 = p.options.has_bf16;
+    o.precision = p.options.precision;
+    return o;
+  };
+  const auto chosen = best_choice(q.recipe, p.inputs ? &*p.inputs : nullptr, known, options_with);
+  if (!chosen) return;
+  const bool batch = q.recipe.micro_batch_size.automatic;
+  // Without data the basis names the batch, and then the GPU.
+  std::string gpu;
+  if (!p.inputs) gpu = p.basis.substr(plan_for(q.recipe, q.task).basis.size());
+  q.recipe.micro_batch_size = chosen->micro_batch_size;
+  if (!p.inputs) q.planned.basis = plan_for(q.recipe, q.task).basis + gpu;
+  if (strategy_is_open(q.recipe, machines.ranks())) q.recipe.strategy = chosen->strategy;
+  q.planned.options = options_with(q.recipe);
+  if (batch)
+    q.planned.basis += fmt::format("; train.micro_batch_size auto is {}", chosen->micro_batch_size);
+}
+
+std::string run_command(const Question& q, const Fit& fit) {
+  std::vector<std::pair<std::string, std::string>> keys = {
+      {"devices", std::to_string(q.recipe.devices.count)},
+      {"num_nodes", std::to_string(q.recipe.num_nodes)}};
+  if (fit.options.ranks.size > 1)
+    keys.emplace_back("strategy", std::string(name_of(q.recipe.strategy)));
+  keys.emplace_back("precision", std::string(name_of(fit.options.precision)));
+  return command_of(q.words, keys, q.task, fit.options);
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,145 @@
+#include "cli/plan_tables.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "base/units.h"
+#include "base/wrapped.h"
+
+namespace capstan::cli {
+namespace {
+
+constexpr double kGiB = 0x1p30;
+
+// The cheapest machines, those that nothing else beats, and the first that meets the wish.
+std::vector<const RentedRun*> shown_offers(const std::vector<RentedRun>& offers) {
+  constexpr std::ptrdiff_t kMost = 12;
+  const RentedRun* meeting = that_meets(offers);
+  const auto needed = [&](const RentedRun& r) { return r.front || &r == meeting; };
+  std::ptrdiff_t others = kMost - std::count_if(offers.begin(), offers.end(), needed);
+  std::vector<const RentedRun*> shown;
+  for (const RentedRun& r : offers)
+    if (needed(r) || others-- > 0) shown.push_back(&r);
+  return shown;
+}
+
+// "zero1 tp2 pp4".
+std::string short_mesh(const TrainOptions& o) {
+  if (o.ranks.size == 1) return "-";
+  const auto [tensor, context, stages] = std::tuple(o.mesh.tensor, o.mesh.context, o.mesh.pipeline);
+  std::vector<std::string> parts;
+  if (o.ranks.size > tensor * context * stages) parts.push_back(strategy_name(o.sharding));
+  if (tensor > 1) parts.push_back(fmt::format("tp{}", tensor));
+  if (context > 1) parts.push_back(fmt::format("cp{}", context));
+  if (stages > 1) parts.push_back(fmt::format("pp{}", stages));
+  return fmt::format("{}", fmt::join(parts, " "));
+}
+
+std::string offer_row(const RentedRun& r) {
+  const int gpus = r.machines.ranks();
+  return fmt::format("{:<18} {:>4}  {:<11} {:>6.1f} {:>9} {:>9}  {:<9}{}",
+                     fmt::format("{} × {}", r.machines.count, r.gpu.id), gpus,
+                     short_mesh(r.run.options), static_cast<double>(r.run.ranks.most) / kGiB,
+                     about(r.run.step->seconds), about(r.seconds),
+                     fmt::format("{}{}", format_dollars(r.dollars.expected), r.front ? " *" : ""),
+                     !r.meets   ? ""
+                     : *r.meets ? " yes"
+                                : " no");
+}
+
+std::string wishes_of(const Wish& wish) {
+  std::vector<std::string> all;
+  if (wish.seconds) all.push_back("within " + format_duration(*wish.seconds));
+  if (wish.dollars) all.push_back("for at most " + format_dollars(*wish.dollars));
+  return fmt::format("{}", fmt::join(all, " and "));
+}
+
+}  // namespace
+
+std::string about(double seconds) {
+  if (seconds >= 100) return format_duration(seconds);
+  return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
+std::string three_digits(double n) {
+  if (n < 1000) return fmt::format("{:.3g}", n);
+  std::string digits = fmt::format("{:.0f}", n);
+  const double unit = std::pow(10, static_cast<double>(digits.size()) - 3);
+  digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
+  for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
+  return digits;
+}
+
+std::string remedy_table(const Answers& a) {
+  if (a.remedies.empty() || !a.remedies[0].step) return "";
+  std::string s =
+      "\nwould fit with                                          GiB       step  tokens/s\n";
+  for (const Remedy& r : a.remedies) {
+    std::string what = r.what;
+    if (columns_of(what) > 52) s += fmt::format("{}\n", std::exchange(what, ""));
+    s += fmt::format("{:<52}{:>7.1f} {:>10} {:>9}\n", what, static_cast<double>(r.bytes) / kGiB,
+                     r.step ? about(r.step->seconds) : "?",
+                     r.step ? three_digits(r.step->tokens_per_second()) : "?");
+  }
+  return s;
+}
+
+std::string scaling_table(const Planned& p, const Answers& a) {
+  if (a.scaling.empty()) return "";
+  std::string s = fmt::format("\n{} GPUs  mesh                  GiB      step  tokens/s  kept{}\n",
+                              a.gpu->id, p.steps ? "       run" : "");
+  const auto indent = static_cast<int>(a.gpu->id.size());
+  for (const ScalePoint& point : a.scaling) {
+    const RunThere& r = point.run;
+    std::string mesh = short_mesh(r.options);
+    s += fmt::format("{:>{}}  {:<18} {:>6.1f}", point.machines.ranks(), indent + 5, mesh,
+                     static_cast<double>(r.ranks.most) / kGiB);
+    if (!r.fits)
+      s += "  does not fit";
+    else if (r.step)
+      s += fmt::format(" {:>9} {:>9} {:>4.0f}%", about(r.step->seconds),
+                       three_digits(r.step->tokens_per_second()), 100 * point.efficiency);
+    if (r.fits && r.step && p.steps)
+      s += fmt::format(" {:>9}", about(r.step->seconds * static_cast<double>(*p.steps)));
+    s += "\n";
+  }
+  const MeshShape& shape = a.scaling.back().run.options.mesh;
+  if (shape.tensor * shape.context * shape.pipeline > 1)
+    s += "tp, cp, pp: ranks that divide each layer, each sequence, the blocks\n";
+  return s + "kept: tokens/s for each GPU, of that of the fewest that fit\n";
+}
+
+std::string offer_table(const Answers& a) {
+  if (a.offers.empty()) return "";
+  const bool wished = a.offers[0].meets.has_value();
+  std::string s =
+      fmt::format("\nrented machines    GPUs  mesh           GiB      step       run  cost{}\n",
+                  wished ? "      meets" : "");
+  const auto shown = shown_offers(a.offers);
+  for (const RentedRun* r : shown) {
+    s += offer_row(*r);
+    s.resize(s.find_last_not_of(' ') + 1);
+    s += "\n";
+  }
+  if (const auto more = std::ssize(a.offers) - std::ssize(shown); more > 0)
+    s += fmt::format("and {} more, which {} more\n", more, more == 1 ? "costs" : "cost");
+  s += "*: no other is both faster and cheaper\n";
+  if (!wished) return s;
+  const auto meeting =
+      std::count_if(a.offers.begin(), a.offers.end(), [](const RentedRun& r) { return *r.meets; });
+  s += wrapped(fmt::format("done {}, even if the run takes the longest that is likely: {} of {}",
+                           wishes_of(a.wish), meeting == 0 ? "none" : std::to_string(meeting),
+                           count(std::ssize(a.offers), "machine")),
+               "meets: ");
+  if (meeting == 0 && !a.command.empty())
+    s += fmt::format("this plan is for the {} of them\n",
+                     in_time(a.wish, *nearest_to(a.wish, a.offers)) ? "cheapest" : "fastest");
+  return s;
+}
+
+}  // namespace capstan::cli

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "cli/plan_answers.h"
+
+// The tables of a plan's text. Each is empty if there is nothing to show.
+namespace capstan::cli {
+
+// "0.22 s": three digits, and minutes from 100 seconds.
+std::string about(double seconds);
+// "74,000", "67.4": three digits are enough for an estimate.
+std::string three_digits(double n);
+
+std::string remedy_table(const Answers& answers);
+std::string scaling_table(const Planned& planned, const Answers& answers);
+std::string offer_table(const Answers& answers);
+
+}  // namespace capstan::cli

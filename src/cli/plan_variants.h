@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/planned.h"
+#include "plan/mesh_search.h"
+
+// Other ways to train that a user may allow: in another precision, with adapters, on fewer GPUs.
+namespace capstan::cli {
+
+struct Allowed {
+  bool precision = false, lora = false, qlora = false, fewer = false;
+};
+// "precision,lora,qlora,fewer". Throws Fault::usage for another word.
+Allowed parse_allowed(const std::string& text);
+
+struct Variant {
+  std::string what;  // "precision: bf16-true"
+  Task task = Task::finetune_full;
+  // What the recipe says otherwise.
+  std::vector<std::pair<std::string, std::string>> keys;
+  TrainOptions options;
+};
+// Those that are allowed and differ from the plan. FP8 only where `fp8` products are known.
+// Pretraining has no adapters.
+std::vector<Variant> variants_of(const Planned& planned, const Recipe& recipe, Task task,
+                                 const Allowed& allowed, bool fp8);
+
+// The best mesh of a variant on so many GPUs.
+struct VariantPlan {
+  Variant variant;
+  MeshPlan best;
+  int gpus = 1;
+  double gpu_seconds() const { return gpus * best.step.seconds; }
+};
+// One for the plan itself, and one for each variant, on all GPUs and, if that is allowed, on
+// powers of two of them; the fastest first.
+std::vector<VariantPlan> search_variants(const MeshQuestion& question,
+                                         const std::vector<Variant>& variants, bool fewer);
+
+std::string variants_text(const std::vector<VariantPlan>& plans);
+
+}  // namespace capstan::cli

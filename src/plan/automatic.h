@@ -1,0 +1,28 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "plan/run_on.h"
+
+// What a recipe leaves to the program: train.micro_batch_size auto, and strategy auto of several
+// ranks.
+namespace capstan {
+
+// Whether ranks of this recipe share no state, or all of it, as the program finds best.
+bool strategy_is_open(const Recipe& recipe, int ranks);
+
+struct AutomaticChoice {
+  int64_t micro_batch_size = 1;
+  Strategy strategy;
+};
+
+// Of micro-batches, powers of two that divide the global batch: if times are known, the one with
+// the shortest step that fits, else the largest that needs no more recomputation than one sample
+// does. The strategy is that of run_on if times are known, else zero3. None if nothing was left
+// open, or not even one sample fits. `options_with`: the options of a recipe, of one rank.
+std::optional<AutomaticChoice> best_choice(
+    const Recipe& recipe, const RunInputs* inputs, const Machines& machines,
+    const std::function<TrainOptions(const Recipe&)>& options_with);
+
+}  // namespace capstan

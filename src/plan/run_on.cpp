@@ -1,0 +1,203 @@
+#include "plan/run_on.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "plan/alike.h"
+#include "plan/data_sheet.h"
+#include "plan/fit.h"
+#include "train/balance.h"
+
+namespace capstan {
+namespace {
+
+int64_t needed_by(const TrainOptions& options, int rank) {
+  TrainOptions one = options;
+  one.ranks.rank = rank;
+  return Trainer::plan(one).device.total_bytes;
+}
+
+RunThere fitted(const PlannedTask& task, TrainOptions options, const Machines& machines) {
+  if (options.choose_overlap && machines.network && machines.calibration)
+    options.mesh.overlap =
+        overlap_pays(connected(options, machines.network),
+                     cost_model(*machines.calibration, options), machines.available);
+  RunThere there;
+  options.staging = false;  // saving may always wait
+  if (options.recompute_to_fit) {
+    choose_rank(options);
+    options.recompute = least_recomputation_that_fits(options, machines.available);
+    options.recompute_to_fit = false;
+  }
+  there.ranks = choose_rank(options);
+  there.options = options;
+  there.fits =
+      there.ranks.most <= machines.available.device &&
+      (machines.available.host == Room().host || fits(Trainer::plan(options), machines.available));
+  if (there.fits) there.step = estimate(task, options, machines);
+  return there;
+}
+
+// Some steps were simulated, and of several ranks what one has of them. The mean of all steps has
+// more or fewer tokens; what is no update takes as much more or less time. Ranks that have unequal
+// numbers of samples wait for each other: they keep the time of those that were simulated.
+void take_mean_tokens(StepEstimate& step, const PlannedTask& task, const TrainOptions& options) {
+  const Dataset& train = task.inputs->data.train;
+  const int64_t global = samples_of_step(task);
+  if (global % batch_ranks(options.ranks, options.mesh).size != 0 || step.tokens <= 0) return;
+  double tokens = 0;
+  for (int64_t i = 0; i < train.size(); ++i)
+    tokens += static_cast<double>(train.inputs_of(i, task.inputs->max_seq_length));
+  const int64_t steps = (train.size() - 1) / global + 1;
+  const double factor = tokens / static_cast<double>(steps) / step.tokens;
+  const double update = step.by_kind[static_cast<size_t>(OpKind::optimizer)];
+  const double before = step.seconds;
+  step.seconds = update + factor * (before - update);
+  step.tokens *= factor;
+  for (double& seconds : step.by_kind) seconds *= factor;
+  step.by_kind[static_cast<size_t>(OpKind::optimizer)] = update;
+  step.exposed *= factor * before / step.seconds;
+  step.waiting *= factor * before / step.seconds;
+}
+
+// Whether `a` is rather to be taken.
+bool better(const RunThere& a, const RunThere& b) {
+  if (a.fits != b.fits) return a.fits;
+  if (!a.fits || !a.step || !b.step) return a.ranks.most < b.ranks.most;
+  return a.step->seconds < b.step->seconds;
+}
+
+std::vector<Strategy> strategies(const Recipe& recipe, int ranks) {
+  if (recipe.strategy.kind != Strategy::automatic || ranks == 1) return {recipe.strategy};
+  std::vector<Strategy> all;
+  for (const auto kind : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3})
+    all.emplace_back(kind, recipe.strategy.offload);
+  return all;
+}
+
+}  // namespace
+
+Machines machines_with(const GpuModel& gpu, int devices, int count, std::optional<double> across) {
+  Machines m{.devices = devices, .count = count};
+  m.available.device = gpu.bytes - left_to_cuda();
+  m.calibration = data_sheet(gpu, devices * count);
+  m.network = data_sheet_network(gpu, devices, across);
+  m.across = across;
+  return m;
+}
+
+TrainOptions on_gpu(const PlannedTask& task, const GpuModel& gpu) {
+  TrainOptions options = task.options;
+  options.device = Device::cuda;
+  options.has_bf16 = computes_bf16(gpu.capability);
+  options.precision = task.recipe.precision.value_or(Precision::bf16_mixed);
+  if (!options.has_bf16) options.precision = with_f16(options.precision);
+  return options;
+}
+
+RankBytes choose_rank(TrainOptions& options) {
+  RankBytes bytes;
+  if (options.ranks.size == 1) {
+    bytes.least = bytes.most = Trainer::plan(options).device.total_bytes;
+    return bytes;
+  }
+  int chosen = 0;
+  TrainOptions one = options;
+  one.pipeline.cuts = cuts_of(options);
+  for (const int rank : ranks_that_differ(one)) {
+    const int64_t needed = needed_by(one, rank);
+    if (needed > bytes.most) chosen = rank;
+    bytes.most = std::max(bytes.most, needed);
+    bytes.least = bytes.least == 0 ? needed : std::min(bytes.least, needed);
+  }
+  options.ranks.rank = chosen;
+  return bytes;
+}
+
+std::vector<RankClass> rank_classes(const TrainOptions& options) {
+  TrainOptions one = options;
+  one.pipeline.cuts = cuts_of(options);
+  const int stages = options.mesh.pipeline, in_stage = options.ranks.size / stages;
+  std::vector<RankClass> classes;
+  std::vector<size_t> class_of(static_cast<size_t>(stages));
+  for (const std::vector<int>& alike : stages_alike(one)) {
+    const auto n = static_cast<int>(alike.size());
+    for (const int stage : alike) class_of[static_cast<size_t>(stage)] = classes.size();
+    classes.push_back({.name = stages == 1 ? "all ranks"
+                               : n == 1    ? fmt::format("stage {}", alike[0])
+                                           : fmt::format("stages {} to {}", alike[0], alike.back()),
+                       .ranks = n * in_stage});
+  }
+  for (const int rank : ranks_that_differ(one)) {
+    int64_t& bytes = classes[class_of[static_cast<size_t>(rank / in_stage)]].bytes;
+    bytes = std::max(bytes, needed_by(one, rank));
+  }
+  return classes;
+}
+
+TrainOptions connected(TrainOptions options, const std::optional<Network>& network) {
+  if (options.ranks.size == 1) return options;
+  const bool room = options.network.room;
+  options.network = *network;
+  options.network.room = room;
+  return options;
+}
+
+int64_t micro_batches_of(const Recipe& recipe, const TrainOptions& options) {
+  const int64_t micro = std::min(recipe.micro_batch_size.size, recipe.global_batch_size) *
+                        batch_ranks(options.ranks, options.mesh).size;
+  return (recipe.global_batch_size - 1) / micro + 1;
+}
+
+int64_t samples_of_step(const PlannedTask& task) {
+  const int64_t all = task.recipe.global_batch_size;
+  return task.inputs == nullptr ? all : std::min(all, task.inputs->data.train.size());
+}
+
+std::optional<StepEstimate> estimate(const PlannedTask& task, const TrainOptions& options,
+                                     const Machines& machines) {
+  if (!machines.calibration) return std::nullopt;
+  if (!machines.calibration->types.contains(type_of_products(options))) return std::nullopt;
+  if (options.ranks.size > 1 && !machines.network) return std::nullopt;
+  const TrainOptions o = connected(options, machines.network);
+  const CostModel model = cost_model(*machines.calibration, o);
+  if (task.inputs == nullptr) return estimate_largest(o, model, micro_batches_of(task.recipe, o));
+  StepEstimate step = estimate_run(o, model, task.recipe, *task.inputs, task.sampled_steps);
+  take_mean_tokens(step, task, o);
+  return step;
+}
+
+Strategy strategy_of(const TrainOptions& options) {
+  const Sharding& s = options.sharding;
+  if (s.replicas > 1) return {Strategy::hybrid, s.offload};
+  if (s.weights == Hold::shard) return {Strategy::zero3, s.offload};
+  if (s.gradients == Hold::shard) return {Strategy::zero2, s.offload};
+  return {s.state == Hold::shard ? Strategy::zero1 : Strategy::ddp, s.offload};
+}
+
+std::optional<RunThere> run_on(const PlannedTask& task, const Machines& machines) {
+  constexpr int kTried = 2;
+  std::optional<RunThere> best;
+  int fitting = 0;
+  for (const Strategy strategy : strategies(task.recipe, machines.ranks())) {
+    Recipe recipe = task.recipe;
+    recipe.strategy = strategy;
+    recipe.num_nodes = machines.count;
+    TrainOptions options = task.options;
+    try {
+      set_ranks(options, recipe, {0, machines.ranks()}, {.room = machines.count > 1},
+                machines.count);
+      RunThere there = fitted(task, options, machines);
+      fitting += there.fits ? 1 : 0;
+      if (!best || better(there, *best)) best = std::move(there);
+    } catch (const Error& e) {
+      if (e.fault() != Fault::usage) throw;  // some cannot be: a format whose blocks a split cuts
+    }
+    if (fitting == kTried) break;
+  }
+  return best;
+}
+
+}  // namespace capstan

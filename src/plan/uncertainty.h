@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "plan/calibration.h"
+#include "plan/track_record.h"
+
+namespace capstan {
+
+// How far times may be from what was predicted, as factors of it, and how that is known.
+struct Uncertainty {
+  double low = 1, high = 1;
+  std::string origin;
+};
+
+// By the record of this device, if it has kEnoughToCorrect runs; else what predictions by such a
+// calibration were off by (docs/performance.md, docs/planner.md).
+Uncertainty uncertainty_of(const Calibration& calibration, int machines,
+                           const std::optional<TrackRecord>& record = {});
+
+}  // namespace capstan

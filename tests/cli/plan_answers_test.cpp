@@ -1,0 +1,274 @@
+// capstan plan --deadline, --budget, --html, --gpus, --allow: what it answers, end to end.
+
+#include <algorithm>
+
+#include "base/wrapped.h"
+#include "plan_program.h"
+
+namespace capstan::cli_test {
+namespace {
+
+constexpr const char* kPrices =
+    "date: 2026-08-03\norigin: a test\ninstances:\n"
+    "  a10: {1: 1}\n  a100-40-sxm: {1: 2}\n  h100-sxm: {1: 4, 2: 8}\n  b200: {1: 7}\n"
+    "  a6000: {1: 1}\n  v100-16: {1: 1}\n  a100-40-pcie: {1: 2}\n  a100-80-sxm: {1: 3}\n"
+    "  h100-pcie: {1: 3}\n  gh200-96: {1: 3}\n";
+
+class PlanAnswers : public Plan {
+ protected:
+  PlanAnswers() {
+    write("prices.yaml", kPrices);
+    ::setenv("CAPSTAN_PRICES", at("prices.yaml").c_str(), 1);
+    std::string records = "[";
+    for (int i = 0; i < 200; ++i)
+      records += fmt::format("{}{{\"instruction\": \"{}\", \"output\": \"{}\"}}", i == 0 ? "" : ",",
+                             std::string(40, 'a'), std::string(static_cast<size_t>(i + 100), 'b'));
+    write("my.json", records + "]");
+  }
+  ~PlanAnswers() override { ::unsetenv("CAPSTAN_PRICES"); }
+
+  static Words tuned(const Words& more) {
+    Words words = {"finetune", "Llama-3.2-1B", "--data.json_path=my.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  // The words of a command as a shell has them; these need no quotes.
+  static Words words_of(const std::string& command) {
+    std::istringstream text(command);
+    Words words;
+    for (std::string word; text >> word;) words.push_back(word);
+    return words;
+  }
+};
+
+TEST_F(PlanAnswers, ADeadlineChoosesTheCheapestMachineThatMeetsIt) {
+  const json found = plan(tuned({"--deadline=36h", "--budget=200"}), 0);
+  const json& offers = found["offers"];
+  ASSERT_GT(offers.size(), 5U);
+  const auto first =
+      std::find_if(offers.begin(), offers.end(), [](const json& o) { return o["meets"] == true; });
+  ASSERT_NE(first, offers.end());
+  EXPECT_EQ(found["run"]["gpu"], (*first)["gpu"]);
+  EXPECT_EQ(found["run"]["gpus"], (*first)["gpus"]);
+  // The plan and the row of its machine are one.
+  for (const char* key : {"step_seconds", "run_seconds"}) {
+    const double planned = found["time"][key], offered = (*first)[key];
+    EXPECT_NEAR(planned, offered, 1e-9 * planned) << key;
+  }
+  EXPECT_EQ(found["cost"]["dollars"], (*first)["dollars"]);
+  EXPECT_EQ(found["memory"]["peak_bytes"], (*first)["peak_bytes"]);
+  for (const json& o : offers) {
+    EXPECT_GT(o["run_seconds"], 0);
+    EXPECT_LE(o["low_dollars"], o["dollars"]);  // paid by the second
+    EXPECT_LE(o["dollars"], o["high_dollars"]);
+  }
+}
+
+// What it prints to type, without the launcher, is a plan that fits.
+TEST_F(PlanAnswers, TheCommandIsOneThatPlansTheSame) {
+  Words words = tuned({"--deadline=36h", "--devices=2"});
+  words.insert(words.begin(), "plan");
+  expect_refused(2, words, {"--deadline chooses how many GPUs", "--gpus", "--gpu"});
+  words.pop_back();
+  const Outcome text = run(words);
+  ASSERT_EQ(text.code, 0) << text.err;
+  const size_t at = text.out.find("\non such a machine:\n");
+  ASSERT_NE(at, std::string::npos) << text.out;
+  Words command = words_of(text.out.substr(text.out.find("capstan ", at)));
+  ASSERT_GT(command.size(), 3U);
+  command.erase(command.begin());
+  const json chosen = plan(tuned({"--deadline=36h"}), 0);
+  command.push_back("--gpu=" + chosen["run"]["gpu"].get<std::string>());
+  const json again = plan(command, 0);
+  EXPECT_EQ(again["memory"], chosen["memory"]);
+  EXPECT_EQ(again["run"], chosen["run"]);
+  EXPECT_EQ(again["time"]["step_seconds"], chosen["time"]["step_seconds"]);
+}
+
+TEST_F(PlanAnswers, WhereNothingMeetsTheWishItSaysSoAndComesNear) {
+  const auto nearest = [&](const std::string& wish, const char* which) {
+    Words words = tuned({wish, "--train.epochs=1000"});
+    words.insert(words.begin(), "plan");
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0) << o.err;
+    expect_holds(unwrapped(o.out), {"none of ", fmt::format("this plan is for the {} of", which)});
+    expect_holds(o.err, {"no machine that can be rented meets it"});
+    const json out = plan(tuned({wish, "--train.epochs=1000"}), 0);
+    for (const json& offer : out["offers"]) EXPECT_EQ(offer["meets"], false);
+    return out;
+  };
+  const json cheapest = nearest("--budget=0.01", "cheapest");
+  EXPECT_EQ(cheapest["cost"]["dollars"], cheapest["offers"][0]["dollars"]);
+  const json fastest = nearest("--deadline=0.01s", "fastest");
+  for (const json& offer : fastest["offers"])
+    EXPECT_GE(offer["run_seconds"], (1 - 1e-9) * fastest["time"]["run_seconds"].get<double>());
+}
+
+TEST_F(PlanAnswers, ADeadlineNeedsStepsAndAChoice) {
+  const auto refused = [&](const Words& more, const Words& parts) {
+    Words words = tuned(more);
+    words.insert(words.begin(), "plan");
+    expect_refused(2, words, parts);
+  };
+  refused({"--deadline=soon"}, {"expected a time from now (36h, 3 days)", "found 'soon'"});
+  refused({"--deadline=2020-01-01"}, {"'2020-01-01' has passed", "give a later one"});
+  refused({"--budget=0"}, {"--budget", "found '0'"});
+  refused({"--budget=nan"}, {"--budget", "found 'nan'"});
+  refused({"--deadline=36h", "--accelerator=cpu"}, {"GPUs that can be rented", "cpu"});
+  refused({"--deadline=36h", "--memory=8GiB"}, {"--memory is of one", "--gpu"});
+  refused({"--budget=9", "--calibration=x.json"}, {"--calibration is of one", "--gpu"});
+  refused({"--budget=9", "--search"}, {"--budget chooses a machine", "--search"});
+  refused({"--deadline=36h", "--network=10"}, {"--network", "also give --gpu"});
+  expect_refused(2, {"plan", "finetune", "Llama-3.2-1B", "--deadline=36h"},
+                 {"--deadline needs the number of steps", "--train.max_steps"});
+  EXPECT_EQ(plan({"finetune", "Llama-3.2-1B", "--deadline=36h", "--train.max_steps=100",
+                  "--train.max_seq_length=512"},
+                 0)["steps"],
+            100);
+}
+
+TEST_F(PlanAnswers, DataThatCannotBeReadAreRefused) {
+  write("empty.json", "[]");
+  write("broken.json", "[{\"instruction\": ");
+  const auto refused = [&](const char* file, const Words& parts) {
+    expect_refused(4,
+                   {"plan", "finetune", "Llama-3.2-1B", "--deadline=36h",
+                    std::string("--data.json_path=") + file},
+                   parts);
+  };
+  refused("empty.json", {"empty.json", "contains no record"});
+  refused("broken.json", {"broken.json:1:", "not valid JSON"});
+  refused("none.json", {"none.json", "no such file"});
+}
+
+TEST_F(PlanAnswers, WhatFitsOnNoMachineIsRefused) {
+  expect_refused(3,
+                 {"plan", "finetune_full", "Llama-3.1-405B", "--deadline=36h",
+                  "--train.max_steps=3", "--train.max_seq_length=512"},
+                 {"does not fit on any machine", "need less"});
+}
+
+// A machine of the user's own prices and catalogue, and a file that is not there.
+TEST_F(PlanAnswers, TakesThePricesAndGpusOfTheUser) {
+  write("gpus.yaml",
+        "date: 2026-01-01\norigin: mine\ngpus:\n"
+        "  mine: {in_name: Mine, capability: 9.0, memory: 300, memory_bandwidth: 9000, f32: 67, "
+        "tf32: 0, narrow: 3000, fp8: 0, power: 700, link: 900}\n");
+  write("prices.yaml", std::string(kPrices) + "  mine: {1: 0.01}\n");
+  ::setenv("CAPSTAN_CATALOGUE", at("gpus.yaml").c_str(), 1);
+  EXPECT_EQ(plan(tuned({"--budget=100"}), 0)["run"]["gpu"], "mine");
+  ::unsetenv("CAPSTAN_CATALOGUE");
+  ::setenv("CAPSTAN_PRICES", "none.yaml", 1);
+  Words words = tuned({"--budget=100"});
+  words.insert(words.begin(), "plan");
+  expect_refused(4, words, {"none.yaml", "cannot open"});
+}
+
+TEST_F(PlanAnswers, APageHasTheNumbersOfItsPlan) {
+  const Words words = tuned({"--gpu=h100-sxm", "--gpus=2"});
+  Words page = words;
+  page.insert(page.begin(), "plan");
+  page.insert(page.end(), {"--html=plan.html", "--json"});
+  const Outcome o = run(page);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json printed = json::parse(o.out), alone = plan(words, 0);
+  const std::string html = slurp(at("plan.html"));
+  for (const char* key : {"fits", "verdict", "run", "model", "steps", "batch", "time", "cost"})
+    EXPECT_EQ(printed[key], alone[key]) << key;
+  for (const char* key : {"offers", "scaling", "sensitivity", "timeline", "sources"})
+    EXPECT_FALSE(printed[key].empty()) << key;
+  const std::string begin = "<script type=\"application/json\" id=\"plan\">";
+  const size_t json_at = html.find(begin) + begin.size();
+  ASSERT_NE(html.find(begin), std::string::npos);
+  const json inside =
+      json::parse(html.substr(json_at, html.find("</script>", json_at) - json_at), nullptr, false);
+  ASSERT_FALSE(inside.is_discarded());
+  for (const auto& [key, value] : printed.items()) EXPECT_EQ(inside[key], value) << key;
+  double parts = 0;
+  for (const json& part : printed["time"]["by_kind"]) parts += part["seconds"].get<double>();
+  const double step = printed["time"]["step_seconds"];
+  EXPECT_NEAR(parts, step, 0.01 * step);
+  EXPECT_EQ(printed["scaling"][0]["efficiency"], 1.0);
+}
+
+TEST_F(PlanAnswers, GpusAndNodesAreDevicesAndMachines) {
+  const auto run_of = [&](const Words& more) { return plan(tuned(more), 0)["run"]; };
+  const json run = run_of({"--gpu=h100-sxm", "--gpus=2", "--nodes=3"});
+  EXPECT_EQ(run, run_of({"--gpu=h100-sxm", "--devices=2", "--num_nodes=3"}));
+  EXPECT_EQ(run, run_of({"--gpu=h100-sxm", "--gpus", "2", "--nodes", "3"}));
+  EXPECT_EQ(run["gpus"], 6);
+  EXPECT_EQ(run["machines"], 3);
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h100-sxm", "--gpus=three"}, {"'three'"});
+  expect_refused(2,
+                 {"plan", "Llama-3.2-1B", "--gpu=h100-sxm", "--gpus=3", "--tensor_parallel=2",
+                  "--pipeline_parallel=2"},
+                 {"need 4 ranks or a multiple of it, but there are 3"});
+}
+
+TEST_F(PlanAnswers, ASearchMayChangeWhatIsAllowed) {
+  Words words = {"plan",
+                 "finetune_full",
+                 "Llama-3.2-1B",
+                 "--gpu=h100-sxm",
+                 "--gpus=2",
+                 "--search",
+                 "--json",
+                 "--train.max_seq_length=512",
+                 "--allow=precision,lora,fewer"};
+  const Outcome o = run(words);
+  ASSERT_EQ(o.code, 0) << o.err;
+  const json out = json::parse(o.out);
+  ASSERT_GT(out["allowed"].size(), 3U);
+  double before = 0;
+  bool fewer = false, adapters = false;
+  for (const json& row : out["allowed"]) {
+    EXPECT_GE(row["step_seconds"], before) << "the fastest first";
+    before = row["step_seconds"];
+    EXPECT_NEAR(row["gpu_seconds"].get<double>(), row["gpus"].get<int>() * before, 1e-9);
+    fewer = fewer || row["gpus"] == 1;
+    adapters = adapters || row["what"].get<std::string>().find("lora") != std::string::npos;
+  }
+  EXPECT_TRUE(fewer && adapters);
+  words.back() = "--allow=zebra";
+  expect_refused(2, words, {"precision, lora, qlora and fewer", "found 'zebra'"});
+  words.erase(words.begin() + 5);
+  expect_refused(2, words, {"--allow", "also give --search"});
+}
+
+// Commands to type and paths are as long as they are.
+TEST_F(PlanAnswers, EveryLineFitsATerminal) {
+  const Words long_name = {"pretrain",
+                           "Llama-3.1-8B",
+                           "--gpu=a100-80-sxm",
+                           "--gpus=8",
+                           "--nodes=4",
+                           "--tensor_parallel=2",
+                           "--pipeline_parallel=4",
+                           "--train.global_batch_size=64",
+                           "--train.max_seq_length=2048"};
+  for (const Words& words :
+       {tuned({"--deadline=36h", "--budget=200"}), tuned({"--budget=0.01"}),
+        tuned({"--gpu=v100-16", "--precision=16-true", "--gpus=2"}),
+        Words{"finetune_full", "Llama-3.1-8B", "--gpu=h100-sxm", "--train.max_seq_length=2048"},
+        Words{"finetune_full", "Llama-3.2-1B", "--accelerator=cpu", "--memory=80GiB",
+              "--train.max_seq_length=64"},
+        Words{"finetune_full", "Llama-3.2-1B", "--gpu=h100-sxm", "--gpus=2", "--search",
+              "--train.max_seq_length=512", "--allow=precision,lora,qlora"},
+        tuned({"--gpu=a100-80-pcie", "--gpus=2", "--html=plan.html"}),
+        Words{"finetune_full", "Llama-3.1-8B", "--gpu=t4", "--search"}, long_name}) {
+    Words all = words;
+    all.insert(all.begin(), "plan");
+    const Outcome o = run(all);
+    EXPECT_TRUE(o.code == 0 || o.code == 3) << o.err;
+    for (const char* bad : {"nan", " inf", "-nan", " -0"})
+      EXPECT_EQ(o.out.find(bad), std::string::npos) << bad << " in:\n" << o.out;
+    std::istringstream lines(o.out);
+    for (std::string line; std::getline(lines, line);)
+      if (line.find("capstan ") == std::string::npos) {
+        EXPECT_LE(columns_of(line), 80) << line;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace capstan::cli_test
