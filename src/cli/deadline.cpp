@@ -55,6 +55,8 @@ std::optional<Clock::time_point> day_of(const std::string& text, Clock::time_poi
     const auto wanted = static_cast<int>(named - kDays.begin());
     const int ahead = (wanted - day.tm_wday + 7) % 7;
     day.tm_mday += ahead == 0 ? 7 : ahead;
+  } else if (text == "today" || text == "tomorrow") {
+    day.tm_mday += text == "tomorrow" ? 1 : 0;
   } else {
     int year = 0, month = 0, date = 0, hour = kEndOfDay, minute = 0, used = 0;
     if (std::sscanf(text.c_str(), "%4d-%2d-%2d%n", &year, &month, &date, &used) != 3)
@@ -89,7 +91,8 @@ double seconds_until(std::string_view deadline, Clock::time_point now) {
   } else {
     const auto day = day_of(text, now);
     require(day.has_value(), Fault::usage,
-            "deadline: expected a time from now (36h, 3 days), a day (friday, 2026-12-24) or a day "
+            "deadline: expected a time from now (36h, 3 days), a day (tomorrow, friday, "
+            "2026-12-24) or a day "
             "with a time (2026-12-24 09:00), found '{}'",
             deadline);
     seconds = std::chrono::duration<double>(*day - now).count();

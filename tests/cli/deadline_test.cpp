@@ -59,6 +59,8 @@ TEST_F(Deadline, IsATimeFromNow) {
 
 TEST_F(Deadline, IsTheNextDayOfThatNameAtFive) {
   EXPECT_EQ(hours("friday"), 31);
+  EXPECT_EQ(hours("tomorrow"), 31);
+  EXPECT_EQ(hours("Today"), 7);
   EXPECT_EQ(hours("Fri"), 31);
   EXPECT_EQ(hours("sunday"), 79);
   EXPECT_EQ(hours("thursday"), 7 * 24 + 7) << "not today";
@@ -108,7 +110,7 @@ TEST_F(Deadline, SaysWhatItExpected) {
                             "2026-11",
                             "2026-11-20 09:30 or so"}) {
     const std::string message = refused(wrong);
-    EXPECT_NE(message.find("expected a time from now (36h, 3 days), a day (friday"),
+    EXPECT_NE(message.find("expected a time from now (36h, 3 days), a day (tomorrow, friday"),
               std::string::npos)
         << wrong << ": " << message;
     EXPECT_NE(message.find(std::string("found '") + wrong + "'"), std::string::npos) << message;

@@ -8,14 +8,6 @@ namespace capstan::cli_test {
 
 using nlohmann::json;
 
-// The text without its line breaks, which depend on how long names are.
-inline std::string unwrapped(const std::string& text) {
-  std::istringstream words(text);
-  std::string line;
-  for (std::string word; words >> word;) line += line.empty() ? word : " " + word;
-  return line;
-}
-
 // capstan plan, and what its JSON must be in every case.
 class Plan : public Cli {
  protected:

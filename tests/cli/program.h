@@ -28,6 +28,14 @@ namespace capstan::cli_test {
 namespace fs = std::filesystem;
 using Words = std::vector<std::string>;
 
+// The text without its line breaks, which depend on how long names are.
+inline std::string unwrapped(const std::string& text) {
+  std::istringstream words(text);
+  std::string line;
+  for (std::string word; words >> word;) line += line.empty() ? word : " " + word;
+  return line;
+}
+
 struct Outcome {
   int code = -1;  // 128 + the signal, where one ended it
   std::string out, err;
