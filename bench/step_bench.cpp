@@ -1,12 +1,13 @@
 // One training step (forward, backward, AdamW) of a model of random weights on random tokens, timed
 // like bench/torch_step.py does for PyTorch: three steps to warm up, then the median of seven.
 //
-// usage: bench_step [--steps N] [--kernels] [--turns] CASE...
+// usage: bench_step [--steps N] [--kernels] [--turns] [--predict] CASE...
 //
 // --turns: after the warm-up, one step for each line that is read, whose milliseconds are printed
 // at once; the end of the input ends it. So another program can take turns with this one.
 // --steps: one to warm up, then N. --kernels: on a GPU, also one step whose kernels are recorded
-// (kernel_times.h), and what each took, on stderr.
+// (kernel_times.h), and what each took, on stderr. --predict: first, by the calibration of this
+// machine (`capstan bench`), the steps of all cases are predicted.
 //
 // A case is
 // model:precision:micro_batch:seq:accumulation[:activations[:N]][:ways][:tf32|:stochastic]; the
@@ -30,12 +31,14 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string_view>
 
 #include "base/parallel.h"
 #include "base/units.h"
 #include "kernel_times.h"
 #include "ops/elementwise.h"
+#include "plan/predict.h"
 #include "report/summary.h"
 #include "step_case.h"
 
@@ -216,7 +219,7 @@ void print_memory(const Contestants& all) {
 
 struct Settings {
   int64_t warm = 3, steps = 7;
-  bool kernels = false, turns = false;
+  bool kernels = false, turns = false, predict = false;
 };
 
 void take_turns(const Contestant& first, const std::function<void()>& step) {
@@ -228,6 +231,25 @@ void take_turns(const Contestant& first, const std::function<void()>& step) {
     std::fflush(stdout);
   }
   require(!first.times().empty(), Fault::usage, "--turns: expected a line for each step");
+}
+
+void predict(const Case& c) {
+  const BatchOptions batches{.max_seq_length = c.seq, .vocab = c.model.vocab};
+  const Dataset data = random_samples(c);
+  std::vector<int64_t> ids(static_cast<size_t>(data.size()));
+  std::iota(ids.begin(), ids.end(), 0);
+  for (const Variant& v : c.variants) {
+    const TrainOptions options = options_of(c, v, limits_of(data, c.micro_batch, batches));
+    const auto calibration = find_calibration(options.device);
+    require(calibration.has_value(), Fault::usage,
+            "--predict: this machine has no calibration; `capstan bench` makes one");
+    MicroBatches micro(data, c.micro_batch, batches);
+    const StepEstimate e = estimate_step(options, cost_model(*calibration, options), micro, ids);
+    const nlohmann::ordered_json line = {
+        {"case", c.name}, {"trains", v.name}, {"predicted_ms", 1e3 * e.seconds}};
+    fmt::print("{}\n", line.dump());
+  }
+  std::fflush(stdout);
 }
 
 void run(const Case& c, const Settings& s) {
@@ -273,14 +295,18 @@ int main(int argc, char** argv) {
         settings.kernels = true;
       } else if (word == "--turns") {
         settings.turns = true;
+      } else if (word == "--predict") {
+        settings.predict = true;
       } else {
         cases.push_back(parse(argv[i]));
       }
     }
     capstan::require(!cases.empty(), capstan::Fault::usage,
-                     "no case: bench_step [--steps N] [--kernels] [--turns] CASE..., as "
-                     "tinyllama:bf16-true:8:512:4");
+                     "no case: bench_step [--steps N] [--kernels] [--turns] [--predict] "
+                     "CASE..., as tinyllama:bf16-true:8:512:4");
     if (settings.kernels) record_kernels();
+    for (const Case& c : cases)
+      if (settings.predict) predict(c);
     for (const Case& c : cases) run(c, settings);
     return 0;
   } catch (const capstan::Error& e) {
