@@ -70,7 +70,7 @@ TEST(Prices, WhatIsWrongIsToldWithItsPlace) {
   const auto refused = [](const char* yaml) {
     return message_of(Fault::file, [&] { parse_prices(yaml, "p.yaml"); });
   };
-  EXPECT_EQ(refused(""), "p.yaml: expected prices, found nothing");
+  EXPECT_EQ(refused(""), "p.yaml: expected the prices, found nothing");
   EXPECT_EQ(refused("3"), "p.yaml:1:1: the prices: expected a mapping");
   EXPECT_EQ(refused("colour: 3"), "p.yaml:1:1: the prices: colour: no such key");
   EXPECT_EQ(refused("instances:\n  a: {8: dear}"),
@@ -92,7 +92,7 @@ TEST(Prices, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_EQ(refused("servers:\n  a: {gpus: [8], kilowatts: 3}"),
             "p.yaml:2:13: a: gpus: expected a number from 1 to 1024, found 'a list'");
   EXPECT_EQ(refused("rates:\n  egress: {low: 5, high: 3}"),
-            "p.yaml:2:26: egress: high: expected at least low, 5, found 3");
+            "p.yaml:2:26: egress: high: expected a number from 5 to 1000000000, found '3'");
   EXPECT_EQ(refused("rates:\n  egress: {low: 1, high: 3, unit: TB}"),
             "p.yaml:2:29: egress: unit: no such key");
   EXPECT_EQ(refused("rates:\n  tax: {low: 1, high: 3}"), "p.yaml:2:3: rates: tax: no such key");
