@@ -129,6 +129,13 @@ double product_flops(const Tensor& x, const Tensor& w, int64_t targets) {
          static_cast<double>(w.numel());
 }
 
+// Of the logits, which are written and read once: they are nobody's operand, but the softmax needs
+// as long for them as products of few columns do.
+double logit_bytes(const Tensor& x, const Tensor& w, int64_t targets) {
+  return 2.0 * size_of(DType::f32) * static_cast<double>(targets < 0 ? x.dim(0) : targets) *
+         static_cast<double>(w.dim(0));
+}
+
 double bytes_of(std::initializer_list<Tensor> tensors) {
   int64_t sum = 0;
   for (const Tensor& t : tensors) sum += t.nbytes();
@@ -146,8 +153,10 @@ void head_loss(Queue& q, Tensor loss, Tensor x, Tensor w, Tensor labels, int64_t
     check_term("head_loss", "the term", term, x, w);
     flops += product_flops(x, term.w_VR, targets);
   }
-  const auto span = q.account({"head_loss", OpKind::head},
-                              {.flops = flops, .bytes = bytes_of({x, w, term.x_TR, term.w_VR})});
+  const auto span =
+      q.account({"head_loss", OpKind::head},
+                {.flops = flops,
+                 .bytes = logit_bytes(x, w, targets) + bytes_of({x, w, term.x_TR, term.w_VR})});
   run(q, loss, {}, x, w, labels, targets, term, rows, false);
 }
 
@@ -171,7 +180,8 @@ void head_loss_backward(Queue& q, Tensor loss, Tensor dx, Tensor dw, Tensor x, T
   const auto span = q.account(
       {"head_loss_backward", OpKind::head},
       {.flops = flops,
-       .bytes = bytes_of({x, dx, w, dw, dw, term.x_TR, term.w_VR, d_term.x_TR, d_term.w_VR})});
+       .bytes = logit_bytes(x, w, targets) +
+                bytes_of({x, dx, w, dw, dw, term.x_TR, term.w_VR, d_term.x_TR, d_term.w_VR})});
   run(q, loss, {dx, dw, d_term, scale}, x, w, labels, targets, term, rows, true);
 }
 
