@@ -23,15 +23,16 @@ struct AttentionOperands {
   int64_t heads, kv_heads, width;
   float scale;
 
-  AttentionOperands(Operands& from, DType type, const BenchSizes& s)
+  AttentionOperands(Operands& from, DType type, const BenchSizes& s, const Documents& documents)
       : heads(s.heads), kv_heads(s.kv_heads), width(s.head_dim) {
-    const int64_t tokens = s.documents * s.length;
+    const int64_t tokens = documents.count * documents.length;
     qkv = from.random(type, {tokens, (heads + 2 * kv_heads) * width});
     o = from.random(type, {tokens, heads, width});
     lse = from.zeros(DType::f32, {heads, tokens});
     std::vector<int32_t> starts;
-    for (int64_t d = 0; d <= s.documents; ++d) starts.push_back(static_cast<int32_t>(d * s.length));
-    mask = {from.of(starts), s.documents, s.length, 0};
+    for (int64_t d = 0; d <= documents.count; ++d)
+      starts.push_back(static_cast<int32_t>(d * documents.length));
+    mask = {from.of(starts), documents.count, documents.length, 0};
     scale = 1.0f / std::sqrt(static_cast<float>(width));
   }
   Tensor q(const Tensor& t) const { return t.cols(0, heads * width).heads(heads); }
@@ -91,16 +92,16 @@ OpSetup head(DType type, const BenchSizes& s) {
   };
 }
 
-OpSetup attend(DType type, const BenchSizes& s) {
-  return [type, s](Operands& o) -> OpCall {
-    const AttentionOperands a(o, type, s);
+OpSetup attend(DType type, const BenchSizes& s, const Documents& documents) {
+  return [type, s, documents](Operands& o) -> OpCall {
+    const AttentionOperands a(o, type, s, documents);
     return [=](Queue& q) { a.forward(q); };
   };
 }
 
-OpSetup attend_backward(DType type, const BenchSizes& s) {
-  return [type, s](Operands& o) -> OpCall {
-    const AttentionOperands a(o, type, s);
+OpSetup attend_backward(DType type, const BenchSizes& s, const Documents& documents) {
+  return [type, s, documents](Operands& o) -> OpCall {
+    const AttentionOperands a(o, type, s, documents);
     const Tensor d = o.zeros(type, a.qkv.shape()), d_o = o.random(type, a.o.shape());
     return [=](Queue& q) {
       attention_backward(q, a.q(d), a.k(d), a.v(d), d_o, a.o, a.lse, a.q(a.qkv), a.k(a.qkv),
@@ -145,6 +146,19 @@ OpSetup update(const NumberType& t, const BenchSizes& s) {
                         .m = o.zeros(types.state, shape),
                         .v = o.zeros(types.state, shape),
                         .grad_scale = o.ones(DType::f32, {1})};
+    const std::vector<AdamWParameter> all = {{p, {.lr = 1e-6f}}};
+    return [=](Queue& q) { adamw(q, all); };
+  };
+}
+
+OpSetup update_over_the_bus(const BenchSizes& s) {
+  return [shape = Shape{2 * s.inner, s.hidden}](Operands& o) -> OpCall {
+    const OptimizerOperands p{.weight = o.random(DType::f32, shape),
+                              .master = {},
+                              .grad = o.random(DType::f32, shape),
+                              .m = o.in_host_memory(DType::f32, shape),
+                              .v = o.in_host_memory(DType::f32, shape),
+                              .grad_scale = o.ones(DType::f32, {1})};
     const std::vector<AdamWParameter> all = {{p, {.lr = 1e-6f}}};
     return [=](Queue& q) { adamw(q, all); };
   };

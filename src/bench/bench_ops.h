@@ -20,10 +20,12 @@ Precision precision_of(const NumberType& type);
 OpSetup product(const NumberType& type, int64_t tokens, int64_t outputs, int64_t inputs);
 OpSetup product_backward(const NumberType& type, int64_t tokens, int64_t outputs, int64_t inputs);
 OpSetup head(DType type, const BenchSizes& sizes);  // forward and backward
-OpSetup attend(DType type, const BenchSizes& sizes);
-OpSetup attend_backward(DType type, const BenchSizes& sizes);
+OpSetup attend(DType type, const BenchSizes& sizes, const Documents& documents);
+OpSetup attend_backward(DType type, const BenchSizes& sizes, const Documents& documents);
 OpSetup between_products(DType type, const BenchSizes& sizes);  // norms, swiglu, rope
 OpSetup update(const NumberType& type, const BenchSizes& sizes);
+// With f32 moments in host memory: 16 bytes for each weight cross the bus, half in each direction.
+OpSetup update_over_the_bus(const BenchSizes& sizes);
 
 inline constexpr int kTinyOps = 1000;
 OpSetup tiny_ops();  // this many in a row

@@ -66,7 +66,7 @@ std::string bench_table(const BenchResult& result) {
   constexpr int kBar = 20;
   std::string s = fmt::format("{}\n\n", result.calibration.name);
   for (const BenchRow& row : result.rows) {
-    s += fmt::format("  {:<38}{:<11}{:>15}", row.what, row.type, value_of(row));
+    s += fmt::format("  {:<42} {:<10} {:>14}", row.what, row.type, value_of(row));
     if (const auto share = share_of_peak(row, result))
       s += fmt::format(
           "  {} {}", block_bar(*share, kBar),

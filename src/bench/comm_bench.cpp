@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/units.h"
+#include "bench/bench_ops.h"
 #include "report/bar.h"
 
 namespace capstan {
@@ -42,7 +43,8 @@ class CommBench {
     for (int n = 2; n <= group_.size(); ++n)
       if (group_.size() % n == 0) groups.push_back(n);
     const int64_t pairs = group_.size() % 2 == 0 ? 1 : 0;
-    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups));
+    const bool cpu = q_.device() == Device::cpu;
+    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups)) + (cpu ? 2 : 0);
     int64_t number = 0;
     for (const Kind& kind : kKinds)
       for (const int n : groups) {
@@ -54,6 +56,14 @@ class CommBench {
         }
       }
     for (const int n : groups) result_.networks[n] = network_of(n);
+    if (cpu) {
+      const BenchSizes s = bench_sizes(Device::cpu, true);
+      const NumberType f32{"f32", DType::f32};
+      begin_(fmt::format("products of {} at once", count(group_.size(), "rank")), number++, all);
+      const double arithmetic = slower(product(f32, s.tokens, 2 * s.inner, s.hidden));
+      begin_(fmt::format("updates of {} at once", count(group_.size(), "rank")), number++, all);
+      result_.crowding = {arithmetic, slower(update(f32, s))};
+    }
     for (const CommRow& row : result_.rows)
       result_.link_bytes_per_second = std::max(result_.link_bytes_per_second, row.rate());
     return std::move(result_);
@@ -83,6 +93,20 @@ class CommBench {
                             .bytes = 4 * values,
                             .seconds = seconds,
                             .sent_bytes = kind.share * (n - 1) * 4.0 * static_cast<double>(slice)});
+  }
+
+  // How many times as long an op takes while all ranks call it, as on rank 0 alone.
+  double slower(const OpSetup& setup) {
+    Operands operands(q_);
+    const OpCall op = setup(operands);
+    const auto call = [&] {
+      const auto phase = q_.arena().phase("op");
+      op(q_);
+      q_.synchronize();
+    };
+    call();
+    const double alone = of_leader(group_.rank() == 0 ? median_seconds(sizes_.seconds, call) : 0);
+    return std::max(1.0, agreed_median(call) / alone);
   }
 
   // Of as many calls on every rank; rank 0 says how many, and how long they took.
@@ -172,6 +196,10 @@ std::string comm_table(const CommResult& result) {
     text += fmt::format("\n  among {}: {} for each message, {:.2f} GB/s from each rank",
                         count(ranks, "rank"), time_text(n.seconds_per_message),
                         n.bytes_per_second / 1e9);
+  if (result.crowding)
+    text += fmt::format(
+        "\n  with all ranks at work: products take {:.2f} times as long, updates {:.2f} times",
+        result.crowding->arithmetic, result.crowding->memory);
   return text + "\n";
 }
 

@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "comm/simulated.h"
+#include "plan/calibration.h"
 
 // `capstan bench comm`: measures the collectives of a group, and derives what connects its ranks.
 namespace capstan {
@@ -24,6 +26,7 @@ struct CommResult {
   std::vector<CommRow> rows;
   // By number of ranks, from the ops that do not compute.
   std::map<int, Network> networks;
+  std::optional<Crowding> crowding;  // of ranks on CPUs, all of them
   // The highest rate at which a rank sent: a ring cannot be faster.
   double link_bytes_per_second = 0;
 };

@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 
@@ -60,14 +61,14 @@ TrainOptions step_options(const BenchStep& s, Device device, Precision precision
   return o;
 }
 
-std::array<CallTotal, kOpKinds> totals_of(const Queue& q, double steps) {
+std::array<CallTotal, kOpKinds> totals_of(const Queue& q) {
   std::array<CallTotal, kOpKinds> all;
   for (const OpTotal& r : q.totals()) {
     CallTotal& t = all[static_cast<size_t>(r.kind)];
-    t.calls += static_cast<double>(r.calls) / steps;
-    t.flops += r.cost.flops / steps;
-    t.bytes += r.cost.bytes / steps;
-    t.seconds += r.seconds / steps;
+    t.calls += static_cast<double>(r.calls);
+    t.flops += r.cost.flops;
+    t.bytes += r.cost.bytes;
+    t.seconds += r.seconds;
   }
   return all;
 }
@@ -90,19 +91,27 @@ StepTimes time_step(Precision precision, bool tf32, const BenchStep& s, double s
   Trainer trainer(q, o);
   trainer.params().initialize(q, 1);
   StepBatches steps(samples, samples.size(), s.documents, 1, batches);
-  // Timed like a run: the mean, without the first step.
+  // Without the first step, the one that took the median time: what other programs do to the
+  // others does not count.
+  struct Step {
+    double seconds;
+    std::array<CallTotal, kOpKinds> calls;
+  };
+  std::vector<Step> all;
   int64_t step = 0;
-  double all = 0;
   median_seconds(seconds, [&] {
-    if (step == 1) q.reset_totals();
+    q.reset_totals();
     const auto start = std::chrono::steady_clock::now();
     trainer.step(steps.of(step), step, &steps);
     q.synchronize();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (step++ > 0) all += took.count();
+    if (step++ > 0) all.push_back({took.count(), totals_of(q)});
   });
-  times.measured = all / static_cast<double>(step - 1);
-  times.calls = totals_of(q, static_cast<double>(step - 1));
+  const auto middle = all.begin() + std::ssize(all) / 2;
+  std::nth_element(all.begin(), middle, all.end(),
+                   [](const Step& a, const Step& b) { return a.seconds < b.seconds; });
+  times.measured = middle->seconds;
+  times.calls = middle->calls;
   return times;
 }
 
@@ -117,8 +126,12 @@ class Bench {
     result_.calibration.date = fmt::format(
         "{:%Y-%m-%d}",
         fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));
-    count_ = 2 + (device == Device::cuda ? 2 : 0);
-    for (const NumberType& t : types_) count_ += (t.fp8 ? 3 : 8) + std::ssize(s_.squares);
+    const bool gpu = device == Device::cuda;
+    count_ = gpu ? 5 : 2;
+    for (const NumberType& t : types_) {
+      count_ += 3 + std::ssize(s_.squares);
+      if (!t.fp8) count_ += 3 + 2 * std::ssize(s_.documents);
+    }
     count_ +=
         device == Device::cuda ? std::ssize(types_) : std::ssize(kOnCpu) * std::ssize(s_.steps);
   }
@@ -164,6 +177,12 @@ class Bench {
     };
     c.to_device_per_second = across("host to device, pinned", Way::to_device);
     c.to_host_per_second = across("device to host, pinned", Way::to_host);
+    const std::string update = "AdamW, moments in host memory";
+    begin(update, "");
+    constexpr double kMomentBytes = 16;  // of a weight, read and written
+    c.bus_per_second = kMomentBytes * static_cast<double>(2 * s_.inner * s_.hidden) /
+                       time_ops(device_, false, s_.seconds, update_over_the_bus(s_)).seconds;
+    result_.rows.push_back({update, "", Unit::bytes, c.bus_per_second});
   }
 
   void measure_ops(const NumberType& t) {
@@ -184,14 +203,34 @@ class Bench {
     if (t.fp8) return;
     rates.of(OpKind::head) =
         time("output head with loss", t, Unit::flops, head(t.type, s_)).flops_per_second();
-    rates.of(OpKind::attention) =
-        time("attention", t, Unit::flops, attend(t.type, s_)).flops_per_second();
-    rates.of(OpKind::attention_backward) =
-        time("attention, backward", t, Unit::flops, attend_backward(t.type, s_)).flops_per_second();
+    measure_attention(t, "attention", attend, rates.of(OpKind::attention), rates.attention_bytes);
+    measure_attention(t, "attention, backward", attend_backward,
+                      rates.of(OpKind::attention_backward), rates.attention_backward_bytes);
     rates.of(OpKind::elementwise) =
         time("rmsnorm, swiglu, rope", t, Unit::bytes, between_products(t.type, s_))
             .bytes_per_second();
     rates.of(OpKind::optimizer) = time("AdamW", t, Unit::bytes, update(t, s_)).bytes_per_second();
+  }
+
+  // Of documents of several lengths: its rates of FLOPs and of bytes, which take time one after the
+  // other. Of one length: the rate of FLOPs alone.
+  template <class Setup>
+  void measure_attention(const NumberType& t, const char* name, const Setup& setup,
+                         double& flops_per_second, double& bytes_per_second) {
+    std::vector<CallTotal> calls;
+    for (const Documents& d : s_.documents) {
+      const OpTime op = time(fmt::format("{}, {} x {} tokens", name, d.count, d.length), t,
+                             Unit::flops, setup(t.type, s_, d));
+      calls.push_back({.flops = op.cost.flops, .bytes = op.cost.bytes, .seconds = op.seconds});
+    }
+    flops_per_second = calls.back().flops / calls.back().seconds;
+    if (calls.size() == 1) return;
+    const CallCost cost = fit_call_cost(calls);
+    constexpr double kLeast = 0.1;  // of the longest call: else it has too little work to tell
+    if (cost.per_flop * calls.back().flops < kLeast * calls.back().seconds || cost.per_byte == 0)
+      return;
+    flops_per_second = 1 / cost.per_flop;
+    bytes_per_second = 1 / cost.per_byte;
   }
 
   StepTimes measure_step(const BenchStep& s, Precision precision, bool tf32, const char* name) {

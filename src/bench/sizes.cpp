@@ -21,7 +21,7 @@ BenchSizes gpu_sizes() {
   s.squares = {4096, 8192};
   s.tokens = 4096, s.hidden = 2048, s.inner = 5632;
   s.head_tokens = 4096, s.vocab = 32000;
-  s.documents = 2, s.length = 2048, s.heads = 32, s.kv_heads = 4, s.head_dim = 64;
+  s.documents = {{8, 512}, {1, 8192}}, s.heads = 32, s.kv_heads = 4, s.head_dim = 64;
   s.copied = int64_t{512} << 20;
   s.steps = {{model_of(2048, 5632, 4, 32, 4, 32000), 2, 2048}};
   s.seconds = 0.2;
@@ -33,7 +33,7 @@ BenchSizes cpu_sizes() {
   s.squares = {1024};
   s.tokens = 512, s.hidden = 768, s.inner = 2048;
   s.head_tokens = 128, s.vocab = 32000;
-  s.documents = 4, s.length = 256, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
+  s.documents = {{4, 256}}, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
   s.copied = int64_t{128} << 20;
   // Wide and narrow, long and short, with large and small vocabularies, like real recipes.
   s.steps = {{model_of(512, 1408, 6, 8, 8, 8192), 4, 256},
@@ -41,6 +41,7 @@ BenchSizes cpu_sizes() {
              {model_of(128, 352, 4, 4, 4, 512), 4, 256},
              {model_of(768, 2048, 1, 12, 12, 512), 1, 256, Recompute::selective},
              {model_of(192, 512, 2, 6, 6, 32000), 2, 64, Recompute::none, 2},
+             {model_of(128, 352, 2, 4, 4, 32000), 2, 512},
              {model_of(384, 1024, 3, 12, 12, 4096), 8, 128, Recompute::block}};
   s.seconds = 0.8;
   return s;
@@ -54,7 +55,7 @@ BenchSizes bench_sizes(Device device, bool quick) {
   s.seconds /= 8;
   s.squares.resize(1);
   if (device == Device::cuda) return s;
-  s.tokens /= 2, s.head_tokens /= 2, s.documents /= 2;
+  s.tokens /= 2, s.head_tokens /= 2, s.documents.front().count /= 2;
   s.copied /= 4;
   return s;
 }

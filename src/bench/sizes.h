@@ -17,6 +17,10 @@ struct BenchStep {
   int64_t micro_batches = 1;  // several accumulate gradients
 };
 
+struct Documents {
+  int64_t count = 0, length = 0;
+};
+
 // The sizes to measure.
 struct BenchSizes {
   std::vector<int64_t> squares;  // n: products of two n x n matrices
@@ -24,8 +28,10 @@ struct BenchSizes {
   // A transformer block, and the rows of products and memory-bound ops.
   int64_t tokens = 0, hidden = 0, inner = 0;
   int64_t head_tokens = 0, vocab = 0;
-  int64_t documents = 0, length = 0, heads = 0, kv_heads = 0, head_dim = 0;  // for attention
-  int64_t copied = 0;                                                        // bytes
+  // For attention; a GPU's takes the sum of two times, so it needs two lengths.
+  std::vector<Documents> documents;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t copied = 0;            // bytes
   std::vector<BenchStep> steps;  // on a GPU only the first
   double seconds = 0;            // for each measurement
 };

@@ -48,11 +48,15 @@ nlohmann::ordered_json json_of(const CommResult& result) {
   for (const auto& [ranks, network] : result.networks)
     networks[std::to_string(ranks)] = {{"seconds_per_message", network.seconds_per_message},
                                        {"bytes_per_second", network.bytes_per_second}};
-  return {{"rows", rows}, {"networks", networks}};
+  nlohmann::ordered_json all = {{"rows", rows}, {"networks", networks}};
+  if (const auto& crowding = result.crowding)
+    all["times_as_long_together"] = {{"arithmetic", crowding->arithmetic},
+                                     {"memory", crowding->memory}};
+  return all;
 }
 
 // Adds the result to the calibration of what a rank computes with.
-void add_to_calibration(const fs::path& file, const CommResult& result) {
+void add_to_calibration(const fs::path& file, int ranks, const CommResult& result) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) {
     log::warn(
@@ -63,7 +67,8 @@ void add_to_calibration(const fs::path& file, const CommResult& result) {
     return;
   }
   Calibration c = read_calibration(file);
-  for (const auto& [ranks, network] : result.networks) c.networks[ranks] = network;
+  for (const auto& [count, network] : result.networks) c.networks[count] = network;
+  if (result.crowding) c.crowding[ranks] = *result.crowding;
   write_calibration(file, c);
   log::say("\n  added to {}; 'capstan plan' uses it", file.string());
 }
@@ -86,7 +91,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   else
     fmt::print("{}", comm_table(result));
   add_to_calibration(o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out),
-                     result);
+                     group.size(), result);
   return 0;
 }
 

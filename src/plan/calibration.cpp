@@ -25,6 +25,8 @@ constexpr const char* kFormat = "capstan calibration";
 constexpr const char* kToDevice = "to_device_bytes_per_second";
 constexpr const char* kPerMessage = "seconds_per_message";
 constexpr const char* kToHost = "to_host_bytes_per_second";
+constexpr const char* kOnBus = "bus_bytes_per_second";
+constexpr const char* kCrowding = "times_as_long_together";
 constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attention,
                                    OpKind::attention_backward};
 constexpr std::array kByteKinds = {OpKind::elementwise, OpKind::optimizer};
@@ -137,14 +139,23 @@ ordered_json json_of(const StepCosts& s) {
   return {{"calls", calls}, {"step", {{"seconds", s.seconds}, {"predicted_seconds", s.predicted}}}};
 }
 
+// The rates of bytes that a type need not have.
+template <class Rates>
+auto attention_bytes(Rates& t) {
+  return std::array{std::pair(OpKind::attention, &t.attention_bytes),
+                    std::pair(OpKind::attention_backward, &t.attention_backward_bytes)};
+}
+
 TypeRates type_rates(const Fields& from) {
   TypeRates t;
   from.expect_only({"flops_per_second", "bytes_per_second", "step"});
   const Fields flops = from.object("flops_per_second"), bytes = from.object("bytes_per_second");
   flops.expect_only({"product", "head", "attention", "attention_backward"});
-  bytes.expect_only({"elementwise", "optimizer"});
+  bytes.expect_only({"elementwise", "optimizer", "attention", "attention_backward"});
   for (const OpKind kind : kFlopKinds) t.of(kind) = flops.rate(name_of(kind));
   for (const OpKind kind : kByteKinds) t.of(kind) = bytes.rate(name_of(kind));
+  for (const auto& [kind, rate] : attention_bytes(t))
+    if (bytes.has(name_of(kind))) *rate = bytes.rate(name_of(kind));
   if (!from.has("step")) return t;
   const Fields step = from.object("step");
   step.expect_only({"seconds", "predicted_seconds"});
@@ -153,8 +164,7 @@ TypeRates type_rates(const Fields& from) {
   return t;
 }
 
-std::map<int, Network> networks(const Fields& from) {
-  std::map<int, Network> all;
+void read_networks(const Fields& from, Calibration& c) {
   std::vector<std::string> counts;
   for (int ranks = 2; ranks <= static_cast<int>(kMostSlices); ++ranks)
     counts.push_back(std::to_string(ranks));
@@ -162,21 +172,48 @@ std::map<int, Network> networks(const Fields& from) {
   for (const std::string& count : counts) {
     if (!from.has(count)) continue;
     const Fields network = from.object(count);
-    network.expect_only({kPerMessage, "bytes_per_second"});
-    all[std::stoi(count)] = {.seconds_per_message = network.seconds(kPerMessage),
-                             .bytes_per_second = network.rate("bytes_per_second")};
+    network.expect_only({kPerMessage, "bytes_per_second", kCrowding});
+    const int ranks = std::stoi(count);
+    c.networks[ranks] = {.seconds_per_message = network.seconds(kPerMessage),
+                         .bytes_per_second = network.rate("bytes_per_second")};
+    if (!network.has(kCrowding)) continue;
+    if (c.device != Device::cpu) network.refuse(kCrowding, "allowed only for a CPU");
+    const Fields crowding = network.object(kCrowding);
+    crowding.expect_only({"arithmetic", "memory"});
+    c.crowding[ranks] = {crowding.rate("arithmetic"), crowding.rate("memory")};
   }
-  return all;
 }
 
-// Fraction of the bytes of an update that cross the bus if the state is in host memory.
+// Of what was measured with as many ranks, or the nearest number.
+template <class T>
+std::optional<T> nearest(const std::map<int, T>& measured, int ranks) {
+  std::optional<T> found;
+  int distance = INT_MAX;
+  for (const auto& [count, value] : measured)
+    if (std::abs(count - ranks) < distance) {
+      found = value;
+      distance = std::abs(count - ranks);
+    }
+  return found;
+}
+
+// What ops of this kind do takes so many times as long; a call without work as long as before.
+void slow_down(CostModel& m, OpKind kind, double times) {
+  std::optional<Rates>& rates = m.rates(kind);
+  if (!rates) rates = Rates{m.flops_per_second, m.bytes_per_second};
+  rates->flops_per_second /= times;
+  rates->bytes_per_second /= times;
+}
+
+// Fraction of the bytes of an update, and of the norm of the gradients before it, that cross the
+// bus if the state is in host memory.
 double share_on_bus(const TrainOptions& o) {
   const PrecisionTypes t = types_of(o.precision);
   const bool few_bits = o.optimizer.kind == OptimizerOptions::Kind::adamw8bit;
   const auto moments = static_cast<double>(4 * (few_bits ? 1 : size_of(t.state)));
   const auto weights = static_cast<double>(2 * size_of(t.master));
   const auto rest =
-      static_cast<double>(size_of(t.grad) + (t.has_master() ? size_of(t.compute) : 0));
+      static_cast<double>(2 * size_of(t.grad) + (t.has_master() ? size_of(t.compute) : 0));
   const double state = moments + (o.sharding.offload && t.has_master() ? weights : 0);
   return state / (moments + weights + rest);
 }
@@ -194,6 +231,7 @@ std::string calibration_json(const Calibration& c) {
   if (c.device == Device::cuda) {
     out[kToDevice] = c.to_device_per_second;
     out[kToHost] = c.to_host_per_second;
+    if (c.bus_per_second > 0) out[kOnBus] = c.bus_per_second;
   }
   for (const std::string_view type : kTypes) {
     const auto it = c.types.find(type);
@@ -203,14 +241,20 @@ std::string calibration_json(const Calibration& c) {
       t["flops_per_second"][std::string(name_of(kind))] = it->second.of(kind);
     for (const OpKind kind : kByteKinds)
       t["bytes_per_second"][std::string(name_of(kind))] = it->second.of(kind);
+    for (const auto& [kind, rate] : attention_bytes(it->second))
+      if (*rate > 0) t["bytes_per_second"][std::string(name_of(kind))] = *rate;
     if (it->second.step_seconds > 0)
       t["step"] = {{"seconds", it->second.step_seconds},
                    {"predicted_seconds", it->second.step_predicted}};
   }
   for (const auto& [precision, costs] : c.precisions) out["precisions"][precision] = json_of(costs);
-  for (const auto& [ranks, network] : c.networks)
-    out["networks"][std::to_string(ranks)] = {{kPerMessage, network.seconds_per_message},
-                                              {"bytes_per_second", network.bytes_per_second}};
+  for (const auto& [ranks, network] : c.networks) {
+    ordered_json& n = out["networks"][std::to_string(ranks)];
+    n = {{kPerMessage, network.seconds_per_message},
+         {"bytes_per_second", network.bytes_per_second}};
+    if (const auto it = c.crowding.find(ranks); it != c.crowding.end())
+      n[kCrowding] = {{"arithmetic", it->second.arithmetic}, {"memory", it->second.memory}};
+  }
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -218,7 +262,8 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   const json root = parse_json(text, where, 8);
   const Fields file(root, text, where);
   file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
-                    "bytes_per_second", kToDevice, kToHost, "types", "precisions", "networks"});
+                    "bytes_per_second", kToDevice, kToHost, kOnBus, "types", "precisions",
+                    "networks"});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
@@ -233,11 +278,12 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   if (!is_date(c.date)) file.refuse("date", "expected YYYY-MM-DD, found {}", in_quotes(c.date));
   c.seconds_per_call = file.rate("seconds_per_call");
   c.bytes_per_second = file.rate("bytes_per_second");
-  for (const char* key : {kToDevice, kToHost})
+  for (const char* key : {kToDevice, kToHost, kOnBus})
     if (c.device == Device::cpu && file.has(key)) file.refuse(key, "allowed only for a GPU");
   if (c.device == Device::cuda) {
     c.to_device_per_second = file.rate(kToDevice);
     c.to_host_per_second = file.rate(kToHost);
+    if (file.has(kOnBus)) c.bus_per_second = file.rate(kOnBus);
   }
   const Fields types = file.object("types");
   types.expect_only(kTypes);
@@ -251,19 +297,16 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
       if (precisions.has(precision))
         c.precisions.emplace(precision, step_costs(precisions.object(precision)));
   }
-  if (file.has("networks")) c.networks = networks(file.object("networks"));
+  if (file.has("networks")) read_networks(file.object("networks"), c);
   return c;
 }
 
 std::optional<Network> network_of(const Calibration& c, int ranks) {
-  std::optional<Network> nearest;
-  int distance = INT_MAX;
-  for (const auto& [measured, network] : c.networks)
-    if (std::abs(measured - ranks) < distance) {
-      nearest = network;
-      distance = std::abs(measured - ranks);
-    }
-  return nearest;
+  return nearest(c.networks, ranks);
+}
+
+Crowding crowding_of(const Calibration& c, int ranks) {
+  return ranks == 1 ? Crowding() : nearest(c.crowding, ranks).value_or(Crowding());
 }
 
 fs::path calibration_path(std::string_view name) {
@@ -338,6 +381,8 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
   // card was at its limit of power, as it is in a long run.
   if (c.device == Device::cuda) m.factor = std::max(1.0, m.factor);
   for (const OpKind kind : kFlopKinds) m.rates(kind) = {rates.of(kind), c.bytes_per_second};
+  for (const auto& [kind, bytes] : attention_bytes(rates))
+    if (*bytes > 0) m.rates(kind) = {rates.of(kind), *bytes, std::nullopt, true};
   for (const OpKind kind : kByteKinds) m.rates(kind) = {.bytes_per_second = rates.of(kind)};
   m.rates(OpKind::copy) = {.bytes_per_second = c.bytes_per_second};
   if (const auto of = c.precisions.find(name_of(o.precision)); of != c.precisions.end()) {
@@ -346,9 +391,17 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
     for (size_t i = 0; i < kOpKinds; ++i)
       m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
   }
+  const Crowding crowding = crowding_of(c, o.ranks.size);
+  if (crowding != Crowding()) {
+    for (const OpKind kind : kFlopKinds) slow_down(m, kind, crowding.arithmetic);
+    for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})
+      slow_down(m, kind, crowding.memory);
+  }
   if ((o.optimizer.paged || o.sharding.offload) && c.device == Device::cuda) {
     // Half of the state's bytes go in each direction, both at once.
-    const double bus = 2 * std::min(c.to_device_per_second, c.to_host_per_second);
+    const double bus = c.bus_per_second > 0
+                           ? c.bus_per_second
+                           : 2 * std::min(c.to_device_per_second, c.to_host_per_second);
     double& rate = m.rates(OpKind::optimizer)->bytes_per_second;
     rate = std::min(rate, bus / share_on_bus(o));
   }

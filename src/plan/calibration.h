@@ -17,6 +17,9 @@ namespace capstan {
 // Rates for one number type, in FLOP/s, or bytes/s for elementwise ops and optimizers.
 struct TypeRates {
   std::array<double, kOpKinds> rates{};  // by OpKind; for copies see Calibration::bytes_per_second
+  // Bytes/s of attention. If they are known, its FLOPs and its bytes take time one after the other:
+  // short documents have few FLOPs for each byte. 0: unknown.
+  double attention_bytes = 0, attention_backward_bytes = 0;
   // A known training step: measured time, and the sum predicted from the rates above. Both 0 if
   // absent.
   double step_seconds = 0, step_predicted = 0;
@@ -35,6 +38,14 @@ struct StepCosts {
   bool operator==(const StepCosts&) const = default;
 };
 
+// How many times as long ops take while all ranks on a CPU compute, which share its memory and its
+// power, as with the others idle.
+struct Crowding {
+  double arithmetic = 1, memory = 1;  // products and attention; all other ops
+
+  bool operator==(const Crowding&) const = default;
+};
+
 struct Calibration {
   std::string name;              // machine_name
   Device device = Device::cpu;   // cpu or cuda
@@ -43,10 +54,14 @@ struct Calibration {
   double seconds_per_call = 0;
   double bytes_per_second = 0;                              // of a copy, counting reads and writes
   double to_device_per_second = 0, to_host_per_second = 0;  // bytes/s; GPU with pinned memory
+  // Bytes/s in both directions together, of an update whose moments are in host memory. 0: unknown.
+  double bus_per_second = 0;
   std::map<std::string, TypeRates, std::less<>>
       types;  // "f32", "bf16"; a GPU's "tf32", "f16", "fp8"
   std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
-  std::map<int, Network> networks;  // by number of ranks: `capstan bench comm`
+  // By number of ranks: `capstan bench comm`. Crowding on a CPU only.
+  std::map<int, Network> networks;
+  std::map<int, Crowding> crowding;
 
   bool operator==(const Calibration&) const = default;
 };
@@ -73,6 +88,8 @@ std::string_view type_of_products(const TrainOptions& options);
 // What connects so many ranks, as measured among as many, or the nearest number; none if nothing
 // was measured.
 std::optional<Network> network_of(const Calibration& calibration, int ranks);
+// As measured with as many ranks, or the nearest number; one rank has the machine to itself.
+Crowding crowding_of(const Calibration& calibration, int ranks);
 
 // The cost model with which `sim` imitates the machine for a run with these options. The state of a
 // paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of

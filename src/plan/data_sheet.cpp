@@ -16,10 +16,12 @@ constexpr double kInStep = 690.0, kAlone = 788.0, kPeak = 989.0;
 // its peak. GeForce cards, whose tensor cores add in f32 at half their speed, have 2.7 times as
 // many and more: power does not limit them.
 constexpr double kEnoughPower = 2.5e-12;
-// Attention over documents of 2048 tokens reaches 296 and 243 thousand FLOPs a cycle, forward and
-// backward, of 541 thousand. Products in FP8 have their conversions with them: 1,040 of 1979
+// Attention in steps of OpenLLaMA-7B, over documents of 512 tokens: 188 and 157 TFLOP/s, forward and
+// backward; of 2048: 383 and 309. So it has FLOPs at 583 and 456 TFLOP/s, and bytes of its operands
+// at 2.17 and 1.49 of 4.8 TB/s. Products in FP8 have their conversions with them: 1,040 of 1979
 // TFLOP/s.
-constexpr double kForward = 296.0 / 541, kBackward = 243.0 / 541, kFp8 = 1040.0 / 1979;
+constexpr double kForward = 583.0 / kPeak, kBackward = 456.0 / kPeak, kFp8 = 1040.0 / 1979;
+constexpr double kForwardBytes = 2.17 / 4.8, kBackwardBytes = 1.49 / 4.8;
 // Of the bandwidth of memory, 4.8 TB/s: norms, SwiGLU and RoPE together reach 3.8 TB/s in a step,
 // updates 4.2 TB/s, copies 3.86 TB/s.
 constexpr double kElementwise = 3.8 / 4.8, kUpdates = 4.2 / 4.8, kCopies = 3.86 / 4.8;
@@ -99,6 +101,8 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
     t.of(OpKind::head) = part * attention;
     t.of(OpKind::attention) = speed * kForward * attention;
     t.of(OpKind::attention_backward) = speed * kBackward * attention;
+    t.attention_bytes = speed * kForwardBytes * gpu.bytes_per_second;
+    t.attention_backward_bytes = speed * kBackwardBytes * gpu.bytes_per_second;
     t.of(OpKind::elementwise) = speed * kElementwise * gpu.bytes_per_second;
     t.of(OpKind::optimizer) = speed * kUpdates * gpu.bytes_per_second;
     c.types.emplace(type, t);

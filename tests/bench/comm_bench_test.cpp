@@ -27,7 +27,7 @@ CommResult measure(int ranks) {
     const std::lock_guard lock(mutex);
     if (group.rank() == 0) all = mine;
   });
-  EXPECT_EQ(begun.size(), all.rows.size());
+  EXPECT_EQ(begun.size(), all.rows.size() + 2) << "and what ranks cost each other";
   return all;
 }
 
@@ -48,8 +48,12 @@ TEST(CommBench, MeasuresEveryOpSizeAndGroup) {
                 slices * (row.ranks - 1) * static_cast<double>(row.bytes) / row.ranks, 1);
     EXPECT_LE(ring_limit(row, of_four), row.seconds * (1 + 1e-9)) << "no row is faster";
   }
+  ASSERT_TRUE(of_four.crowding);
+  EXPECT_GE(of_four.crowding->arithmetic, 1);
+  EXPECT_GE(of_four.crowding->memory, 1);
   const std::string table = comm_table(of_four);
-  for (const char* part : {"all_gather", "reduce_scatter", "send", "1.00 MiB", "among 4 ranks: "})
+  for (const char* part : {"all_gather", "reduce_scatter", "send", "1.00 MiB",
+                           "among 4 ranks: ", "with all ranks at work: "})
     EXPECT_NE(table.find(part), std::string::npos) << table;
 }
 

@@ -20,8 +20,10 @@ Calibration some_gpu() {
   c.bytes_per_second = 4e12;
   c.to_device_per_second = 50e9;
   c.to_host_per_second = 40e9;
+  c.bus_per_second = 75e9;
   TypeRates& bf16 = c.types["bf16"];
   bf16.rates = {600e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
+  bf16.attention_bytes = 2e12, bf16.attention_backward_bytes = 1e12;
   bf16.step_seconds = 0.11;
   bf16.step_predicted = 0.1;
   c.types["fp8"].rates = {900e12, 500e12, 300e12, 200e12, 3e12, 2e12, 0};
@@ -40,7 +42,7 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   EXPECT_EQ(parse_calibration(calibration_json(gpu), "c"), gpu);
   Calibration cpu = gpu;
   cpu.device = Device::cpu;
-  cpu.to_device_per_second = cpu.to_host_per_second = 0;
+  cpu.to_device_per_second = cpu.to_host_per_second = cpu.bus_per_second = 0;
   EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
   StepCosts& costs = cpu.precisions["bf16-true"];
   for (size_t i = 0; i < kOpKinds; ++i) costs.calls[i] = {1e-6 * static_cast<double>(i), 0, 2e-11};
@@ -65,6 +67,13 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   EXPECT_EQ(network_of(several, 4), several.networks[2]) << "the nearest";
   EXPECT_EQ(network_of(several, 64), several.networks[8]);
   EXPECT_FALSE(network_of(gpu, 2));
+  several.device = Device::cpu;
+  several.to_device_per_second = several.to_host_per_second = several.bus_per_second = 0;
+  several.crowding[8] = {1.25, 2};
+  EXPECT_EQ(parse_calibration(calibration_json(several), "c"), several);
+  EXPECT_EQ(crowding_of(several, 2), several.crowding[8]) << "the nearest";
+  EXPECT_EQ(crowding_of(several, 1), Crowding()) << "nobody else computes";
+  EXPECT_EQ(crowding_of(gpu, 8), Crowding());
   const TempFolder folder;
   const auto path = folder.path() / "new" / "c.json";
   write_calibration(path, gpu);
@@ -125,7 +134,7 @@ TEST(Calibrations, OfThisMachineAreFoundAndBadOnesLeft) {
   EXPECT_FALSE(find_calibration(Device::cpu));
   Calibration c = some_gpu();
   c.device = Device::cpu;
-  c.to_device_per_second = c.to_host_per_second = 0;
+  c.to_device_per_second = c.to_host_per_second = c.bus_per_second = 0;
   c.name = machine_name(Device::cpu);
   const auto path = calibration_path(c.name);
   write_calibration(path, c);
@@ -148,8 +157,8 @@ TEST(CostModels, OfACalibrationHaveTheRatesOfTheRunsType) {
   EXPECT_DOUBLE_EQ(seconds(OpKind::product, {.flops = 600e12, .bytes = 1}), 1 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds(OpKind::product, {.flops = 1, .bytes = 8e12}), 2 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds(OpKind::head, {.flops = 500e12}), 1 + 3e-6);
-  EXPECT_DOUBLE_EQ(seconds(OpKind::attention, {.flops = 300e12}), 1 + 3e-6);
-  EXPECT_DOUBLE_EQ(seconds(OpKind::attention_backward, {.flops = 200e12}), 1 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds(OpKind::attention, {.flops = 300e12, .bytes = 2e12}), 2 + 3e-6);
+  EXPECT_DOUBLE_EQ(seconds(OpKind::attention_backward, {.flops = 200e12, .bytes = 2e12}), 3 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds(OpKind::elementwise, {.flops = 1e18, .bytes = 3e12}), 1 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds(OpKind::optimizer, {.flops = 1e18, .bytes = 2e12}), 1 + 3e-6);
   EXPECT_DOUBLE_EQ(seconds(OpKind::copy, {.bytes = 4e12}), 1 + 3e-6);
@@ -176,13 +185,33 @@ TEST(CostModels, AreRefusedForAnotherDeviceAndForTypesThatWereNotMeasured) {
             std::string::npos);
 }
 
+TEST(CostModels, RanksOfACpuAreInEachOthersWay) {
+  TrainOptions o;
+  Calibration c = some_gpu();
+  c.device = Device::cpu;
+  c.crowding[4] = {1.25, 2};
+  const CostModel alone = cost_model(c, o);
+  o.ranks = {0, 4};
+  const CostModel together = cost_model(c, o);
+  const auto ratio = [&](OpKind kind, const Cost& cost) {
+    return (together.seconds(kind, cost) - 3e-6) / (alone.seconds(kind, cost) - 3e-6);
+  };
+  for (const OpKind kind : {OpKind::product, OpKind::head, OpKind::attention_backward})
+    EXPECT_NEAR(ratio(kind, {.flops = 1e12, .bytes = 1}), 1.25, 1e-9) << name_of(kind);
+  for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})
+    EXPECT_NEAR(ratio(kind, {.flops = 1, .bytes = 1e12}), 2, 1e-9) << name_of(kind);
+}
+
 TEST(CostModels, APagedOptimizersStateCrossesTheBus) {
   TrainOptions o;
   o.device = Device::cuda;
   o.optimizer.paged = true;
-  // f32: of 28 bytes 16 are state, half of them each way at 40 GB/s.
-  EXPECT_NEAR(cost_model(some_gpu(), o).seconds(OpKind::optimizer, {.bytes = 28e9}), 8.0 / 40,
-              1e-4);
+  // f32: of 32 bytes, 4 of them for the norm of the gradients, 16 are state, half of them in each
+  // direction.
+  Calibration c = some_gpu();
+  EXPECT_NEAR(cost_model(c, o).seconds(OpKind::optimizer, {.bytes = 32e9}), 16.0 / 75, 1e-4);
+  c.bus_per_second = 0;  // the slower direction is known
+  EXPECT_NEAR(cost_model(c, o).seconds(OpKind::optimizer, {.bytes = 32e9}), 8.0 / 40, 1e-4);
 }
 
 }  // namespace
