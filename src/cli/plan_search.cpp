@@ -165,6 +165,7 @@ void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Pla
   auto best = nlohmann::ordered_json::array();
   for (const MeshPlan& p : found.best) best.push_back(json_of(p));
   nlohmann::ordered_json out = {
+      {"format", "capstan-plan-search-1"},
       {"fits", !found.best.empty()},
       {"model",
        {{"name", planned.model},

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What `capstan plan --json` prints, held against docs/plan.schema.json.
+"""What `capstan plan --json` prints, held against docs/plan.schema.json, and with --search against
+docs/plan_search.schema.json.
 
-  plan_schema.py PROGRAM plan.schema.json     plans of many kinds; together they have every key
+  plan_schema.py PROGRAM SCHEMA...            plans of many kinds; together they have every key of each schema
   plan_schema.py --self-test plan.schema.json shows that wrong documents and keywords are found
 
 Only the keywords of JSON Schema that the schema uses are known; any other is an error.
@@ -126,6 +127,12 @@ PLANS = [
                                   "bf16-mixed", "--calibration", "gpu.json", "--correct"]),
 ]
 
+SEARCHES = [
+    ("search", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "2", "--search", "--allow", "lora,fewer"]),
+    ("search, does not fit", 3, ["finetune_full", "Llama-3.1-70B", *BATCH, "--gpu", "a10", "--gpus", "2", "--search"]),
+]
+KINDS = {"capstan plan --json": PLANS, "capstan plan --search --json": SEARCHES}
+
 
 def prepare(folder: Path):
     records = [{"instruction": "Say it again. " * (i % 7 + 1), "output": "Again. " * (i + 1)}
@@ -139,11 +146,12 @@ def prepare(folder: Path):
 
 def check(program: Path, schema: dict) -> list[str]:
     validator, bad = Validator(schema), []
+    plans = KINDS[schema["title"]]
     with tempfile.TemporaryDirectory(prefix="capstan_plans_") as scratch:
         folder = Path(scratch)
         prepare(folder)
         env = dict(os.environ, CAPSTAN_CACHE=str(folder / "cache"), CUDA_VISIBLE_DEVICES="")
-        for name, code, words in PLANS:
+        for name, code, words in plans:
             done = subprocess.run([program, "plan", *words, "--json"], cwd=folder, env=env, text=True,
                                   capture_output=True, encoding="utf-8")
             if done.returncode != code:
@@ -215,16 +223,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("program", type=Path, nargs="?")
-    parser.add_argument("schema", type=Path)
+    parser.add_argument("schemas", type=Path, nargs="+")
     arguments = parser.parse_args()
-    schema = json.loads(arguments.schema.read_text(encoding="utf-8"))
+    schemas = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in arguments.schemas}
     if arguments.self_test:
-        return self_test(schema)
+        return max(self_test(schema) for schema in schemas.values())
     if arguments.program is None:
         parser.error("expected a program")
-    bad = check(arguments.program.resolve(), schema)
-    print("\n".join(bad) or f"{len(PLANS)} plans are as {arguments.schema.name} says")
-    return 1 if bad else 0
+    failed = False
+    for name, schema in schemas.items():
+        bad = check(arguments.program.resolve(), schema)
+        print("\n".join(bad) or f"{len(KINDS[schema['title']])} plans are as {name} says")
+        failed = failed or bool(bad)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
