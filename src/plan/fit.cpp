@@ -67,13 +67,13 @@ int least_rung(const TrainOptions& options, int from, const Room& available) {
   const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
   if (fits_at(from)) return from;
   int bad = from, good = -1;
-  bool nearly = false;  // short by less than the remaining activations: another rung may fit
+  bool nearly = false;  // so that one of the exceptions may fit
   for (const int rung : rungs) {
     if (rung <= from || good >= 0) break;
     const MemoryPlan plan = plan_at(rung);
     const int64_t lack = plan.total_bytes - available.device;
     if (lack <= 0) good = rung;
-    nearly = nearly || lack < at(plan.highest, Category::activations);
+    nearly = nearly || lack < plan.total_bytes / 50;
   }
   if (good < 0) {
     for (int rung = from + 1; nearly && rung < last; ++rung)
