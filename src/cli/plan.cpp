@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <optional>
 #include <utility>
 
+#include "base/files.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/units.h"
@@ -223,6 +225,11 @@ int plan(const Arguments& arguments) {
   if (!recipe) return 0;
   q.recipe = *recipe;
   q.asked_precision = recipe->precision;
+  for (const std::string* const file : {&o.html, &o.trace})
+    if (!file->empty()) {
+      const std::filesystem::path folder = std::filesystem::path(*file).parent_path();
+      require_writable(folder.empty() ? "." : folder);
+    }
   if (!o.gpu.empty()) take_named_gpu(q, gpu_catalogue().named(o.gpu));
   q.planned = plan_for(q.recipe, q.task);
   std::vector<RentedRun> offers;
