@@ -29,8 +29,8 @@ std::string suggestion_for(std::string_view word) {
 
 // A deadline and a budget choose one of many machines, unless one is given.
 void require_sense_of_wish(const PlanOptions& o) {
-  if (o.deadline.empty() && o.budget == 0) return;
-  const char* wish = o.deadline.empty() ? "--budget" : "--deadline";
+  if (!o.deadline && o.budget == 0) return;
+  const char* wish = o.deadline ? "--deadline" : "--budget";
   require(!o.search, Fault::usage,
           "plan: {} chooses a machine, and --search needs to be told one; plan with {} first, then "
           "search for the machine that it prints",
@@ -58,7 +58,7 @@ std::string key_of(const std::string& word) {
 
 Wish PlanOptions::wish() const {
   Wish wish;
-  if (!deadline.empty()) wish.seconds = seconds_until(deadline, std::chrono::system_clock::now());
+  if (deadline) wish.seconds = seconds_until(*deadline, std::chrono::system_clock::now());
   if (budget > 0) wish.dollars = budget;
   return wish;
 }

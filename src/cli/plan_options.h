@@ -11,7 +11,8 @@ namespace capstan::cli {
 
 // What `capstan plan` is asked, besides the keys of a recipe.
 struct PlanOptions {
-  std::string gpu, memory, host_memory, command, calibration, trace, html, deadline, allow;
+  std::string gpu, memory, host_memory, command, calibration, trace, html, allow;
+  std::optional<std::string> deadline;
   double network = 0;  // GB/s of each GPU between machines; 0: not given
   double budget = 0;   // dollars; 0: not given
   bool json = false, search = false, correct = false;

@@ -18,7 +18,7 @@ namespace {
 // What the user asked for, in the words of the command line.
 std::string wish_name(const PlanOptions& o) {
   std::vector<std::string> given;
-  if (!o.deadline.empty()) given.push_back("--deadline");
+  if (o.deadline) given.push_back("--deadline");
   if (o.budget > 0) given.push_back("--budget");
   return fmt::format("{}", fmt::join(given, " and "));
 }

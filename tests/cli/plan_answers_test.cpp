@@ -110,6 +110,7 @@ TEST_F(PlanAnswers, ADeadlineNeedsStepsAndAChoice) {
     words.insert(words.begin(), "plan");
     expect_refused(2, words, parts);
   };
+  refused({"--deadline", ""}, {"expected a time from now (36h, 3 days)", "found ''"});
   refused({"--deadline=soon"}, {"expected a time from now (36h, 3 days)", "found 'soon'"});
   refused({"--deadline=2020-01-01"}, {"'2020-01-01' has passed", "give a later one"});
   refused({"--budget=0"}, {"--budget", "found '0'"});
