@@ -16,10 +16,10 @@ constexpr double kInStep = 690.0, kAlone = 788.0, kPeak = 989.0;
 // its peak. GeForce cards, whose tensor cores add in f32 at half their speed, have 2.7 times as
 // many and more: power does not limit them.
 constexpr double kEnoughPower = 2.5e-12;
-// Attention in steps of OpenLLaMA-7B, over documents of 512 tokens: 188 and 157 TFLOP/s, forward and
-// backward; of 2048: 383 and 309. So it has FLOPs at 583 and 456 TFLOP/s, and bytes of its operands
-// at 2.17 and 1.49 of 4.8 TB/s. Products in FP8 have their conversions with them: 1,040 of 1979
-// TFLOP/s.
+// Attention in steps of OpenLLaMA-7B, over documents of 512 tokens: 188 and 157 TFLOP/s, forward
+// and backward; of 2048: 383 and 309. So it has FLOPs at 583 and 456 TFLOP/s, and bytes of its
+// operands at 2.17 and 1.49 of 4.8 TB/s. Products in FP8 have their conversions with them: 1,040 of
+// 1979 TFLOP/s.
 constexpr double kForward = 583.0 / kPeak, kBackward = 456.0 / kPeak, kFp8 = 1040.0 / 1979;
 constexpr double kForwardBytes = 2.17 / 4.8, kBackwardBytes = 1.49 / 4.8;
 // Of the bandwidth of memory, 4.8 TB/s: norms, SwiGLU and RoPE together reach 3.8 TB/s in a step,
