@@ -56,6 +56,7 @@ TrainOptions step_options(const BenchStep& s, Device device, Precision precision
   o.precision = precision;
   o.tf32 = tf32;
   o.recompute = s.recompute;
+  if (s.sgd) o.optimizer.kind = OptimizerKind::sgd;
   o.single_micro_batch = s.micro_batches == 1;
   o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
   return o;

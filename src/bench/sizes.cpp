@@ -35,9 +35,10 @@ BenchSizes cpu_sizes() {
   s.head_tokens = 128, s.vocab = 32000;
   s.documents = {{4, 256}}, s.heads = 12, s.kv_heads = 12, s.head_dim = 64;
   s.copied = int64_t{128} << 20;
-  // Wide and narrow, long and short, with large and small vocabularies, like real recipes.
+  // Wide and narrow, long and short, with large and small vocabularies and both kinds of updates,
+  // like real recipes.
   s.steps = {{model_of(512, 1408, 6, 8, 8, 8192), 4, 256},
-             {model_of(256, 704, 4, 8, 4, 4096), 4, 64, Recompute::block, 2},
+             {model_of(256, 704, 4, 8, 4, 4096), 4, 64, Recompute::block, 2, true},
              {model_of(128, 352, 4, 4, 4, 512), 4, 256},
              {model_of(768, 2048, 1, 12, 12, 512), 1, 256, Recompute::selective},
              {model_of(192, 512, 2, 6, 6, 32000), 2, 64, Recompute::none, 2},

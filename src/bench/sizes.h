@@ -15,6 +15,7 @@ struct BenchStep {
   int64_t documents = 0, length = 0;  // in a micro-batch
   Recomputation recompute = {};
   int64_t micro_batches = 1;  // several accumulate gradients
+  bool sgd = false;           // instead of AdamW, which computes more for each byte
 };
 
 struct Documents {
