@@ -2,6 +2,7 @@
 memory and the time of a step with what was predicted before.
 
 usage: predictions.py CAPSTAN [--ranks 1,2,4] [--recipes N] [--seed N] [--steps N] [--accelerator cpu|cuda]
+                      [--quick] [--control BENCH_STEP]
 
 The machine should have nothing else to do. On a CPU several ranks share its cores; a calibration is made with as
 many threads as a rank has. Prints a row for each recipe, and for each number of ranks the median and the worst
@@ -9,15 +10,19 @@ error; exits with 1 if an error of memory is above 1%, the median of times above
 """
 
 import argparse
+import csv
 import json
 import os
 import pathlib
 import random
+import shutil
 import statistics
 import subprocess
 import tempfile
+import time
 
 MEMORY, MEDIAN, WORST = 0.01, 0.07, 0.20
+CONTROL, CLOSE, TRIES, PATIENCE = "15m:32-true:1:256:1", 0.05, 9, 3
 WORDS = "the model learns what the data say and nothing that they do not say about it".split()
 
 
@@ -47,15 +52,17 @@ def random_recipe(draw: random.Random, folder: pathlib.Path, steps: int, gpu: bo
     return config, keys
 
 
-def run(command: list) -> str:
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def run(command: list, **environment: str) -> str:
+    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=os.environ | environment)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}\n{done.stdout}")
     return done.stdout
 
 
 def measure(capstan: str, folder: pathlib.Path, config: dict, keys: dict, accelerator: str, ranks: int) -> dict:
-    """The line that the run adds to the history."""
+    """The line that the run adds to the history, with the time of the median step in place of the mean: on a GPU
+    products are measured on the first step that has them, and other programs may use the machine."""
     (folder / "config.json").write_text(json.dumps(config))
     command = [capstan, "pretrain", "--model_config", folder / "config.json", "--out_dir", folder / "out",
                "--accelerator", accelerator, "--eval.final_validation", "false", "--devices", ranks]
@@ -66,22 +73,65 @@ def measure(capstan: str, folder: pathlib.Path, config: dict, keys: dict, accele
     found = json.loads(lines[-1])
     if found["ranks"] != ranks or not found["predicted_step_seconds"]:
         raise SystemExit(f"the run was not predicted:\n{told}")
+    with open(next((folder / "out").rglob("metrics.csv")), encoding="utf-8") as metrics:
+        micros = [float(row["iter_time"]) for row in csv.DictReader(metrics) if row["iter_time"]]
+    accumulated = keys["train.global_batch_size"] // keys["train.micro_batch_size"] // ranks
+    found["measured_step_seconds"] = statistics.median(micros[1:]) * accumulated
+    shutil.rmtree(folder / "out")
     return found
 
 
+def control(bench_step: str) -> float:
+    """The milliseconds of a step that is always the same."""
+    done = subprocess.run([bench_step, "--steps", "7", CONTROL], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)["step_ms"]
+
+
 def calibrate(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> None:
+    """As a rank computes: with its share of the cores."""
     os.environ["CAPSTAN_CACHE"] = str(folder / f"cache-{ranks}")
-    if given.accelerator == "cpu":
-        os.environ["OMP_NUM_THREADS"] = str(max(1, len(os.sched_getaffinity(0)) // ranks))
     quick = ["--quick"] if given.quick else []
-    run([given.capstan, "bench", "--accelerator", given.accelerator, *quick])
+    share = {}
+    if given.accelerator == "cpu":
+        share = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks))}
+    run([given.capstan, "bench", "--accelerator", given.accelerator, *quick], **share)
     if ranks > 1:
-        run([given.capstan, "bench", "comm", "--accelerator", given.accelerator, "--devices", ranks, *quick])
+        told = run([given.capstan, "bench", "comm", "--accelerator", given.accelerator, "--devices", ranks, *quick])
+        print("\n".join(line for line in told.splitlines() if line.startswith("  among") or "at work" in line))
+
+
+class Machine:
+    """Calibrated for so many ranks. With a control, a run counts only if the machine is as fast before and after it
+    as it was then."""
+
+    def __init__(self, given: argparse.Namespace, folder: pathlib.Path, ranks: int):
+        self.given, self.folder, self.ranks = given, folder, ranks
+        self.calibrate()
+
+    def calibrate(self) -> None:
+        calibrate(self.given, self.folder, self.ranks)
+        self.control = control(self.given.control) if self.given.control else 0
+
+    def is_as_fast(self) -> bool:
+        return not self.given.control or abs(control(self.given.control) / self.control - 1) <= CLOSE
+
+    def measure(self, config: dict, keys: dict) -> dict | None:
+        """None if the machine never was as fast as when it was calibrated, which is done again now and then."""
+        for attempt in range(1, TRIES + 1):
+            if self.is_as_fast():
+                found = measure(self.given.capstan, self.folder, config, keys, self.given.accelerator, self.ranks)
+                if self.is_as_fast():
+                    return found
+            if attempt % PATIENCE == 0:
+                self.calibrate()
+            time.sleep(3)
+        return None
 
 
 def compare(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> bool:
     draw = random.Random(given.seed)
-    calibrate(given, folder, ranks)
+    machine = Machine(given, folder, ranks)
+    left_out = 0
     print(f"\n{ranks} ranks\n{'hidden':>6} {'layers':>6} {'vocab':>6} {'batch':>12} {'precision':>10} {'activations':>11}"
           f"{'memory':>8}{'measured':>10}{'predicted':>10}{'off':>8}")
     times, memory = [], []
@@ -90,7 +140,10 @@ def compare(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> bool
         keys["train.global_batch_size"] *= ranks
         if ranks > 1:
             keys["strategy"] = draw.choice(["ddp", "zero1", "zero2", "zero3"])
-        found = measure(given.capstan, folder, config, keys, given.accelerator, ranks)
+        found = machine.measure(config, keys)
+        if found is None:
+            left_out += 1
+            continue
         took, predicted = found["measured_step_seconds"], found["predicted_step_seconds"]
         times.append(predicted / took - 1)
         memory.append(found["measured_bytes"] / found["predicted_bytes"])
@@ -102,7 +155,8 @@ def compare(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> bool
     median, worst = statistics.median(abs(t) for t in times), max(abs(t) for t in times)
     most = max(abs(m - 1) for m in memory)
     print(f"{ranks} ranks: memory off by at most {most:.2%}; times by {median:.1%} in the median "
-          f"({statistics.median(times):+.1%}), {worst:.1%} at worst")
+          f"({statistics.median(times):+.1%}), {worst:.1%} at worst"
+          + (f"; {left_out} recipes left out, as the machine was faster or slower than before" if left_out else ""))
     return most <= MEMORY and median <= MEDIAN and worst <= WORST
 
 
@@ -115,6 +169,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--accelerator", default="cpu")
     parser.add_argument("--quick", action="store_true", help="calibrate in a quarter of the time")
+    parser.add_argument("--control", metavar="BENCH_STEP",
+                        help="for a machine that others use: time a step of this program before and after every run, "
+                             "and take only runs beside which it takes as long as after the calibration")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
