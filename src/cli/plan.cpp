@@ -100,7 +100,12 @@ Time time_of(const StepEstimate& step, const Question& q, const Calibration& cal
     for (double& seconds : t.step.by_kind) seconds *= t.correction;
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
-  t.range = uncertainty_of(calibration, static_cast<int>(q.recipe.num_nodes),
+  // A card may have been measured, and what connects several may not.
+  Calibration known = calibration;
+  known.from_data_sheet =
+      calibration.from_data_sheet ||
+      (q.gpu && q.planned.options.ranks.size > 1 && calibration.networks.empty());
+  t.range = uncertainty_of(known, static_cast<int>(q.recipe.num_nodes),
                            q.options.correct ? std::nullopt : t.record);
   return t;
 }

@@ -229,15 +229,18 @@ json sources_json(const Answers& a) {
   add("each op", fmt::format("{:.3g} µs", 1e6 * c.seconds_per_call), origin);
   if (a.machines.network && a.machines.ranks() > 1) {
     const Network& n = *a.machines.network;
+    const std::string of_links =
+        c.networks.empty() ? "parts of the data sheet that collectives reach (docs/planner.md)"
+                           : origin;
     add("links within a machine, each way",
         fmt::format("{:.4g} GB/s, {:.3g} µs a message", n.bytes_per_second / 1e9,
                     1e6 * n.seconds_per_message),
-        origin);
+        of_links);
     if (a.machines.count > 1)
       add("links between machines, each way",
           fmt::format("{:.4g} GB/s, {:.3g} µs a message", n.across.bytes_per_second / 1e9,
                       1e6 * n.across.seconds_per_message),
-          a.machines.across ? "--network" : origin);
+          a.machines.across ? "--network" : of_links);
   }
   if (a.gpu)
     add(a.gpu->id,

@@ -62,12 +62,12 @@ std::optional<Calibration> calibration_for(const PlanOptions& o, const TrainOpti
                                            const Recipe& recipe,
                                            const std::optional<GpuModel>& gpu) {
   const bool named = !o.calibration.empty();
-  if (!named && gpu) {  // this machine's is of another GPU
-    Calibration sheet = data_sheet(*gpu, static_cast<int>(require_ranks(recipe)));
-    return sheet.types.contains(type_of_products(planned)) ? std::optional(sheet) : std::nullopt;
+  if (!named && gpu) {
+    Calibration known = calibration_of(*gpu, static_cast<int>(require_ranks(recipe)));
+    return known.types.contains(type_of_products(planned)) ? std::optional(known) : std::nullopt;
   }
   auto found =
-      named ? std::optional(read_calibration(o.calibration)) : find_calibration(planned.device);
+      named ? std::optional(named_calibration(o.calibration)) : find_calibration(planned.device);
   // f16 is not measured on a CPU.
   const bool needed = named && !(planned.device == Device::cpu &&
                                  types_of(planned.precision).compute == DType::f16);

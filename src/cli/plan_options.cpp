@@ -80,8 +80,9 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
               "memory of the GPU's host, such as 128GiB (default: what is free here, or, with "
               "--memory, unlimited)");
   line.option("--calibration", o.calibration,
-              "calibration that 'capstan bench' wrote, here or on the target machine (default: "
-              "this machine's, if it was measured)");
+              "calibration that 'capstan bench' wrote, here or on the target machine: a file, or "
+              "the name of one in the cache (default: the --gpu's or this machine's, if the cache "
+              "has it)");
   line.flag("--correct", o.correct,
             "multiply predicted times by what earlier runs took on this device");
   line.option(

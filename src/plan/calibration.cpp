@@ -1,5 +1,7 @@
 #include "plan/calibration.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <climits>
@@ -22,6 +24,7 @@ using nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
 constexpr const char* kFormat = "capstan calibration";
+constexpr const char* kEnding = ".calibration.json";  // of its files in the cache
 constexpr const char* kToDevice = "to_device_bytes_per_second";
 constexpr const char* kPerMessage = "seconds_per_message";
 constexpr const char* kToHost = "to_host_bytes_per_second";
@@ -320,7 +323,37 @@ fs::path calibration_path(std::string_view name) {
     else if (!file.empty() && file.back() != '-')
       file += '-';
   }
-  return folder / (file + ".calibration.json");
+  return folder / file.append(kEnding);
+}
+
+std::vector<Calibration> kept_calibrations() {
+  std::vector<Calibration> kept;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(cache_folder("calibration"), error)) {
+    if (!entry.path().string().ends_with(kEnding)) continue;
+    try {
+      kept.push_back(read_calibration(entry.path()));
+    } catch (const Error&) {  // find_calibration tells it to those who need it
+    }
+  }
+  std::sort(kept.begin(), kept.end(),
+            [](const Calibration& a, const Calibration& b) { return a.name < b.name; });
+  return kept;
+}
+
+Calibration named_calibration(const std::string& given) {
+  std::error_code error;
+  if (fs::exists(given, error) || given.find('/') != std::string::npos)
+    return read_calibration(given);
+  if (const fs::path kept = calibration_path(given); !kept.empty() && fs::exists(kept, error))
+    return read_calibration(kept);
+  std::vector<std::string> names;
+  for (const Calibration& c : kept_calibrations()) names.push_back(in_quotes(c.name));
+  fail(Fault::usage,
+       "calibration: there is no file '{}', and no calibration of a machine of that name in {}; {}",
+       given, cache_folder("calibration").string(),
+       names.empty() ? "there are none at all: 'capstan bench' writes one"
+                     : fmt::format("there are {}", fmt::join(names, ", ")));
 }
 
 void write_calibration(const fs::path& path, const Calibration& calibration) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "plan/call_cost.h"
 #include "train/trainer.h"
@@ -74,6 +75,13 @@ Calibration parse_calibration(std::string_view text, std::string_view where);
 
 // The file for this machine name in the user's cache. Empty if there is no cache.
 std::filesystem::path calibration_path(std::string_view name);
+
+// All calibrations in the user's cache: of this machine, and those of others that were copied
+// there. Leaves out what cannot be read.
+std::vector<Calibration> kept_calibrations();
+// Of a file, or the one in the user's cache of a machine of this name: "h200.json", "NVIDIA H200",
+// "nvidia-h200". Throws Fault::usage, with the names that are there, if there is neither.
+Calibration named_calibration(const std::string& file_or_name);
 
 // Creates the folder if needed. Throws Fault::file.
 void write_calibration(const std::filesystem::path& path, const Calibration& calibration);

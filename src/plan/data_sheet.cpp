@@ -115,6 +115,23 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
   return c;
 }
 
+Calibration calibration_of(const GpuModel& gpu, int gpus) {
+  std::optional<Calibration> newest;
+  for (Calibration& c : kept_calibrations()) {
+    if (c.device != Device::cuda || (newest && newest->date >= c.date)) continue;
+    const GpuCatalogue catalogue = gpu_catalogue();
+    const GpuModel* const measured = catalogue.reported_as(c.name);
+    if (measured != nullptr && measured->id == gpu.id) newest = std::move(c);
+  }
+  if (!newest) return data_sheet(gpu, gpus);
+  for (auto& [type, rates] : newest->types) {
+    for (double& rate : rates.rates) rate /= slowest(gpus);
+    rates.attention_bytes /= slowest(gpus);
+    rates.attention_backward_bytes /= slowest(gpus);
+  }
+  return *newest;
+}
+
 Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
                            std::optional<double> across) {
   Network n{.seconds_per_message = kMessageWithin,

@@ -20,6 +20,10 @@ GpuModel at_power(GpuModel gpu, double watts);
 // which the others wait: cards differ by some percent.
 Calibration data_sheet(const GpuModel& gpu, int gpus = 1);
 
+// As `capstan bench` measured one like it, if the user's cache has such a calibration; else as by
+// its data sheet. Of several the slowest, too.
+Calibration calibration_of(const GpuModel& gpu, int gpus = 1);
+
 // What connects the GPUs of machines with so many each. Without `across`, the bytes/s that each GPU
 // has between machines each way, there is as much as machines of its time have: 50 GB/s from Hopper
 // on (8 × 400 Gb/s), else 25 GB/s (8 × 200 Gb/s).

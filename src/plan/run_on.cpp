@@ -82,7 +82,7 @@ std::vector<Strategy> strategies(const Recipe& recipe, int ranks) {
 Machines machines_with(const GpuModel& gpu, int devices, int count, std::optional<double> across) {
   Machines m{.devices = devices, .count = count};
   m.available.device = gpu.bytes - left_to_cuda();
-  m.calibration = data_sheet(gpu, devices * count);
+  m.calibration = calibration_of(gpu, devices * count);
   m.network = data_sheet_network(gpu, devices, across);
   m.across = across;
   return m;

@@ -128,6 +128,25 @@ TEST(Calibrations, HaveOneFileForEachName) {
   EXPECT_NE(machine_name(Device::cpu).find(" thread"), std::string::npos);
 }
 
+TEST(Calibrations, AreNamedByTheirFileOrTheirMachine) {
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", folder.path().c_str());
+  const Calibration c = some_gpu();
+  EXPECT_NE(message_of(Fault::usage, [] { named_calibration("NVIDIA H200"); }).find("none at all"),
+            std::string::npos);
+  write_calibration(calibration_path(c.name), c);
+  write_calibration(folder / "elsewhere" / "x.json", c);
+  for (const std::string& name : {std::string("NVIDIA H200"), std::string("nvidia-h200"),
+                                  (folder / "elsewhere" / "x.json").string()})
+    EXPECT_EQ(named_calibration(name), c) << name;
+  EXPECT_NE(message_of(Fault::usage, [] { named_calibration("h100"); })
+                .find("no file 'h100', and no calibration of a machine of that name"),
+            std::string::npos);
+  EXPECT_NE(message_of(Fault::usage, [] { named_calibration("h100"); }).find("\"NVIDIA H200\""),
+            std::string::npos);
+  message_of(Fault::file, [&] { named_calibration((folder / "no.json").string()); });
+}
+
 TEST(Calibrations, OfThisMachineAreFoundAndBadOnesLeft) {
   const TempFolder folder;
   const Variable cache("CAPSTAN_CACHE", folder.path().c_str());

@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
+#include "base/files.h"
 #include "plan/predict.h"
+#include "support/temp_folder.h"
+#include "support/variable.h"
 
 namespace capstan::test {
 namespace {
@@ -92,6 +96,31 @@ TEST(DataSheet, TheSlowestOfManyGpusIsSlower) {
   for (const OpKind kind : {OpKind::head, OpKind::attention_backward, OpKind::elementwise})
     EXPECT_LT(data_sheet(gpu, 64).types.at("bf16").of(kind),
               data_sheet(gpu, 8).types.at("bf16").of(kind));
+}
+
+// A calibration of another machine that was copied into the cache says more than a data sheet.
+TEST(DataSheet, AGpuThatWasMeasuredIsKnownByThat) {
+  const TempFolder folder;
+  const Variable cache("CAPSTAN_CACHE", folder.path().c_str());
+  const GpuModel h200 = gpu_catalogue().named("h200");
+  EXPECT_TRUE(calibration_of(h200).from_data_sheet);
+  for (const auto& [name, date, rate] : {std::tuple("NVIDIA H200", "2026-08-05", 600e12),
+                                         {"NVIDIA H200 ", "2026-07-01", 500e12},
+                                         {"NVIDIA H100 80GB HBM3", "2026-09-09", 400e12}}) {
+    Calibration c = data_sheet(h200);
+    c.from_data_sheet = false;
+    c.name = name;
+    c.date = date;
+    c.types.at("bf16").of(OpKind::product) = rate;
+    write_calibration(folder.path() / fmt::format("{}.calibration.json", rate), c);
+  }
+  write_text(folder / "broken.calibration.json", "{");
+  const Calibration measured = calibration_of(h200);
+  EXPECT_FALSE(measured.from_data_sheet);
+  EXPECT_DOUBLE_EQ(product_rate(measured), 600e12) << "the newest";
+  const double slower = product_rate(data_sheet(h200, 8)) / product_rate(data_sheet(h200));
+  EXPECT_DOUBLE_EQ(product_rate(calibration_of(h200, 8)), slower * 600e12);
+  EXPECT_TRUE(calibration_of(gpu_catalogue().named("a100-80-sxm")).from_data_sheet);
 }
 
 TEST(DataSheet, LessPowerSlowsProductsByItsThirdRoot) {
