@@ -50,6 +50,17 @@ void take_inputs(Planned& p, RunInputs inputs, const Recipe& recipe, Task task) 
                   p.rough ? "about " : "", count(train.longest(), "token"));
 }
 
+// Without data: as if every sample had as many tokens as it may.
+std::optional<int64_t> steps_of_full_samples(const Recipe& recipe, int64_t tokens) {
+  std::optional<int64_t> steps = recipe.max_steps;
+  if (recipe.max_tokens) {
+    const int64_t of_a_step = recipe.global_batch_size * tokens;
+    const int64_t needed = (*recipe.max_tokens - 1) / of_a_step + 1;
+    steps = std::min(steps.value_or(needed), needed);
+  }
+  return steps;
+}
+
 // The data without the model that will be trained on them; false if they are not there either.
 bool take_rough_inputs(Planned& p, const Recipe& recipe, Task task, const NamedModel& model) {
   if (!names_data(recipe) || (task == Task::pretrain && by_sizes(recipe))) return false;
@@ -97,7 +108,7 @@ Planned plan_for(const Recipe& recipe, Task task) {
     return p;
   }
   p.options = worst_case_options(recipe, task, model.config);
-  p.steps = recipe.max_steps;
+  p.steps = steps_of_full_samples(recipe, p.options.limits.longest);
   p.basis = fmt::format(
       "for the largest batch that the recipe allows: {} of {}{} ({})",
       count(p.options.limits.documents, "sample"), count(p.options.limits.longest, "token"),
