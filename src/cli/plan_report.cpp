@@ -111,6 +111,11 @@ std::string time_lines(const Planned& p, const Answers& a) {
                           t.calibration.name, t.calibration.date),
               "  ");
   s += parts_line(t.step) + utilization_line(p, a);
+  if (constexpr double kMuch = 0.2; t.step.exposed > kMuch)
+    s += wrapped(fmt::format("{:.0f}% of it computation waits for communication: --search looks "
+                             "for a layout with less",
+                             100 * t.step.exposed),
+                 "    ");
   if (t.record) {
     std::istringstream lines(history_line(*t.record));
     for (std::string line; std::getline(lines, line);) s += wrapped(line, "  ");
