@@ -67,13 +67,14 @@ int least_rung(const TrainOptions& options, int from, const Room& available) {
   const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
   if (fits_at(from)) return from;
   int bad = from, good = -1;
-  bool nearly = false;  // so that one of the exceptions may fit
+  constexpr int64_t kSmall = 50;  // an exception is less than this part of the whole
+  bool nearly = false;
   for (const int rung : rungs) {
     if (rung <= from || good >= 0) break;
     const MemoryPlan plan = plan_at(rung);
     const int64_t lack = plan.total_bytes - available.device;
     if (lack <= 0) good = rung;
-    nearly = nearly || lack < plan.total_bytes / 50;
+    nearly = nearly || lack < plan.total_bytes / kSmall;
   }
   if (good < 0) {
     for (int rung = from + 1; nearly && rung < last; ++rung)
