@@ -56,7 +56,7 @@ nlohmann::ordered_json json_of(const CommResult& result) {
 }
 
 // Adds the result to the calibration of what a rank computes with.
-void add_to_calibration(const fs::path& file, int ranks, const CommResult& result) {
+void add_to_calibration(const fs::path& file, Device device, int ranks, const CommResult& result) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) {
     log::warn(
@@ -67,6 +67,10 @@ void add_to_calibration(const fs::path& file, int ranks, const CommResult& resul
     return;
   }
   Calibration c = read_calibration(file);
+  require(
+      c.device == device, Fault::usage,
+      "{}: the calibration is for {} (accelerator {}), and ranks on accelerator {} were measured",
+      file.string(), c.name, name_of(c.device), name_of(device));
   for (const auto& [count, network] : result.networks) c.networks[count] = network;
   if (result.crowding) c.crowding[ranks] = *result.crowding;
   write_calibration(file, c);
@@ -91,7 +95,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   else
     fmt::print("{}", comm_table(result));
   add_to_calibration(o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out),
-                     group.size(), result);
+                     device, group.size(), result);
   return 0;
 }
 

@@ -93,19 +93,15 @@ std::optional<TrackRecord> record_here(const Calibration& c) {
 
 Time time_of(const StepEstimate& step, const Question& q, const Calibration& calibration) {
   Time t{.calibration = calibration, .step = step};
-  t.record = record_here(calibration);
+  if (all_measured(calibration, q.planned.options.ranks.size)) t.record = record_here(calibration);
   if (q.options.correct) {
     t.correction = correction(t.record);
     t.step.seconds *= t.correction;
     for (double& seconds : t.step.by_kind) seconds *= t.correction;
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
-  // A card may have been measured, and what connects several may not.
-  Calibration known = calibration;
-  known.from_data_sheet =
-      calibration.from_data_sheet ||
-      (q.gpu && q.planned.options.ranks.size > 1 && calibration.networks.empty());
-  t.range = uncertainty_of(known, static_cast<int>(q.recipe.num_nodes),
+  t.range = uncertainty_of(calibration, q.planned.options.ranks.size,
+                           static_cast<int>(q.recipe.num_nodes),
                            q.options.correct ? std::nullopt : t.record);
   return t;
 }

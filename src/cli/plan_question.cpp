@@ -53,8 +53,8 @@ std::vector<RentedRun> offers_of(const Question& q) {
           "(devices, num_nodes), or name the GPU, too (--gpu)",
           wish);
   require(q.planned.steps.has_value(), Fault::usage,
-          "plan: {} needs the number of steps; give the data (--data.json_path …), or "
-          "--train.max_steps",
+          "plan: {} needs the number of steps; give the data (--data.json_path, "
+          "--data.train_data_path …), --train.max_steps or --train.max_tokens",
           wish);
   return rented_runs(task_to_rent(q), gpu_catalogue().gpus, prices(), q.wish);
 }
@@ -77,7 +77,7 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
 void settle_automatic(Question& q, const Machines& machines) {
   Machines known = machines;
   // Of data sheets, a run there knows nothing: it takes zero3 unless that machine is measured.
-  if (known.calibration && known.calibration->from_data_sheet &&
+  if (known.calibration && !all_measured(*known.calibration, machines.ranks()) &&
       !q.recipe.micro_batch_size.automatic)
     known.calibration.reset();
   const Planned& p = q.planned;

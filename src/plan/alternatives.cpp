@@ -39,7 +39,7 @@ struct Resource {
 
 void slow_down(Calibration& c, const Resource& part, double factor) {
   for (const OpKind kind : part.kinds) {
-    for (auto& [type, rates] : c.types) rates.of(kind) /= factor;
+    for (auto& [type, rates] : c.types) rates.slow(kind, factor);
     for (auto& [precision, costs] : c.precisions) {
       CallCost& call = costs.calls[static_cast<size_t>(kind)];
       call.per_call *= factor;

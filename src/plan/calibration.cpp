@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;  // 1: the cost of the output head was without its logits
 constexpr const char* kFormat = "capstan calibration";
 constexpr const char* kEnding = ".calibration.json";  // of its files in the cache
 constexpr const char* kToDevice = "to_device_bytes_per_second";
@@ -202,10 +202,9 @@ std::optional<T> nearest(const std::map<int, T>& measured, int ranks) {
 
 // What ops of this kind do takes so many times as long; a call without work as long as before.
 void slow_down(CostModel& m, OpKind kind, double times) {
-  std::optional<Rates>& rates = m.rates(kind);
-  if (!rates) rates = Rates{m.flops_per_second, m.bytes_per_second};
-  rates->flops_per_second /= times;
-  rates->bytes_per_second /= times;
+  Rates& rates = m.rates(kind).value();
+  rates.flops_per_second /= times;
+  rates.bytes_per_second /= times;
 }
 
 // Fraction of the bytes of an update, and of the norm of the gradients before it, that cross the
@@ -222,6 +221,12 @@ double share_on_bus(const TrainOptions& o) {
 }
 
 }  // namespace
+
+void TypeRates::slow(OpKind kind, double times) {
+  of(kind) /= times;
+  if (kind == OpKind::attention) attention_bytes /= times;
+  if (kind == OpKind::attention_backward) attention_backward_bytes /= times;
+}
 
 std::string calibration_json(const Calibration& c) {
   ordered_json out = {{"format", kFormat},
@@ -308,6 +313,10 @@ std::optional<Network> network_of(const Calibration& c, int ranks) {
   return nearest(c.networks, ranks);
 }
 
+bool all_measured(const Calibration& c, int ranks) {
+  return !c.from_data_sheet && (ranks == 1 || !c.networks.empty());
+}
+
 Crowding crowding_of(const Calibration& c, int ranks) {
   return ranks == 1 ? Crowding() : nearest(c.crowding, ranks).value_or(Crowding());
 }
@@ -333,7 +342,8 @@ std::vector<Calibration> kept_calibrations() {
     if (!entry.path().string().ends_with(kEnding)) continue;
     try {
       kept.push_back(read_calibration(entry.path()));
-    } catch (const Error&) {  // find_calibration tells it to those who need it
+    } catch (const Error& e) {
+      log::warn("{}; ignoring this calibration", e.what());
     }
   }
   std::sort(kept.begin(), kept.end(),
@@ -343,15 +353,19 @@ std::vector<Calibration> kept_calibrations() {
 
 Calibration named_calibration(const std::string& given) {
   std::error_code error;
-  if (fs::exists(given, error) || given.find('/') != std::string::npos)
+  if (fs::is_regular_file(given, error) || given.find('/') != std::string::npos)
     return read_calibration(given);
   if (const fs::path kept = calibration_path(given); !kept.empty() && fs::exists(kept, error))
     return read_calibration(kept);
   std::vector<std::string> names;
-  for (const Calibration& c : kept_calibrations()) names.push_back(in_quotes(c.name));
+  for (const Calibration& c : kept_calibrations()) {
+    if (c.name == given) return c;
+    names.push_back(in_quotes(c.name));
+  }
+  const fs::path folder = cache_folder("calibration");
   fail(Fault::usage,
        "calibration: there is no file '{}', and no calibration of a machine of that name in {}; {}",
-       given, cache_folder("calibration").string(),
+       given, folder.empty() ? "a cache, for which there is no folder" : folder.string(),
        names.empty() ? "there are none at all: 'capstan bench' writes one"
                      : fmt::format("there are {}", fmt::join(names, ", ")));
 }

@@ -25,6 +25,9 @@ struct TypeRates {
   // absent.
   double step_seconds = 0, step_predicted = 0;
 
+  // As if ops of this kind took so many times as long.
+  void slow(OpKind kind, double times);
+
   double& of(OpKind kind) { return rates[static_cast<size_t>(kind)]; }
   double of(OpKind kind) const { return rates[static_cast<size_t>(kind)]; }
   bool operator==(const TypeRates&) const = default;
@@ -42,7 +45,7 @@ struct StepCosts {
 // How many times as long ops take while all ranks on a CPU compute, which share its memory and its
 // power, as with the others idle.
 struct Crowding {
-  double arithmetic = 1, memory = 1;  // products and attention; all other ops
+  double arithmetic = 1, memory = 1;  // products, the output head and attention; all other ops
 
   bool operator==(const Crowding&) const = default;
 };
@@ -77,10 +80,11 @@ Calibration parse_calibration(std::string_view text, std::string_view where);
 std::filesystem::path calibration_path(std::string_view name);
 
 // All calibrations in the user's cache: of this machine, and those of others that were copied
-// there. Leaves out what cannot be read.
+// there. Warns about what cannot be read, and leaves it out.
 std::vector<Calibration> kept_calibrations();
-// Of a file, or the one in the user's cache of a machine of this name: "h200.json", "NVIDIA H200",
-// "nvidia-h200". Throws Fault::usage, with the names that are there, if there is neither.
+// Of a file, or the one in the user's cache whose machine or file has this name: "h200.json",
+// "NVIDIA H200", "nvidia-h200". Throws Fault::usage, with the names that are there, if there is
+// none.
 Calibration named_calibration(const std::string& file_or_name);
 
 // Creates the folder if needed. Throws Fault::file.
@@ -96,6 +100,8 @@ std::string_view type_of_products(const TrainOptions& options);
 // What connects so many ranks, as measured among as many, or the nearest number; none if nothing
 // was measured.
 std::optional<Network> network_of(const Calibration& calibration, int ranks);
+// Whether a step of so many ranks is predicted from measurements alone, of their links as well.
+bool all_measured(const Calibration& calibration, int ranks);
 // As measured with as many ranks, or the nearest number; one rank has the machine to itself.
 Crowding crowding_of(const Calibration& calibration, int ranks);
 

@@ -117,18 +117,19 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
 
 Calibration calibration_of(const GpuModel& gpu, int gpus) {
   std::optional<Calibration> newest;
+  const GpuCatalogue catalogue = gpu_catalogue();
   for (Calibration& c : kept_calibrations()) {
     if (c.device != Device::cuda || (newest && newest->date >= c.date)) continue;
-    const GpuCatalogue catalogue = gpu_catalogue();
     const GpuModel* const measured = catalogue.reported_as(c.name);
     if (measured != nullptr && measured->id == gpu.id) newest = std::move(c);
   }
-  if (!newest) return data_sheet(gpu, gpus);
-  for (auto& [type, rates] : newest->types) {
-    for (double& rate : rates.rates) rate /= slowest(gpus);
-    rates.attention_bytes /= slowest(gpus);
-    rates.attention_backward_bytes /= slowest(gpus);
-  }
+  Calibration sheet = data_sheet(gpu, gpus);
+  if (!newest) return sheet;
+  newest->networks.clear();
+  for (auto& [type, rates] : newest->types)
+    for (size_t kind = 0; kind < kOpKinds; ++kind)
+      rates.slow(static_cast<OpKind>(kind), slowest(gpus));
+  newest->types.merge(sheet.types);  // what was not measured
   return *newest;
 }
 

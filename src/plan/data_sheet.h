@@ -6,10 +6,10 @@
 #include "plan/calibration.h"
 #include "plan/gpu_catalogue.h"
 
-// Machines that are not here and were not measured: what programs reach of a GPU's data sheet. The
-// fractions are those that Capstan reaches in training steps on an H200 (docs/performance.md), and
-// public measurements of products and collectives. None is fitted to a time that docs/planner.md
-// compares with.
+// Machines that are not here. Of those that were not measured either: what programs reach of a
+// GPU's data sheet. The fractions are those that Capstan reaches in training steps on an H200
+// (docs/performance.md), and public measurements of products and collectives. None is fitted to a
+// time that docs/planner.md compares with.
 namespace capstan {
 
 // The GPU with another limit of power. The voltage of a processor follows its clock, so power goes
@@ -21,7 +21,8 @@ GpuModel at_power(GpuModel gpu, double watts);
 Calibration data_sheet(const GpuModel& gpu, int gpus = 1);
 
 // As `capstan bench` measured one like it, if the user's cache has such a calibration; else as by
-// its data sheet. Of several the slowest, too.
+// its data sheet. Of several the slowest, too. What connects them is by data sheet in any case,
+// since it depends on how many there are on how many machines.
 Calibration calibration_of(const GpuModel& gpu, int gpus = 1);
 
 // What connects the GPUs of machines with so many each. Without `across`, the bytes/s that each GPU

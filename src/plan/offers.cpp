@@ -24,7 +24,8 @@ std::optional<RentedRun> rented(const PlannedTask& task, const GpuModel& gpu, in
 // What so many steps take and cost. Each instance has a price.
 void pay(RentedRun& r, int64_t steps, const Prices& prices, const Wish& wish) {
   r.seconds = r.run.step->seconds * static_cast<double>(steps);
-  const Uncertainty range = uncertainty_of(*r.machines.calibration, r.machines.count);
+  const Uncertainty range =
+      uncertainty_of(*r.machines.calibration, r.machines.ranks(), r.machines.count);
   r.longest_seconds = range.high * r.seconds;
   const double hours = r.seconds / 3600;
   const auto cost = run_cost(prices, r.gpu.id, r.machines.devices, r.machines.count,

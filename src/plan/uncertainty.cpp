@@ -17,16 +17,19 @@ constexpr double kSheetLow = 0.85, kSheetHigh = 1.25, kSheetsHigh = 1.4;
 
 }  // namespace
 
-Uncertainty uncertainty_of(const Calibration& calibration, int machines,
+Uncertainty uncertainty_of(const Calibration& calibration, int ranks, int machines,
                            const std::optional<TrackRecord>& record) {
-  if (record && record->timed >= kEnoughToCorrect)
+  const bool cpu = calibration.device == Device::cpu;
+  const bool measured = all_measured(calibration, ranks);
+  if (record && record->timed >= kEnoughToCorrect && (measured || cpu))
     return {std::min(1.0, record->lowest_ratio), std::max(1.0, record->highest_ratio),
             fmt::format("which is how far off {} here were", count(record->timed, "run"))};
-  if (calibration.from_data_sheet)
+  if (!measured && !cpu)
     return {kSheetLow, machines > 1 ? kSheetsHigh : kSheetHigh,
-            "which is how far off data sheets usually are"};
-  if (calibration.device == Device::cuda)
-    return {kGpuLow, kGpuHigh, "which is how far off steps of a calibrated GPU were"};
+            calibration.from_data_sheet
+                ? "which is how far off data sheets usually are"
+                : "as what connects the GPUs is by data sheet, and so far off that usually is"};
+  if (!cpu) return {kGpuLow, kGpuHigh, "which is how far off steps of a calibrated GPU were"};
   return {kCpuLow, kCpuHigh, "which is how far off steps on calibrated CPUs were"};
 }
 

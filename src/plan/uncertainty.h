@@ -15,8 +15,9 @@ struct Uncertainty {
 };
 
 // By the record of this device, if it has kEnoughToCorrect runs; else what predictions by such a
-// calibration were off by (docs/performance.md, docs/planner.md).
-Uncertainty uncertainty_of(const Calibration& calibration, int machines,
+// calibration were off by (docs/performance.md, docs/planner.md). Of several GPUs whose links were
+// not measured, as by data sheet.
+Uncertainty uncertainty_of(const Calibration& calibration, int ranks, int machines,
                            const std::optional<TrackRecord>& record = {});
 
 }  // namespace capstan

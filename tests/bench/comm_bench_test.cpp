@@ -49,8 +49,8 @@ TEST(CommBench, MeasuresEveryOpSizeAndGroup) {
     EXPECT_LE(ring_limit(row, of_four), row.seconds * (1 + 1e-9)) << "no row is faster";
   }
   ASSERT_TRUE(of_four.crowding);
-  EXPECT_GE(of_four.crowding->arithmetic, 1);
-  EXPECT_GE(of_four.crowding->memory, 1);
+  for (const double times : {of_four.crowding->arithmetic, of_four.crowding->memory})
+    EXPECT_TRUE(times >= 1 && times < 1000) << times;
   const std::string table = comm_table(of_four);
   for (const char* part : {"all_gather", "reduce_scatter", "send", "1.00 MiB",
                            "among 4 ranks: ", "with all ranks at work: "})

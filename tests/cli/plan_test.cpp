@@ -221,7 +221,7 @@ TEST_F(Plan, IsWhatTheRunAllocates) {
 
 // On this machine products take their time, at 1 TFLOP/s, and the rest next to none.
 std::string round_figures(const std::string& accelerator, const std::string& type) {
-  json c = {{"format", "capstan calibration"}, {"version", 1},         {"name", "a round machine"},
+  json c = {{"format", "capstan calibration"}, {"version", 2},         {"name", "a round machine"},
             {"accelerator", accelerator},      {"date", "2026-08-05"}, {"seconds_per_call", 1e-12},
             {"bytes_per_second", 1e21}};
   if (accelerator == "cuda") c["to_device_bytes_per_second"] = c["to_host_bytes_per_second"] = 1e21;

@@ -90,7 +90,7 @@ TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_TRUE(message.starts_with("c.json:")) << message;
   };
-  expect(refused("\"version\": 1", "\"version\": 2"), "c.json:3:3: version: expected 1, found 2");
+  expect(refused("\"version\": 2", "\"version\": 1"), "c.json:3:3: version: expected 2, found 1");
   expect(refused("capstan calibration", "diary"), "c.json:2:3: format: ");
   expect(refused("2026-08-05", "yesterday"), "c.json:6:3: date: expected YYYY-MM-DD");
   expect(refused("\"cuda\"", "\"tpu\""), "accelerator: expected cpu or cuda, found \"tpu\"");
@@ -145,6 +145,10 @@ TEST(Calibrations, AreNamedByTheirFileOrTheirMachine) {
   EXPECT_NE(message_of(Fault::usage, [] { named_calibration("h100"); }).find("\"NVIDIA H200\""),
             std::string::npos);
   message_of(Fault::file, [&] { named_calibration((folder / "no.json").string()); });
+  Calibration other = c;
+  other.name = "NVIDIA H100 PCIe";
+  write_calibration(folder / "of-a-friend.calibration.json", other);
+  EXPECT_EQ(named_calibration("NVIDIA H100 PCIe"), other) << "whatever the file is called";
 }
 
 TEST(Calibrations, OfThisMachineAreFoundAndBadOnesLeft) {
@@ -219,6 +223,13 @@ TEST(CostModels, RanksOfACpuAreInEachOthersWay) {
     EXPECT_NEAR(ratio(kind, {.flops = 1e12, .bytes = 1}), 1.25, 1e-9) << name_of(kind);
   for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})
     EXPECT_NEAR(ratio(kind, {.flops = 1, .bytes = 1e12}), 2, 1e-9) << name_of(kind);
+  // As 'capstan bench' measures a CPU: what a call without work takes stays.
+  StepCosts& costs = c.precisions["32-true"];
+  costs.calls.fill({1e-3, 1e-9, 0});
+  costs.seconds = costs.predicted = 1;
+  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::product, {.flops = 1e9, .bytes = 1e9}),
+                   1.25 + 1e-3);
+  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::copy, {.flops = 1e9}), 2 + 1e-3);
 }
 
 TEST(CostModels, APagedOptimizersStateCrossesTheBus) {

@@ -112,12 +112,16 @@ TEST(DataSheet, AGpuThatWasMeasuredIsKnownByThat) {
     c.name = name;
     c.date = date;
     c.types.at("bf16").of(OpKind::product) = rate;
+    c.types.erase("f16");
+    c.networks[8] = {.bytes_per_second = 1e9};
     write_calibration(folder.path() / fmt::format("{}.calibration.json", rate), c);
   }
   write_text(folder / "broken.calibration.json", "{");
   const Calibration measured = calibration_of(h200);
   EXPECT_FALSE(measured.from_data_sheet);
   EXPECT_DOUBLE_EQ(product_rate(measured), 600e12) << "the newest";
+  EXPECT_DOUBLE_EQ(product_rate(measured, "f16"), product_rate(data_sheet(h200), "f16"));
+  EXPECT_FALSE(all_measured(measured, 8)) << "links are by data sheet";
   const double slower = product_rate(data_sheet(h200, 8)) / product_rate(data_sheet(h200));
   EXPECT_DOUBLE_EQ(product_rate(calibration_of(h200, 8)), slower * 600e12);
   EXPECT_TRUE(calibration_of(gpu_catalogue().named("a100-80-sxm")).from_data_sheet);

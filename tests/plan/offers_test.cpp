@@ -145,9 +145,13 @@ TEST(Uncertainties, AreWiderTheLessIsKnown) {
     EXPECT_FALSE(u.origin.empty());
     return u.high - u.low;
   };
-  EXPECT_LT(width(uncertainty_of(measured, 1)), width(uncertainty_of(sheet, 1)));
-  EXPECT_LT(width(uncertainty_of(measured, 1)), width(uncertainty_of(cpu, 1)));
-  EXPECT_LT(width(uncertainty_of(sheet, 1)), width(uncertainty_of(sheet, 2)));
+  EXPECT_LT(width(uncertainty_of(measured, 1, 1)), width(uncertainty_of(sheet, 1, 1)));
+  EXPECT_LT(width(uncertainty_of(measured, 1, 1)), width(uncertainty_of(cpu, 1, 1)));
+  EXPECT_LT(width(uncertainty_of(sheet, 1, 1)), width(uncertainty_of(sheet, 1, 2)));
+  // The card was measured, but not what connects eight of them.
+  EXPECT_EQ(width(uncertainty_of(measured, 8, 1)), width(uncertainty_of(sheet, 8, 1)));
+  measured.networks[8] = {};
+  EXPECT_EQ(width(uncertainty_of(measured, 8, 1)), width(uncertainty_of(measured, 1, 1)));
 }
 
 TEST(Uncertainties, AreThoseOfEnoughRunsHere) {
@@ -157,11 +161,12 @@ TEST(Uncertainties, AreThoseOfEnoughRunsHere) {
   record.timed = kEnoughToCorrect;
   record.lowest_ratio = 1.02;
   record.highest_ratio = 1.5;
-  const Uncertainty known = uncertainty_of(measured, 1, record);
+  const Uncertainty known = uncertainty_of(measured, 1, 1, record);
   EXPECT_EQ(known.low, 1) << "the prediction itself is within";
   EXPECT_EQ(known.high, 1.5);
+  EXPECT_LT(uncertainty_of(measured, 8, 1, record).high, 1.5) << "the record is of one GPU";
   record.timed = kEnoughToCorrect - 1;
-  EXPECT_EQ(uncertainty_of(measured, 1, record).high, uncertainty_of(measured, 1).high);
+  EXPECT_EQ(uncertainty_of(measured, 1, 1, record).high, uncertainty_of(measured, 1, 1).high);
 }
 
 }  // namespace
