@@ -93,7 +93,7 @@ def calibrate(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> No
     quick = ["--quick"] if given.quick else []
     share = {}
     if given.accelerator == "cpu":
-        share = {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // ranks))}
+        share = {"OMP_NUM_THREADS": str(-(-len(os.sched_getaffinity(0)) // ranks))}
     run([given.capstan, "bench", "--accelerator", given.accelerator, *quick], **share)
     if ranks > 1:
         told = run([given.capstan, "bench", "comm", "--accelerator", given.accelerator, "--devices", ranks, *quick])
@@ -122,7 +122,7 @@ class Machine:
                 found = measure(self.given.capstan, self.folder, config, keys, self.given.accelerator, self.ranks)
                 if self.is_as_fast():
                     return found
-            if attempt % PATIENCE == 0:
+            if attempt % PATIENCE == 0 and attempt < TRIES:
                 self.calibrate()
             time.sleep(3)
         return None
@@ -152,6 +152,9 @@ def compare(given: argparse.Namespace, folder: pathlib.Path, ranks: int) -> bool
         print(f"{config['hidden_size']:6} {config['num_hidden_layers']:6} {config['vocab_size']:6} {batch:>12} "
               f"{keys['precision']:>10} {keys['activations']:>11}{memory[-1]:8.4f}{took:10.4f}{predicted:10.4f}"
               f"{times[-1]:8.1%} {keys.get('strategy', '')}", flush=True)
+    if len(times) < given.recipes / 2:
+        print(f"{ranks} ranks: only {len(times)} of {given.recipes} recipes ran while the machine was as fast as before")
+        return False
     median, worst = statistics.median(abs(t) for t in times), max(abs(t) for t in times)
     most = max(abs(m - 1) for m in memory)
     print(f"{ranks} ranks: memory off by at most {most:.2%}; times by {median:.1%} in the median "
