@@ -59,9 +59,18 @@ std::string wishes_of(const Wish& wish) {
   return fmt::format("{}", fmt::join(all, " and "));
 }
 
+// Even if the run takes the longest that is likely. What has no price meets no budget.
+bool meets(const Answers& a) {
+  const double longest = a.time->range.high * *a.time->run_seconds;
+  return (!a.wish.seconds || longest <= *a.wish.seconds) &&
+         (!a.wish.dollars || (a.cost && a.cost->dollars.high <= *a.wish.dollars));
+}
+
 }  // namespace
 
 std::string about(double seconds) {
+  constexpr double kDay = 86'400, kManyDays = 4 * kDay;
+  if (seconds >= kManyDays) return fmt::format("{:.3g} days", seconds / kDay);
   if (seconds >= 100) return format_duration(seconds);
   return seconds < 0.1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
@@ -136,6 +145,8 @@ std::string offer_table(const Answers& a) {
                            wishes_of(a.wish), meeting == 0 ? "none" : std::to_string(meeting),
                            count(std::ssize(a.offers), "machine")),
                "meets: ");
+  if (a.command.empty() && a.time && a.time->run_seconds)
+    s += fmt::format("this plan, on the machine that was named: {}\n", meets(a) ? "yes" : "no");
   if (meeting == 0 && !a.command.empty())
     s += fmt::format("this plan is for the {} of them\n",
                      in_time(a.wish, *nearest_to(a.wish, a.offers)) ? "cheapest" : "fastest");

@@ -85,6 +85,40 @@ TEST_F(PlanAnswers, TheCommandIsOneThatPlansTheSame) {
   EXPECT_EQ(again["time"]["step_seconds"], chosen["time"]["step_seconds"]);
 }
 
+TEST_F(PlanAnswers, ANamedGpuIsToldWhetherItMeetsTheWish) {
+  const auto answer = [&](const Words& more) {
+    Words words = tuned(more);
+    words.insert(words.begin(), "plan");
+    const Outcome o = run(words);
+    EXPECT_EQ(o.code, 0) << o.err;
+    const std::string before = "this plan, on the machine that was named: ";
+    const size_t at = o.out.find(before);
+    return at == std::string::npos ? o.out : o.out.substr(at + before.size(), 2);
+  };
+  EXPECT_EQ(answer({"--gpu=h100-sxm", "--deadline=36h"}), "ye");
+  EXPECT_EQ(answer({"--gpu=h100-sxm", "--deadline=0.01s"}), "no");
+  EXPECT_EQ(answer({"--gpu=h100-sxm", "--budget=0.01", "--train.epochs=1000"}), "no");
+  EXPECT_EQ(answer({"--gpu=rtx4090", "--budget=1000"}), "no") << "it has no price";
+}
+
+// Without data, the tokens say how many steps: 8 samples of 512 tokens each, and a rest.
+TEST_F(PlanAnswers, TokensAreStepsOfFullSamples) {
+  const Words words = {"pretrain",
+                       "Llama-3.2-1B",
+                       "--gpu=h100-sxm",
+                       "--train.max_seq_length=512",
+                       "--train.global_batch_size=8",
+                       "--train.micro_batch_size=2"};
+  const auto steps = [&](const char* length) {
+    Words all = words;
+    all.emplace_back(length);
+    return plan(all, 0)["steps"];
+  };
+  EXPECT_EQ(steps("--train.max_tokens=409600"), 100);
+  EXPECT_EQ(steps("--train.max_tokens=409601"), 101);
+  EXPECT_EQ(steps("--train.max_steps=7"), 7);
+}
+
 TEST_F(PlanAnswers, WhereNothingMeetsTheWishItSaysSoAndComesNear) {
   const auto nearest = [&](const std::string& wish, const char* which) {
     Words words = tuned({wish, "--train.epochs=1000"});
