@@ -15,6 +15,11 @@
 // each kind of op by number type, and a known step compared with the sum of its ops.
 namespace capstan {
 
+// Kinds of ops whose rates are in FLOP/s, and those whose are in bytes/s.
+inline constexpr std::array kFlopKinds = {OpKind::product, OpKind::head, OpKind::attention,
+                                          OpKind::attention_backward};
+inline constexpr std::array kByteKinds = {OpKind::elementwise, OpKind::optimizer};
+
 // Rates for one number type, in FLOP/s, or bytes/s for elementwise ops and optimizers.
 struct TypeRates {
   std::array<double, kOpKinds> rates{};  // by OpKind; for copies see Calibration::bytes_per_second
@@ -80,7 +85,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where);
 std::filesystem::path calibration_path(std::string_view name);
 
 // All calibrations in the user's cache: of this machine, and those of others that were copied
-// there. Warns about what cannot be read, and leaves it out.
+// there. Warns once about what cannot be read, and leaves it out.
 std::vector<Calibration> kept_calibrations();
 // Of a file, or the one in the user's cache whose machine or file has this name: "h200.json",
 // "NVIDIA H200", "nvidia-h200". Throws Fault::usage, with the names that are there, if there is
