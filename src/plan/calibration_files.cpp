@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <mutex>
+#include <set>
 
 #include "base/files.h"
 #include "base/json_text.h"
@@ -16,6 +18,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kEnding = ".calibration.json";  // of files in the cache
+
+// Tables of machines read the cache for each of them.
+void warn_once(const Error& e) {
+  static std::mutex mutex;
+  static std::set<std::string> told;
+  const std::lock_guard lock(mutex);
+  if (told.insert(e.what()).second) log::warn("{}; ignoring this calibration", e.what());
+}
 
 }  // namespace
 
@@ -41,7 +51,7 @@ std::vector<Calibration> kept_calibrations() {
     try {
       kept.push_back(read_calibration(entry.path()));
     } catch (const Error& e) {
-      log::warn("{}; ignoring this calibration", e.what());
+      warn_once(e);
     }
   }
   std::sort(kept.begin(), kept.end(),
