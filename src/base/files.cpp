@@ -404,6 +404,13 @@ void require_writable(const fs::path& folder) {
   require(!error, Fault::file, "{}: cannot remove: {}", probe.string(), error.message());
 }
 
+void require_writable_file(const fs::path& file) {
+  std::error_code error;
+  require(!file.filename().empty() && !fs::is_directory(file, error), Fault::file,
+          "{}: expected the name of a file, found a folder; name a file in it", file.string());
+  require_writable(folder_of(file));
+}
+
 void require_space(const fs::path& folder, int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);

@@ -129,6 +129,9 @@ std::filesystem::path cache_folder(std::string_view kind);
 // bytes, syncs and removes them.
 void require_writable(const std::filesystem::path& folder);
 
+// Throws unless a file of this name can be written, or replaced: before work of which it will tell.
+void require_writable_file(const std::filesystem::path& file);
+
 // Throws unless the file system of `folder` has this much free space.
 void require_space(const std::filesystem::path& folder, int64_t bytes);
 

@@ -91,7 +91,7 @@ int bench(const Arguments& arguments) {
   const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);
   require(!file.empty(), Fault::usage,
           "bench: neither CAPSTAN_CACHE nor HOME is set; name the output file with --out FILE");
-  require_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
+  require_writable_file(file);
   gpu_catalogue();  // what is wrong with the user's own is told before the measuring, not after
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   log::clear_bar();

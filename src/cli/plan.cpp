@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -227,10 +226,7 @@ int plan(const Arguments& arguments) {
   q.recipe = *recipe;
   q.asked_precision = recipe->precision;
   for (const std::string* const file : {&o.html, &o.trace})
-    if (!file->empty()) {
-      const std::filesystem::path folder = std::filesystem::path(*file).parent_path();
-      require_writable(folder.empty() ? "." : folder);
-    }
+    if (!file->empty()) require_writable_file(*file);
   if (!o.gpu.empty()) take_named_gpu(q, gpu_catalogue().named(o.gpu));
   q.planned = plan_for(q.recipe, q.task);
   std::vector<RentedRun> offers;

@@ -1,8 +1,6 @@
 // The timeline of one step: log.trace.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "base/files.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -17,9 +15,7 @@ void TrainingRun::require_traceable() const {
           "log.trace_step: step {} is to be traced, but the run has {}; set log.trace_step to at "
           "most {}",
           recipe_.log_trace_step, count(length_.steps(), "step"), length_.steps());
-  if (!team_.leads()) return;
-  const auto folder = std::filesystem::path(*recipe_.log_trace).parent_path();
-  require_writable(folder.empty() ? "." : folder);
+  if (team_.leads()) require_writable_file(*recipe_.log_trace);
 }
 
 void TrainingRun::begin_trace() {

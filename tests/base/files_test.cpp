@@ -339,5 +339,14 @@ TEST(RequireWritable, MakesTheFolderAndLeavesNothingInIt) {
             std::string::npos);
 }
 
+TEST(RequireWritableFile, MakesItsFolderAndRefusesTheNameOfAFolder) {
+  TempFolder folder;
+  require_writable_file(folder / "a" / "page.html");
+  EXPECT_TRUE(fs::is_empty(folder / "a"));
+  for (const fs::path& name : {folder / "a", folder / "b" / ""})
+    EXPECT_EQ(message_of(Fault::file, [&] { require_writable_file(name); }),
+              name.string() + ": expected the name of a file, found a folder; name a file in it");
+}
+
 }  // namespace
 }  // namespace capstan
