@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cctype>
 #include <cmath>
 #include <concepts>
 #include <type_traits>
@@ -38,10 +39,23 @@ std::string expectation(Check check, std::string_view kind) {
   }
 }
 
+// How to write "20B" tokens; empty for what is no such number.
+std::string in_plain_digits(std::string_view text) {
+  constexpr std::string_view kLetters = "kmbt";
+  if (text.empty()) return "";
+  const size_t thousands =
+      kLetters.find(static_cast<char>(std::tolower(static_cast<unsigned char>(text.back()))));
+  if (thousands == std::string_view::npos) return "";
+  const std::string plain =
+      fmt::format("{}e{}", text.substr(0, text.size() - 1), 3 * (thousands + 1));
+  return whole_number_of(plain) ? fmt::format("; write {}", plain) : "";
+}
+
 int64_t whole_number(const Option& o, std::string_view text) {
   const auto value = whole_number_of(text);
   require(value && within(o.check, static_cast<double>(*value)), Fault::usage,
-          "{}: expected {}, found '{}'", o.key, expectation(o.check, kWholeNumber), text);
+          "{}: expected {}, found '{}'{}", o.key, expectation(o.check, kWholeNumber), text,
+          in_plain_digits(text));
   return *value;
 }
 

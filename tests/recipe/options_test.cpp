@@ -147,6 +147,8 @@ TEST(SetOption, RefusesAnotherType) {
   for (const char* text : {"", " 5", "5 ", "5.5", "0x10", "5,", "99999999999999999999"})
     EXPECT_EQ(refusal("train.max_steps", text),
               fmt::format("train.max_steps: expected a whole number above 0, found '{}'", text));
+  EXPECT_EQ(refusal("train.max_tokens", "1.5B"),
+            "train.max_tokens: expected a whole number above 0, found '1.5B'; write 1.5e9");
   for (const char* text : {"", "fast", "1e-3x", "nan", "inf", "-inf", "1e999", "null"})
     EXPECT_EQ(refusal("optimizer.lr", text),
               fmt::format("optimizer.lr: expected a number above 0, found '{}'", text));
