@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "bench/bench_ops.h"
+#include "machine/name.h"
 #include "report/bar.h"
 
 namespace capstan {
@@ -55,7 +56,12 @@ class CommBench {
           measure(kind, n, bytes);
         }
       }
-    for (const int n : groups) result_.networks[n] = network_of(n);
+    const auto hosts = talk_->exchange(host_name());
+    result_.ranks_on_machine = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[0]));
+    for (const int n : groups) {
+      const bool one = std::count(hosts.begin(), hosts.begin() + n, hosts[0]) == n;
+      (one ? result_.networks : result_.networks_across)[n] = network_of(n);
+    }
     if (cpu) {
       const BenchSizes s = bench_sizes(Device::cpu, true);
       const NumberType f32{"f32", DType::f32};
@@ -192,10 +198,14 @@ std::string comm_table(const CommResult& result) {
                     row.ranks, format_bytes(row.bytes), time_text(row.seconds), row.rate() / 1e9,
                     time_text(ring_limit(row, result)), block_bar(share, 20), 100 * share);
   }
-  for (const auto& [ranks, n] : result.networks)
-    text += fmt::format("\n  among {}: {} for each message, {:.2f} GB/s from each rank",
-                        count(ranks, "rank"), time_text(n.seconds_per_message),
-                        n.bytes_per_second / 1e9);
+  const auto tell = [&](const std::map<int, Network>& networks, const char* where) {
+    for (const auto& [ranks, n] : networks)
+      text += fmt::format("\n  among {}{}: {} for each message, {:.2f} GB/s from each rank",
+                          count(ranks, "rank"), where, time_text(n.seconds_per_message),
+                          n.bytes_per_second / 1e9);
+  };
+  tell(result.networks, "");
+  tell(result.networks_across, " on several machines");
   if (result.crowding)
     text += fmt::format(
         "\n  with all ranks at work: products take {:.2f} times as long, updates {:.2f} times",

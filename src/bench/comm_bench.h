@@ -24,8 +24,9 @@ struct CommRow {
 
 struct CommResult {
   std::vector<CommRow> rows;
-  // By number of ranks, from the ops that do not compute.
-  std::map<int, Network> networks;
+  // By number of ranks, from the ops that do not compute: of one machine, and of several.
+  std::map<int, Network> networks, networks_across;
+  int ranks_on_machine = 1;          // of rank 0's
   std::optional<Crowding> crowding;  // of ranks on CPUs, all of them
   // The highest rate at which a rank sent: a ring cannot be faster.
   double link_bytes_per_second = 0;

@@ -36,8 +36,16 @@ Recipe recipe_of(const Options& o) {
   return r;
 }
 
+nlohmann::ordered_json json_of(const std::map<int, Network>& networks) {
+  auto out = nlohmann::ordered_json::object();
+  for (const auto& [ranks, network] : networks)
+    out[std::to_string(ranks)] = {{"seconds_per_message", network.seconds_per_message},
+                                  {"bytes_per_second", network.bytes_per_second}};
+  return out;
+}
+
 nlohmann::ordered_json json_of(const CommResult& result) {
-  auto rows = nlohmann::ordered_json::array(), networks = nlohmann::ordered_json::object();
+  auto rows = nlohmann::ordered_json::array();
   for (const CommRow& row : result.rows)
     rows.push_back({{"op", row.op},
                     {"ranks", row.ranks},
@@ -45,36 +53,41 @@ nlohmann::ordered_json json_of(const CommResult& result) {
                     {"seconds", row.seconds},
                     {"sent_bytes_per_second", row.rate()},
                     {"ring_limit_seconds", ring_limit(row, result)}});
-  for (const auto& [ranks, network] : result.networks)
-    networks[std::to_string(ranks)] = {{"seconds_per_message", network.seconds_per_message},
-                                       {"bytes_per_second", network.bytes_per_second}};
-  nlohmann::ordered_json all = {{"rows", rows}, {"networks", networks}};
+  nlohmann::ordered_json all = {{"rows", rows}, {"networks", json_of(result.networks)}};
+  if (!result.networks_across.empty()) all["networks_across"] = json_of(result.networks_across);
   if (const auto& crowding = result.crowding)
     all["times_as_long_together"] = {{"arithmetic", crowding->arithmetic},
                                      {"memory", crowding->memory}};
   return all;
 }
 
-// Adds the result to the calibration of what a rank computes with.
-void add_to_calibration(const fs::path& file, Device device, int ranks, const CommResult& result) {
+// The calibration of what a rank computes with, to which the result will be added. Warns if there
+// is none: before the measuring, like all that is refused.
+std::optional<Calibration> calibration_in(const fs::path& file, Device device) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) {
     log::warn(
-        "{}: there is no calibration yet, so the result is not kept; run {}'capstan bench{}' "
+        "{}: there is no calibration yet, so the result will not be kept; run {}'capstan bench{}' "
         "first",
         file.empty() ? "no cache folder" : file.string(),
         fmt::format("OMP_NUM_THREADS={} ", num_threads()), file.empty() ? " --out FILE" : "");
-    return;
+    return std::nullopt;
   }
+  require_writable_file(file);
   Calibration c = read_calibration(file);
-  require(
-      c.device == device, Fault::usage,
-      "{}: the calibration is for {} (accelerator {}), and ranks on accelerator {} were measured",
-      file.string(), c.name, name_of(c.device), name_of(device));
-  for (const auto& [count, network] : result.networks) c.networks[count] = network;
-  if (result.crowding) c.crowding[ranks] = *result.crowding;
-  write_calibration(file, c);
-  log::say("\n  added to {}; 'capstan plan' uses it", file.string());
+  require(c.device == device, Fault::usage,
+          "{}: the calibration is for {} (accelerator {}), and ranks on accelerator {} are to be "
+          "measured",
+          file.string(), c.name, name_of(c.device), name_of(device));
+  return c;
+}
+
+void add_to(Calibration& c, const CommResult& result) {
+  for (const auto& [ranks, network] : result.networks) c.networks[ranks] = network;
+  for (const auto& [ranks, network] : result.networks_across) c.networks_across[ranks] = network;
+  // A file has it beside what connects as many ranks.
+  if (result.crowding && c.networks.contains(result.ranks_on_machine))
+    c.crowding[result.ranks_on_machine] = *result.crowding;
 }
 
 int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
@@ -82,6 +95,9 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   const Device device = device_of(recipe.accelerator);
   Arena arena(Arena::Heap{}, device);
   Queue q(device, arena);
+  std::optional<Calibration> calibration;
+  const fs::path file = o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out);
+  if (group.rank() == 0) calibration = calibration_in(file, device);
   const bool shows = group.rank() == 0 && isatty(STDERR_FILENO) != 0;
   const auto progress = [&](const std::string& what, int64_t number, int64_t of) {
     if (shows)
@@ -94,8 +110,10 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
     print_json(json_of(result));
   else
     fmt::print("{}", comm_table(result));
-  add_to_calibration(o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out),
-                     device, group.size(), result);
+  if (!calibration) return 0;
+  add_to(*calibration, result);
+  write_calibration(file, *calibration);
+  log::say("\n  added to {}; 'capstan plan' uses it", file.string());
   return 0;
 }
 

@@ -92,7 +92,9 @@ std::optional<TrackRecord> record_here(const Calibration& c) {
 
 Time time_of(const StepEstimate& step, const Question& q, const Calibration& calibration) {
   Time t{.calibration = calibration, .step = step};
-  if (all_measured(calibration, q.planned.options.ranks.size)) t.record = record_here(calibration);
+  const int ranks = q.planned.options.ranks.size;
+  const auto machines = static_cast<int>(q.recipe.num_nodes);
+  if (all_measured(calibration, ranks, machines)) t.record = record_here(calibration);
   if (q.options.correct) {
     t.correction = correction(t.record);
     t.step.seconds *= t.correction;

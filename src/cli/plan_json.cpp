@@ -229,18 +229,19 @@ json sources_json(const Answers& a) {
   add("each op", fmt::format("{:.3g} µs", 1e6 * c.seconds_per_call), origin);
   if (a.machines.network && a.machines.ranks() > 1) {
     const Network& n = *a.machines.network;
-    const std::string of_links =
-        c.networks.empty() ? "parts of the data sheet that collectives reach (docs/planner.md)"
-                           : origin;
-    add("links within a machine, each way",
-        fmt::format("{:.4g} GB/s, {:.3g} µs a message", n.bytes_per_second / 1e9,
-                    1e6 * n.seconds_per_message),
-        of_links);
-    if (a.machines.count > 1)
-      add("links between machines, each way",
-          fmt::format("{:.4g} GB/s, {:.3g} µs a message", n.across.bytes_per_second / 1e9,
-                      1e6 * n.across.seconds_per_message),
-          a.machines.across ? "--network" : of_links);
+    const std::string by_sheet = "parts of the data sheet that collectives reach (docs/planner.md)";
+    const auto links = [&](std::string what, const auto& link, const std::string& from) {
+      add(std::move(what),
+          fmt::format("{:.4g} GB/s, {:.3g} µs a message", link.bytes_per_second / 1e9,
+                      1e6 * link.seconds_per_message),
+          from);
+    };
+    const bool flat = a.machines.count > 1 && n.ranks_per_machine == 0;
+    links(flat ? "links of all ranks, each way" : "links within a machine, each way", n,
+          flat || !c.networks.empty() ? origin : by_sheet);
+    if (a.machines.count > 1 && !flat)
+      links("links between machines, each way", n.across,
+            a.machines.across ? "--network" : by_sheet);
   }
   if (a.gpu)
     add(a.gpu->id,

@@ -78,11 +78,23 @@ std::optional<Calibration> calibration_for(const PlanOptions& o, const TrainOpti
 std::optional<Network> network_for(const PlanOptions& o, const std::optional<GpuModel>& gpu,
                                    const Calibration& calibration, const Recipe& recipe) {
   const auto devices = static_cast<int>(ranks_per_machine(recipe));
-  const int ranks = devices * static_cast<int>(recipe.num_nodes);
-  if (const auto measured = network_of(calibration, ranks)) return measured;
-  if (!gpu) return std::nullopt;
-  return data_sheet_network(*gpu, devices,
-                            o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
+  const auto machines = static_cast<int>(recipe.num_nodes);
+  if (o.network == 0)
+    if (const auto measured = network_of(calibration, devices * machines, machines))
+      return measured;
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const GpuModel* model = gpu ? &*gpu : nullptr;
+  // What connects the GPUs of this machine takes a minute to measure; other machines may be asleep.
+  if (!gpu && machines > 1 && calibration.device == Device::cuda)
+    model = catalogue.reported_as(calibration.name);
+  if (model == nullptr) return std::nullopt;
+  Network network = data_sheet_network(
+      *model, devices, o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
+  if (const auto within = network_of(calibration, devices, 1)) {
+    network.seconds_per_message = within->seconds_per_message;
+    network.bytes_per_second = within->bytes_per_second;
+  }
+  return network;
 }
 
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options) {

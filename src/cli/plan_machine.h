@@ -31,7 +31,8 @@ std::optional<Calibration> calibration_for(const PlanOptions& options, const Tra
                                            const Recipe& recipe,
                                            const std::optional<GpuModel>& gpu);
 
-// What connects the ranks: as measured, or by the data sheet of their GPUs.
+// What connects the ranks: as measured, or by the data sheet of their GPUs, or of one machine as
+// measured and between several by the data sheet or --network. None if neither is known.
 std::optional<Network> network_for(const PlanOptions& options, const std::optional<GpuModel>& gpu,
                                    const Calibration& calibration, const Recipe& recipe);
 

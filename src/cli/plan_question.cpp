@@ -77,7 +77,7 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
 void settle_automatic(Question& q, const Machines& machines) {
   Machines known = machines;
   // Of data sheets, a run there knows nothing: it takes zero3 unless that machine is measured.
-  if (known.calibration && !all_measured(*known.calibration, machines.ranks()) &&
+  if (known.calibration && !all_measured(*known.calibration, machines.ranks(), machines.count) &&
       !q.recipe.micro_batch_size.automatic)
     known.calibration.reset();
   const Planned& p = q.planned;

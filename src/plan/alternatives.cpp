@@ -20,7 +20,9 @@ Machines with_ranks(Machines machines, int ranks) {
   const int each = std::max(machines.devices, std::min(ranks, kUsual));
   machines.devices = each;
   machines.count = (ranks + each - 1) / each;
-  machines.network->ranks_per_machine = each;
+  // What was measured as a whole has one rate.
+  if (std::isfinite(machines.network->across.bytes_per_second))
+    machines.network->ranks_per_machine = each;
   return machines;
 }
 
@@ -116,9 +118,10 @@ std::vector<Sensitivity> sensitivities(const PlannedTask& task, const TrainOptio
   }
   if (options.ranks.size > 1) {
     Machines slower = machines;
+    const bool two_levels = machines.count > 1 && machines.network->ranks_per_machine > 0;
     slower.network->bytes_per_second /= 2;
-    add(machines.count > 1 ? "links within a machine half as fast" : "links half as fast", slower);
-    if (machines.count > 1) {
+    add(two_levels ? "links within a machine half as fast" : "links half as fast", slower);
+    if (two_levels) {
       slower = machines;
       slower.network->across.bytes_per_second /= 2;
       add("links between machines half as fast", slower);

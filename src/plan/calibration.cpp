@@ -47,12 +47,12 @@ void TypeRates::slow(OpKind kind, double times) {
   if (kind == OpKind::attention_backward) attention_backward_bytes /= times;
 }
 
-std::optional<Network> network_of(const Calibration& c, int ranks) {
-  return nearest(c.networks, ranks);
+std::optional<Network> network_of(const Calibration& c, int ranks, int machines) {
+  return nearest(machines > 1 ? c.networks_across : c.networks, ranks);
 }
 
-bool all_measured(const Calibration& c, int ranks) {
-  return !c.from_data_sheet && (ranks == 1 || !c.networks.empty());
+bool all_measured(const Calibration& c, int ranks, int machines) {
+  return !c.from_data_sheet && (ranks == 1 || network_of(c, ranks, machines));
 }
 
 Crowding crowding_of(const Calibration& c, int ranks) {
@@ -100,7 +100,7 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
     for (size_t i = 0; i < kOpKinds; ++i)
       m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
   }
-  const Crowding crowding = crowding_of(c, o.ranks.size);
+  const Crowding crowding = crowding_of(c, std::max(1, o.ranks.size / o.machines));
   if (crowding != Crowding()) {
     for (const OpKind kind : kFlopKinds) slow_down(m, kind, crowding.arithmetic);
     for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})

@@ -68,9 +68,9 @@ struct Calibration {
   std::map<std::string, TypeRates, std::less<>>
       types;  // "f32", "bf16"; a GPU's "tf32", "f16", "fp8"
   std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
-  // By number of ranks: `capstan bench comm`. Crowding on a CPU only.
-  std::map<int, Network> networks;
-  std::map<int, Crowding> crowding;
+  // `capstan bench comm`, by number of ranks: of one machine, and of several machines together.
+  std::map<int, Network> networks, networks_across;
+  std::map<int, Crowding> crowding;  // CPU only; by number of ranks of a machine
 
   bool operator==(const Calibration&) const = default;
 };
@@ -102,13 +102,13 @@ std::optional<Calibration> find_calibration(Device device);
 // "f32", "tf32", "bf16", "f16" or "fp8": the type of the run's matrix products in its blocks.
 std::string_view type_of_products(const TrainOptions& options);
 
-// What connects so many ranks, as measured among as many, or the nearest number; none if nothing
-// was measured.
-std::optional<Network> network_of(const Calibration& calibration, int ranks);
+// What connects so many ranks, as measured among as many, or the nearest number; none if that was
+// not measured. Of several machines only what was measured between machines counts.
+std::optional<Network> network_of(const Calibration& calibration, int ranks, int machines);
 // Whether a step of so many ranks is predicted from measurements alone, of their links as well.
-bool all_measured(const Calibration& calibration, int ranks);
-// As measured with as many ranks, or the nearest number; one rank has the machine to itself.
-Crowding crowding_of(const Calibration& calibration, int ranks);
+bool all_measured(const Calibration& calibration, int ranks, int machines);
+// As measured with as many ranks of a machine, or the nearest number; one rank has it to itself.
+Crowding crowding_of(const Calibration& calibration, int ranks_on_machine);
 
 // The cost model with which `sim` imitates the machine for a run with these options. The state of a
 // paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of

@@ -19,6 +19,7 @@ constexpr const char* kToDevice = "to_device_bytes_per_second";
 constexpr const char* kPerMessage = "seconds_per_message";
 constexpr const char* kToHost = "to_host_bytes_per_second";
 constexpr const char* kOnBus = "bus_bytes_per_second";
+constexpr const char* kAcross = "networks_across";
 constexpr const char* kCrowding = "times_as_long_together";
 constexpr std::array<std::string_view, 5> kTypes = {"f32", "tf32", "bf16", "f16", "fp8"};
 constexpr std::array<std::string_view, 3> kOfCpu = {"32-true", "bf16-mixed", "bf16-true"};
@@ -154,24 +155,37 @@ TypeRates type_rates(const Fields& from) {
   return t;
 }
 
-void read_networks(const Fields& from, Calibration& c) {
+// By number of ranks: what `read` makes of each.
+template <class Read>
+void for_counts(const Fields& from, const Read& read) {
   std::vector<std::string> counts;
   for (int ranks = 2; ranks <= static_cast<int>(kMostSlices); ++ranks)
     counts.push_back(std::to_string(ranks));
   from.expect_only(std::vector<std::string_view>(counts.begin(), counts.end()));
-  for (const std::string& count : counts) {
-    if (!from.has(count)) continue;
-    const Fields network = from.object(count);
-    network.expect_only({kPerMessage, "bytes_per_second", kCrowding});
-    const int ranks = std::stoi(count);
-    c.networks[ranks] = {.seconds_per_message = network.seconds(kPerMessage),
-                         .bytes_per_second = network.rate("bytes_per_second")};
-    if (!network.has(kCrowding)) continue;
-    if (c.device != Device::cpu) network.refuse(kCrowding, "allowed only for a CPU");
-    const Fields crowding = network.object(kCrowding);
+  for (const std::string& count : counts)
+    if (from.has(count)) read(std::stoi(count), from.object(count));
+}
+
+Network network(const Fields& from) {
+  return {.seconds_per_message = from.seconds(kPerMessage),
+          .bytes_per_second = from.rate("bytes_per_second")};
+}
+
+void read_networks(const Fields& from, Calibration& c) {
+  for_counts(from, [&](int ranks, const Fields& of) {
+    of.expect_only({kPerMessage, "bytes_per_second", kCrowding});
+    c.networks[ranks] = network(of);
+    if (!of.has(kCrowding)) return;
+    if (c.device != Device::cpu) of.refuse(kCrowding, "allowed only for a CPU");
+    const Fields crowding = of.object(kCrowding);
     crowding.expect_only({"arithmetic", "memory"});
     c.crowding[ranks] = {crowding.rate("arithmetic"), crowding.rate("memory")};
-  }
+  });
+}
+
+ordered_json json_of(const Network& network) {
+  return {{kPerMessage, network.seconds_per_message},
+          {"bytes_per_second", network.bytes_per_second}};
 }
 
 }  // namespace
@@ -206,11 +220,12 @@ std::string calibration_json(const Calibration& c) {
   for (const auto& [precision, costs] : c.precisions) out["precisions"][precision] = json_of(costs);
   for (const auto& [ranks, network] : c.networks) {
     ordered_json& n = out["networks"][std::to_string(ranks)];
-    n = {{kPerMessage, network.seconds_per_message},
-         {"bytes_per_second", network.bytes_per_second}};
+    n = json_of(network);
     if (const auto it = c.crowding.find(ranks); it != c.crowding.end())
       n[kCrowding] = {{"arithmetic", it->second.arithmetic}, {"memory", it->second.memory}};
   }
+  for (const auto& [ranks, network] : c.networks_across)
+    out[kAcross][std::to_string(ranks)] = json_of(network);
   return out.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
 
@@ -219,7 +234,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   const Fields file(root, text, where);
   file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
                     "bytes_per_second", kToDevice, kToHost, kOnBus, "types", "precisions",
-                    "networks"});
+                    "networks", kAcross});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
@@ -254,6 +269,11 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
         c.precisions.emplace(precision, step_costs(precisions.object(precision)));
   }
   if (file.has("networks")) read_networks(file.object("networks"), c);
+  if (file.has(kAcross))
+    for_counts(file.object(kAcross), [&](int ranks, const Fields& of) {
+      of.expect_only({kPerMessage, "bytes_per_second"});
+      c.networks_across[ranks] = network(of);
+    });
   return c;
 }
 

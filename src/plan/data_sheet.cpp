@@ -126,6 +126,7 @@ Calibration calibration_of(const GpuModel& gpu, int gpus) {
   Calibration sheet = data_sheet(gpu, gpus);
   if (!newest) return sheet;
   newest->networks.clear();
+  newest->networks_across.clear();
   for (auto& [type, rates] : newest->types)
     for (size_t kind = 0; kind < kOpKinds; ++kind)
       rates.slow(static_cast<OpKind>(kind), slowest(gpus));

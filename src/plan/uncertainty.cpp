@@ -20,7 +20,7 @@ constexpr double kSheetLow = 0.85, kSheetHigh = 1.25, kSheetsHigh = 1.4;
 Uncertainty uncertainty_of(const Calibration& calibration, int ranks, int machines,
                            const std::optional<TrackRecord>& record) {
   const bool cpu = calibration.device == Device::cpu;
-  const bool measured = all_measured(calibration, ranks);
+  const bool measured = all_measured(calibration, ranks, machines);
   if (record && record->timed >= kEnoughToCorrect && (measured || cpu))
     return {std::min(1.0, record->lowest_ratio), std::max(1.0, record->highest_ratio),
             fmt::format("which is how far off {} here were", count(record->timed, "run"))};

@@ -51,7 +51,8 @@ Machines machines_of(const Recipe& recipe, Task task, const RunInputs& inputs, T
   if (!team.leads()) return m;
   m.calibration = find_calibration(o.device);
   if (m.calibration && !m.calibration->types.contains(type_of_products(o))) m.calibration.reset();
-  if (m.calibration && team.size() > 1) m.network = network_of(*m.calibration, team.size());
+  if (m.calibration && team.size() > 1)
+    m.network = network_of(*m.calibration, team.size(), team.machines());
   if (team.size() > 1 && !m.network) m.calibration.reset();
   return m;
 }

@@ -83,7 +83,7 @@ std::optional<Calibration> TrainingRun::measured(TrainOptions& o) const {
   auto calibration = find_calibration(o.device);
   if (!calibration || !calibration->types.contains(type_of_products(o))) return std::nullopt;
   if (team_.size() > 1) {
-    const auto network = network_of(*calibration, team_.size());
+    const auto network = network_of(*calibration, team_.size(), team_.machines());
     if (!network) return std::nullopt;
     o.network.seconds_per_message = network->seconds_per_message;
     o.network.bytes_per_second = network->bytes_per_second;

@@ -62,8 +62,8 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
   o.choose_overlap = o.mesh.padded_to_overlap && !o.mesh.overlap;
   const int stages = o.mesh.pipeline, sharing = ranks.size / stages / o.mesh.tensor;
   o.pipeline = pipeline_of(r, batch_ranks(ranks, o.mesh).size);
-  machines = machines_of_stage(ranks.size, std::max(machines, static_cast<int>(r.num_nodes)),
-                               stages, o.mesh.tensor);
+  o.machines = std::max(machines, static_cast<int>(r.num_nodes));
+  machines = machines_of_stage(ranks.size, o.machines, stages, o.mesh.tensor);
   const bool even = machines > 0;
   o.single_micro_batch = o.pipeline.micro_batches == 1;
   switch (r.strategy.kind) {

@@ -46,6 +46,7 @@ struct TrainOptions {
   LossScaleOptions loss_scale;   // of f16
   bool skip_not_finite = false;  // skip steps whose loss or gradients are not finite
   Ranks ranks;                   // this one of those that train together
+  int machines = 1;              // that they are on
   MeshShape mesh;                // how they share the work
   bool choose_overlap = false;   // mesh.overlap, by its time (predict.h: overlap_pays)
   PipelineOptions pipeline;      // of the stages that the mesh has

@@ -37,6 +37,8 @@ TEST(CommBench, MeasuresEveryOpSizeAndGroup) {
   EXPECT_EQ(of_three.rows.size(), 2u * 3);
   ASSERT_EQ(of_four.networks.size(), 2u);
   EXPECT_TRUE(of_four.networks.contains(2) && of_four.networks.contains(4));
+  EXPECT_TRUE(of_four.networks_across.empty());
+  EXPECT_EQ(of_four.ranks_on_machine, 4);
   for (const auto& [ranks, network] : of_four.networks) {
     EXPECT_GT(network.bytes_per_second, 0);
     EXPECT_GE(network.seconds_per_message, 0);

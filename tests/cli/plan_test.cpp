@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "plan_program.h"
 
 namespace capstan::cli_test {
@@ -272,6 +273,74 @@ TEST_F(Plan, PredictsTheTimeOfAStepByACalibration) {
   text = with({"--accelerator=cuda", "--precision=fp8-mixed", "--calibration=gpu.json"});
   text.insert(text.begin(), "plan");
   expect_refused(2, text, {"has no rates for fp8", "on a GPU with FP8 support"});
+}
+
+// What was measured in one machine says nothing of what connects several.
+TEST_F(Plan, OfSeveralMachinesTakesNoLinkOfOne) {
+  json c = json::parse(round_figures("cuda", "bf16"));
+  c["networks"]["8"] = {{"seconds_per_message", 0}, {"bytes_per_second", 123e9}};
+  write("gpu.json", c.dump());
+  const auto links = [&](const Words& more, double& seconds) {
+    Words words = {"finetune_full",         "Llama-3.2-1B", "--train.max_seq_length=512",
+                   "--strategy=zero3",      "--gpus=8",     "--gpu=h100-sxm",
+                   "--calibration=gpu.json"};
+    words.insert(words.end(), more.begin(), more.end());
+    const json out = plan(words, 0);
+    seconds = out["time"]["step_seconds"];
+    std::vector<std::string> all;
+    for (const json& source : out["sources"])
+      if (source["what"].get<std::string>().starts_with("links"))
+        all.push_back(source["what"].get<std::string>() + ": " +
+                      source["value"].get<std::string>() + ", " +
+                      source["origin"].get<std::string>());
+    return all;
+  };
+  double one = 0, two = 0, slow = 0, measured = 0;
+  const std::string within =
+      "links within a machine, each way: 123 GB/s, 0 µs a message, capstan "
+      "bench on a round machine, 2026-08-05";
+  EXPECT_EQ(links({}, one), std::vector{within});
+  auto found = links({"--nodes=2"}, two);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0], within);
+  EXPECT_TRUE(
+      found[1].starts_with("links between machines, each way: 50 GB/s, 14 µs a message, "
+                           "parts of the data sheet"))
+      << found[1];
+  found = links({"--nodes=2", "--network=1"}, slow);
+  EXPECT_EQ(found.back(), "links between machines, each way: 1 GB/s, 14 µs a message, --network");
+  EXPECT_GT(slow, two);
+  c["networks_across"]["16"] = {{"seconds_per_message", 0}, {"bytes_per_second", 5e9}};
+  write("gpu.json", c.dump());
+  EXPECT_EQ(links({"--nodes=2"}, measured),
+            std::vector<std::string>{"links of all ranks, each way: 5 GB/s, 0 µs a message, "
+                                     "capstan bench on a round machine, 2026-08-05"});
+  EXPECT_GT(measured, two);
+  EXPECT_EQ(links({}, measured), std::vector{within});
+  EXPECT_EQ(measured, one);
+}
+
+TEST_F(Plan, RefusesFilesThatItCannotWriteBeforeItPlans) {
+  fs::create_directory(at("page"));
+  for (const char* option : {"--html=", "--trace="})
+    expect_refused(4, {"plan", "Llama-3.2-1B", "--gpu=h100-sxm", option + std::string("page")},
+                   {"page: expected the name of a file, found a folder; name a file in it"});
+}
+
+// Before it measures: both would take seconds.
+TEST_F(Plan, LinksAreNotMeasuredForACalibrationThatCannotTakeThem) {
+  write("gpu.json", round_figures("cuda", "bf16"));
+  write("old.json", replaced(round_figures("cpu", "f32"), "\"version\": 2", "\"version\": 1"));
+  const Words words = {"bench", "comm", "--accelerator=cpu", "--devices=2"};
+  const auto into = [&](const char* file) {
+    Words all = words;
+    all.push_back(std::string("--out=") + file);
+    return all;
+  };
+  expect_refused(2, into("gpu.json"),
+                 {"gpu.json: the calibration is for a round machine (accelerator cuda), and ranks "
+                  "on accelerator cpu are to be measured"});
+  expect_refused(4, into("old.json"), {"old.json:26:3: version: expected 2, found 1"});
 }
 
 TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {

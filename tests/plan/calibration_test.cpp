@@ -64,9 +64,16 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
                        })
                 .find("65: no such key"),
             std::string::npos);
-  EXPECT_EQ(network_of(several, 4), several.networks[2]) << "the nearest";
-  EXPECT_EQ(network_of(several, 64), several.networks[8]);
-  EXPECT_FALSE(network_of(gpu, 2));
+  EXPECT_EQ(network_of(several, 4, 1), several.networks[2]) << "the nearest";
+  EXPECT_EQ(network_of(several, 64, 1), several.networks[8]);
+  EXPECT_FALSE(network_of(gpu, 2, 1));
+  EXPECT_FALSE(network_of(several, 16, 2)) << "of one machine alone";
+  EXPECT_FALSE(all_measured(several, 16, 2));
+  EXPECT_TRUE(all_measured(several, 16, 1) && all_measured(gpu, 1, 1));
+  several.networks_across[16] = {.seconds_per_message = 6e-5, .bytes_per_second = 1e10};
+  EXPECT_EQ(parse_calibration(calibration_json(several), "c"), several);
+  EXPECT_EQ(network_of(several, 8, 2), several.networks_across[16]);
+  EXPECT_TRUE(all_measured(several, 16, 2));
   several.device = Device::cpu;
   several.to_device_per_second = several.to_host_per_second = several.bus_per_second = 0;
   several.crowding[8] = {1.25, 2};

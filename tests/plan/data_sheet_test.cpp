@@ -121,7 +121,7 @@ TEST(DataSheet, AGpuThatWasMeasuredIsKnownByThat) {
   EXPECT_FALSE(measured.from_data_sheet);
   EXPECT_DOUBLE_EQ(product_rate(measured), 600e12) << "the newest";
   EXPECT_DOUBLE_EQ(product_rate(measured, "f16"), product_rate(data_sheet(h200), "f16"));
-  EXPECT_FALSE(all_measured(measured, 8)) << "links are by data sheet";
+  EXPECT_FALSE(all_measured(measured, 8, 1)) << "links are by data sheet";
   const double slower = product_rate(data_sheet(h200, 8)) / product_rate(data_sheet(h200));
   EXPECT_DOUBLE_EQ(product_rate(calibration_of(h200, 8)), slower * 600e12);
   EXPECT_TRUE(calibration_of(gpu_catalogue().named("a100-80-sxm")).from_data_sheet);

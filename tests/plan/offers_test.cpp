@@ -152,6 +152,7 @@ TEST(Uncertainties, AreWiderTheLessIsKnown) {
   EXPECT_EQ(width(uncertainty_of(measured, 8, 1)), width(uncertainty_of(sheet, 8, 1)));
   measured.networks[8] = {};
   EXPECT_EQ(width(uncertainty_of(measured, 8, 1)), width(uncertainty_of(measured, 1, 1)));
+  EXPECT_EQ(width(uncertainty_of(measured, 8, 2)), width(uncertainty_of(sheet, 8, 2)));
 }
 
 TEST(Uncertainties, AreThoseOfEnoughRunsHere) {
