@@ -42,42 +42,61 @@ void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
             static_cast<int>(recipe.num_nodes));
 }
 
-int search(const PlanOptions& o, const Planned& planned, const Arguments& words, Task task,
-           const Recipe& recipe, const std::optional<GpuModel>& gpu,
-           const std::optional<Calibration>& calibration) {
+// The search on so many GPUs of so many machines; none if nothing is known of what connects them.
+std::optional<MeshQuestion> question_of(const Question& q, int devices, int machines) {
+  Recipe recipe = q.recipe;
+  recipe.devices = {.count = devices};
+  recipe.num_nodes = machines;
+  const auto calibration = calibration_for(q.options, q.planned.options, recipe, q.gpu);
   require(
       calibration.has_value(), Fault::usage,
       "plan: --search compares times, and those of this machine are unknown; run 'capstan bench', "
       "or name a GPU of the catalogue (--gpu)");
-  const int64_t devices = ranks_per_machine(recipe), ranks = require_ranks(recipe);
-  const auto network = network_for(o, gpu, *calibration, recipe);
+  const auto network = network_for(q.options, q.gpu, *calibration, recipe);
+  if (!network && devices * machines > 1) return std::nullopt;
+  MeshQuestion question{
+      .recipe = recipe,
+      .options = q.planned.options,
+      .devices = devices,
+      .machines = machines,
+      .network = network.value_or(Network()),
+      .calibration = *calibration,
+      .available = available_for(q.options, q.planned.options.device, devices).room};
+  question.network.room = machines > 1;
+  return question;
+}
+
+int search(const Question& q) {
+  const Planned& planned = q.planned;
+  require_ranks(q.recipe);
+  const auto asked = question_of(q, static_cast<int>(ranks_per_machine(q.recipe)),
+                                 static_cast<int>(q.recipe.num_nodes));
   require(
-      network || ranks == 1, Fault::usage,
+      asked.has_value(), Fault::usage,
       "plan: --search needs to know what connects the ranks; run 'capstan bench comm', or name a "
       "GPU of the catalogue (--gpu)");
-  const Device device = planned.options.device;
-  MeshQuestion question{.recipe = recipe,
-                        .options = planned.options,
-                        .devices = static_cast<int>(devices),
-                        .machines = static_cast<int>(recipe.num_nodes),
-                        .network = network.value_or(Network()),
-                        .calibration = *calibration,
-                        .available = available_for(o, device, devices).room};
-  question.network.room = recipe.num_nodes > 1;
+  const MeshQuestion& question = *asked;
   const MeshSearch found = search_meshes(question);
-  const std::string command = found.best.empty() ? "" : command_of(found.best[0], words, task);
+  const std::string command = found.best.empty() ? "" : command_of(found.best[0], q.words, q.task);
   std::vector<VariantPlan> others;
-  if (!o.allow.empty()) {
-    const Allowed allowed = parse_allowed(o.allow);
-    auto variants = variants_of(planned, recipe, task, allowed, calibration->types.contains("fp8"));
-    variants.insert(variants.begin(), {"as the recipe says", task, {}, planned.options});
-    others = search_variants(question, variants, allowed.fewer);
+  if (!q.options.allow.empty()) {
+    const Allowed allowed = parse_allowed(q.options.allow);
+    auto variants =
+        variants_of(planned, q.recipe, q.task, allowed, question.calibration.types.contains("fp8"));
+    variants.insert(variants.begin(), {"as the recipe says", q.task, {}, planned.options});
+    std::vector<MeshQuestion> questions = {question};
+    if (allowed.fewer)
+      for (const auto& [devices, machines] : fewer_than(question))
+        if (const auto smaller = question_of(q, devices, machines)) questions.push_back(*smaller);
+    others = search_variants(questions, variants);
   }
-  if (o.json) {
-    print_search_json(question, found, planned, command, others);
+  if (q.options.json) {
+    print_search_json(question, found, planned, command, q.words, others);
   } else {
     print_search_text(question, found, planned, command);
     fmt::print("{}", variants_text(others));
+    if (const VariantPlan* cheapest = cheapest_of(others))
+      fmt::print("\n{}\n", command_of(*cheapest, q.words));
   }
   return found.best.empty() ? static_cast<int>(Fault::does_not_fit) : 0;
 }
@@ -101,9 +120,8 @@ Time time_of(const StepEstimate& step, const Question& q, const Calibration& cal
     for (double& seconds : t.step.by_kind) seconds *= t.correction;
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
-  t.range = uncertainty_of(calibration, q.planned.options.ranks.size,
-                           static_cast<int>(q.recipe.num_nodes),
-                           q.options.correct ? std::nullopt : t.record);
+  t.range =
+      uncertainty_of(calibration, ranks, machines, q.options.correct ? std::nullopt : t.record);
   return t;
 }
 
@@ -253,9 +271,7 @@ int plan(const Arguments& arguments) {
   if (const auto ranks = static_cast<int>(ranks_per_machine(q.recipe));
       ranks > 1 && planned.options.device == Device::cpu)
     omp_set_num_threads(std::max(1, (num_threads() + ranks - 1) / ranks));
-  if (o.search)
-    return search(o, planned, q.words, q.task, q.recipe, q.gpu,
-                  calibration_for(o, planned.options, q.recipe, q.gpu));
+  if (o.search) return search(q);
   Answers answers = answer(q, std::move(offers));
   std::optional<StepTrace> step;
   if (answers.time && (!o.html.empty() || !o.trace.empty()))

@@ -93,6 +93,10 @@ std::string command_of(const MeshPlan& plan, const Arguments& words, Task task) 
   return command_of(words, plan.keys(), task, plan.options);
 }
 
+std::string command_of(const VariantPlan& plan, const Arguments& words) {
+  return command_of(words, plan.keys(), plan.variant.task, plan.best.options);
+}
+
 std::string command_of(const Arguments& words,
                        const std::vector<std::pair<std::string, std::string>>& keys, Task task,
                        const TrainOptions& options) {
@@ -161,7 +165,8 @@ void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Pla
 }
 
 void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Planned& planned,
-                       const std::string& command, const std::vector<VariantPlan>& others) {
+                       const std::string& command, const Arguments& words,
+                       const std::vector<VariantPlan>& others) {
   auto best = nlohmann::ordered_json::array();
   for (const MeshPlan& p : found.best) best.push_back(json_of(p));
   nlohmann::ordered_json out = {
@@ -181,9 +186,10 @@ void print_search_json(const MeshQuestion& q, const MeshSearch& found, const Pla
         {"data_sheet", q.calibration.from_data_sheet}}}};
   for (const VariantPlan& p : others) {
     nlohmann::ordered_json row = {
-        {"what", p.variant.what}, {"gpus", p.gpus}, {"gpu_seconds", p.gpu_seconds()}};
+        {"what", p.variant.what}, {"gpus", p.gpus()}, {"gpu_seconds", p.gpu_seconds()}};
     row.update(json_of(p.best));
-    for (const auto& [key, value] : p.variant.keys) row["keys"][key] = value;
+    for (const auto& [key, value] : p.keys()) row["keys"][key] = value;
+    row["command"] = command_of(p, words);
     out["allowed"].push_back(row);
   }
   if (found.best.empty())

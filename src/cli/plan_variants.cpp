@@ -75,37 +75,48 @@ std::vector<Variant> variants_of(const Planned& planned, const Recipe& recipe, T
   return all;
 }
 
-std::vector<VariantPlan> search_variants(const MeshQuestion& question,
-                                         const std::vector<Variant>& variants, bool fewer) {
+std::vector<std::pair<int, int>> fewer_than(const MeshQuestion& q) {
+  std::vector<std::pair<int, int>> fewer;
+  for (int gpus = 1; gpus < q.devices * q.machines; gpus *= 2)
+    if (gpus <= q.devices || gpus % q.devices == 0)
+      fewer.emplace_back(std::min(gpus, q.devices), std::max(1, gpus / q.devices));
+  return fewer;
+}
+
+std::vector<VariantPlan> search_variants(const std::vector<MeshQuestion>& questions,
+                                         const std::vector<Variant>& variants) {
   std::vector<VariantPlan> plans;
-  const auto search = [&](const Variant& variant, int gpus) {
-    MeshQuestion q = question;
-    q.options = variant.options;
-    if (gpus < q.devices * q.machines) {
-      q.devices = std::min(gpus, q.devices);
-      q.machines = gpus / q.devices;
+  for (const Variant& variant : variants)
+    for (MeshQuestion q : questions) {
+      q.options = variant.options;
+      const MeshSearch found = search_meshes(q, 1);
+      if (!found.best.empty()) plans.push_back({variant, found.best[0], q.devices, q.machines});
     }
-    const MeshSearch found = search_meshes(q, 1);
-    if (!found.best.empty()) plans.push_back({variant, found.best[0], gpus});
-  };
-  for (const Variant& variant : variants) {
-    const int all = question.devices * question.machines;
-    search(variant, all);
-    for (int gpus = 1; fewer && gpus < all; gpus *= 2)
-      if (gpus <= question.devices || gpus % question.devices == 0) search(variant, gpus);
-  }
   std::stable_sort(plans.begin(), plans.end(), [](const VariantPlan& a, const VariantPlan& b) {
     return a.best.step.seconds < b.best.step.seconds;
   });
   return plans;
 }
 
-std::string variants_text(const std::vector<VariantPlan>& plans) {
-  constexpr int kWhat = 22;  // columns
-  if (plans.empty()) return "";
+std::vector<std::pair<std::string, std::string>> VariantPlan::keys() const {
+  auto all = best.keys();
+  all.insert(all.begin(), variant.keys.begin(), variant.keys.end());
+  all.emplace_back("devices", std::to_string(devices));
+  all.emplace_back("num_nodes", std::to_string(machines));
+  return all;
+}
+
+const VariantPlan* cheapest_of(const std::vector<VariantPlan>& plans) {
   const auto cheapest = std::min_element(
       plans.begin(), plans.end(),
       [](const VariantPlan& a, const VariantPlan& b) { return a.gpu_seconds() < b.gpu_seconds(); });
+  return cheapest == plans.end() ? nullptr : &*cheapest;
+}
+
+std::string variants_text(const std::vector<VariantPlan>& plans) {
+  constexpr int kWhat = 22;  // columns
+  if (plans.empty()) return "";
+  const VariantPlan* const cheapest = cheapest_of(plans);
   std::string s =
       "\nwith what is allowed   GPUs  dp  tp cp pp micro   GiB    step tokens/s  GPU-s\n";
   for (const VariantPlan& p : plans) {
@@ -114,9 +125,9 @@ std::string variants_text(const std::vector<VariantPlan>& plans) {
     if (columns_of(what) > kWhat) s += fmt::format("{}\n", std::exchange(what, ""));
     s += fmt::format(
         "{:<{}} {:>4} {:>3} {:>3} {:>2} {:>2} {:>5} {:>5.1f} {:>7.3g} {:>8.0f} {:>6.3g}{}\n", what,
-        kWhat, p.gpus, p.best.data_ranks, c.tensor, c.context, c.pipeline, c.micro_batch_size,
+        kWhat, p.gpus(), p.best.data_ranks, c.tensor, c.context, c.pipeline, c.micro_batch_size,
         static_cast<double>(p.best.bytes) / 0x1p30, p.best.step.seconds, p.best.tokens_per_second,
-        p.gpu_seconds(), &p == &*cheapest ? " *" : "");
+        p.gpu_seconds(), &p == cheapest ? " *" : "");
   }
   return s + "GPU-s: GPUs × seconds of a step, which is what it costs; *: the cheapest\n";
 }

@@ -27,17 +27,25 @@ struct Variant {
 std::vector<Variant> variants_of(const Planned& planned, const Recipe& recipe, Task task,
                                  const Allowed& allowed, bool fp8);
 
-// The best mesh of a variant on so many GPUs.
+// The best mesh of a variant on so many GPUs of so many machines.
 struct VariantPlan {
   Variant variant;
   MeshPlan best;
-  int gpus = 1;
-  double gpu_seconds() const { return gpus * best.step.seconds; }
+  int devices = 1, machines = 1;
+
+  int gpus() const { return devices * machines; }
+  double gpu_seconds() const { return gpus() * best.step.seconds; }
+  // The keys of a recipe that trains so.
+  std::vector<std::pair<std::string, std::string>> keys() const;
 };
-// One for the plan itself, and one for each variant, on all GPUs and, if that is allowed, on
-// powers of two of them; the fastest first.
-std::vector<VariantPlan> search_variants(const MeshQuestion& question,
-                                         const std::vector<Variant>& variants, bool fewer);
+// Powers of two of the question's GPUs that are fewer: devices and machines.
+std::vector<std::pair<int, int>> fewer_than(const MeshQuestion& question);
+// The best of each variant on the GPUs of each question, where one fits; the fastest first.
+std::vector<VariantPlan> search_variants(const std::vector<MeshQuestion>& questions,
+                                         const std::vector<Variant>& variants);
+
+// The one whose steps cost least; null: there is none.
+const VariantPlan* cheapest_of(const std::vector<VariantPlan>& plans);
 
 std::string variants_text(const std::vector<VariantPlan>& plans);
 

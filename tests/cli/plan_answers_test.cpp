@@ -256,7 +256,9 @@ TEST_F(PlanAnswers, ASearchMayChangeWhatIsAllowed) {
   ASSERT_GT(out["allowed"].size(), 3U);
   double before = 0;
   bool fewer = false, adapters = false;
+  const json* cheapest = &out["allowed"][0];
   for (const json& row : out["allowed"]) {
+    if (row["gpu_seconds"] < (*cheapest)["gpu_seconds"]) cheapest = &row;
     EXPECT_GE(row["step_seconds"], before) << "the fastest first";
     before = row["step_seconds"];
     EXPECT_NEAR(row["gpu_seconds"].get<double>(), row["gpus"].get<int>() * before, 1e-9);
@@ -264,6 +266,18 @@ TEST_F(PlanAnswers, ASearchMayChangeWhatIsAllowed) {
     adapters = adapters || row["what"].get<std::string>().find("lora") != std::string::npos;
   }
   EXPECT_TRUE(fewer && adapters);
+  // Its command plans what the row says.
+  const std::string command = (*cheapest)["command"];
+  std::istringstream parts(command);
+  Words again = {"--gpu=h100-sxm"};
+  for (std::string word; parts >> word;)
+    if (word != "capstan") again.push_back(word);
+  const json planned = plan(again, 0);
+  EXPECT_EQ(planned["time"]["step_seconds"], (*cheapest)["step_seconds"]) << command;
+  EXPECT_EQ(planned["memory"]["peak_bytes"], (*cheapest)["peak_bytes"]) << command;
+  words[6] = "--strategy=auto";
+  expect_holds(run(words).out, {"*: the cheapest\n\n" + command + "\n"});
+  words[6] = "--json";
   words.back() = "--allow=zebra";
   expect_refused(2, words, {"precision, lora, qlora and fewer", "found 'zebra'"});
   words.erase(words.begin() + 5);

@@ -43,8 +43,11 @@ class Validator:
             raise SchemaError(f"{where}: unknown keywords {sorted(unknown)}")
         if (name := schema.get("type", "object")) not in TYPES:
             raise SchemaError(f"{where}: unknown type {name}")
-        if schema.get("additionalProperties", False) is not False:
-            raise SchemaError(f"{where}: additionalProperties may only be false")
+        more = schema.get("additionalProperties", False)
+        if isinstance(more, dict):
+            self.look_at(more, f"{where}/additionalProperties")
+        elif more is not False:
+            raise SchemaError(f"{where}: additionalProperties may only be false or a schema")
         if "$ref" in schema:
             self.target(schema["$ref"])
         properties = schema.get("properties", {})
@@ -91,7 +94,9 @@ class Validator:
             if key in properties:
                 self.seen.add((where, key))
                 bad += self.faults(inner, properties[key], f"{where}/{key}", f"{at}.{key}")
-            elif "additionalProperties" in schema:
+            elif more := schema.get("additionalProperties"):
+                bad += self.faults(inner, more, f"{where}/additionalProperties", f"{at}.{key}")
+            elif more is False:
                 bad.append(f"{at}: unknown key {key}")
         return bad
 
@@ -188,7 +193,7 @@ WRONG = [(["format"], "capstan-plan-2"), (["fits"], 1), (["fits"], "true"), (["n
          (["memory", "phases"], {}), (["run", "device"], "tpu"), (["fits_with"], ["precision"]),
          (["time"], {"step_seconds": 1}), (["basis"], 7)]
 BAD_SCHEMAS = [{"type": "object", "maximum": 1}, {"properties": {"a": {"pattern": "x"}}}, {"type": "int"},
-               {"items": {"$ref": "#/$defs/a"}}, {"additionalProperties": {"type": "string"}},
+               {"items": {"$ref": "#/$defs/a"}}, {"additionalProperties": True},
                {"required": ["a"]}, {"$defs": {"a": {"anyOf": []}}}]
 
 
@@ -215,6 +220,9 @@ def self_test(schema: dict) -> int:
             bad.append(f"not refused: {wrong}")
         except SchemaError:
             pass
+    texts = Validator({"additionalProperties": {"type": "string"}})
+    bad += ["not found: a value that is no text"] * (not texts.faults({"a": 1}))
+    bad += [f"not right: {fault}" for fault in texts.faults({"a": "1"})]
     print("\n".join(bad) or "wrong documents and unknown keywords are found")
     return 1 if bad else 0
 
