@@ -222,6 +222,14 @@ json sources_json(const Answers& a) {
     rate("output head", OpKind::head, 1e12, "TFLOP/s");
     rate("attention, forward", OpKind::attention, 1e12, "TFLOP/s");
     rate("attention, backward", OpKind::attention_backward, 1e12, "TFLOP/s");
+    const auto bytes = [&](const char* what, double bytes_per_second) {
+      if (bytes_per_second > 0)
+        add(what, fmt::format("{:.4g} GB/s", bytes_per_second / 1e9), origin);
+    };
+    bytes("attention's operands, forward", type->second.attention_bytes);
+    bytes("attention's operands, backward", type->second.attention_backward_bytes);
+    if (a.fit.options.optimizer.paged || a.fit.options.sharding.offload)
+      bytes("the bus, both ways together", c.bus_per_second);
     rate("norms and the like", OpKind::elementwise, 1e9, "GB/s");
     rate("optimizer", OpKind::optimizer, 1e9, "GB/s");
   }

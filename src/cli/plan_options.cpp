@@ -70,9 +70,11 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
       "model (Llama-3.2-1B). Any key of the recipe can follow. 'capstan plan where' says where "
       "GPUs should come from, 'capstan plan site' plans power, network and racks.",
       "capstan plan [pretrain|finetune_full|finetune] [RECIPE.yaml]");
-  line.option("--gpu", o.gpu,
-              "plan for a GPU that is not here, by its data sheet: v100-32, rtx4090, h100-sxm …; "
-              "--gpus N (devices) of each of --nodes M machines (num_nodes)");
+  line.option(
+      "--gpu", o.gpu,
+      "plan for a GPU that is not here: v100-32, rtx4090, h100-sxm …; --gpus N (devices) of "
+      "each of --nodes M machines (num_nodes). Times are by a calibration of such a GPU, if "
+      "the cache has one, else by its data sheet");
   line.option("--memory", o.memory,
               "total memory of the device, such as 80GiB (default: the --gpu's, or what is free "
               "here)");

@@ -136,6 +136,11 @@ std::string time_lines(const Planned& p, const Answers& a) {
 }
 
 std::string cost_lines(const Answers& a) {
+  if (!a.cost && a.gpu && a.time && a.time->run_seconds)
+    return wrapped(fmt::format("what it costs is unknown: the prices have no {}; a file of your "
+                               "own may, which $CAPSTAN_PRICES names",
+                               a.gpu->id),
+                   "  ");
   if (!a.cost) return "";
   const RunCost& c = *a.cost;
   return wrapped(

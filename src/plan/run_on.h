@@ -36,7 +36,7 @@ struct Machines {
   int ranks() const { return devices * count; }
 };
 
-// Machines with so many GPUs of the catalogue each, times by data sheet.
+// Machines with so many GPUs of the catalogue each, times as by calibration_of.
 Machines machines_with(const GpuModel& gpu, int devices, int count,
                        std::optional<double> across = {});
 
