@@ -162,6 +162,18 @@ TEST_F(PlanAnswers, ADeadlineNeedsStepsAndAChoice) {
             100);
 }
 
+TEST_F(PlanAnswers, SaysWhatARunCostsOrThatNobodyKnows) {
+  const auto text = [&](const char* gpu) {
+    Words words = tuned({std::string("--gpu=") + gpu});
+    words.insert(words.begin(), "plan");
+    return unwrapped(run(words).out);
+  };
+  expect_holds(text("h100-sxm"), {"rented by the hour it costs about "});
+  const std::string unknown = text("l4");
+  expect_holds(unknown, {"what it costs is unknown: the prices have no l4", "$CAPSTAN_PRICES"});
+  EXPECT_EQ(unknown.find("rented by the hour"), std::string::npos);
+}
+
 TEST_F(PlanAnswers, DataThatCannotBeReadAreRefused) {
   write("empty.json", "[]");
   write("broken.json", "[{\"instruction\": ");
