@@ -140,7 +140,7 @@ Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
             .bytes_per_second = reached(gpu, ranks_per_machine)};
   n.ranks_per_machine = ranks_per_machine;
   n.across = {.seconds_per_message = kMessageAcross,
-              .bytes_per_second = across.value_or(is_hopper_or_newer(gpu) ? 50e9 : 25e9)};
+              .bytes_per_second = across.value_or(1e9 / 8 * gpu.port_gigabits)};
   return n;
 }
 

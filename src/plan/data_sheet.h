@@ -26,8 +26,7 @@ Calibration data_sheet(const GpuModel& gpu, int gpus = 1);
 Calibration calibration_of(const GpuModel& gpu, int gpus = 1);
 
 // What connects the GPUs of machines with so many each. Without `across`, the bytes/s that each GPU
-// has between machines each way, there is as much as machines of its time have: 50 GB/s from Hopper
-// on (8 × 400 Gb/s), else 25 GB/s (8 × 200 Gb/s).
+// has between machines each way, there is as much as machines with such GPUs usually have.
 Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
                            std::optional<double> across = {});
 

@@ -18,15 +18,17 @@ namespace {
 
 GpuModel gpu_of(const std::string& id, const CatalogueRow& row, const std::string& origin,
                 const std::string& date) {
-  row.expect_only({"in_name", "capability", "memory", "memory_bandwidth", "f32", "tf32", "narrow",
-                   "fp8", "power", "link", "bridge", "best_product", "origin"});
-  constexpr double kNewest = 100;
+  row.expect_only({"in_name", "capability", "memory", "usable", "memory_bandwidth", "f32", "tf32",
+                   "narrow", "fp8", "power", "link", "ports", "bridge", "best_product", "origin"});
+  constexpr double kNewest = 100, kUsable = 0.98, kUsualPort = 100;
   const auto tenths = static_cast<int>(std::lround(10 * row.number("capability", 1, kNewest)));
+  const double sold = row.number("memory", 1);
   return {.id = id,
           .in_name = row.text("in_name", id),
           .capability = {tenths / 10, tenths % 10},
           // A GB of memory as sold is 2^30 bytes.
-          .bytes = static_cast<int64_t>(row.number("memory", 1) * 0x1p30),
+          .bytes = static_cast<int64_t>(row.number_or(kUsable * sold, "usable", 1, sold) * 0x1p30),
+          .gigabytes = sold,
           .bytes_per_second = 1e9 * row.number("memory_bandwidth", 1),
           .f32 = 1e12 * row.number("f32", 1),
           .tf32 = 1e12 * row.number_or(0, "tf32", 0),
@@ -34,6 +36,7 @@ GpuModel gpu_of(const std::string& id, const CatalogueRow& row, const std::strin
           .fp8 = 1e12 * row.number_or(0, "fp8", 0),
           .watts = row.number("power", 1),
           .link_bytes_per_second = 1e9 * row.number_or(0, "link", 0),
+          .port_gigabits = row.number_or(kUsualPort, "ports", 0.001),
           .bridged = static_cast<int>(row.number_or(0, "bridge", 0)),
           .best_product = 1e12 * row.number_or(0, "best_product", 0),
           .origin = row.text("origin", origin),

@@ -13,12 +13,14 @@ struct GpuModel {
   std::string id;       // "v100-32", as `plan --gpu` takes it
   std::string in_name;  // words of the name that the driver reports
   std::pair<int, int> capability;
-  int64_t bytes = 0;            // of memory
+  int64_t bytes = 0;            // of memory that CUDA has
+  double gigabytes = 0;         // of memory as sold
   double bytes_per_second = 0;  // of memory
   // Dense FLOP/s; 0: there are no such products, or it is not known. `narrow`: bf16 and f16.
   double f32 = 0, tf32 = 0, narrow = 0, fp8 = 0;
   double watts = 0;
   double link_bytes_per_second = 0;  // both directions together
+  double port_gigabits = 100;        // of network, that machines usually have for each
   int bridged = 0;          // GPUs that the link joins, between others is PCIe; 0: all of a machine
   double best_product = 0;  // FLOP/s that a narrow product was seen to reach; 0: not known
   std::string origin, date;

@@ -9,15 +9,14 @@ struct KnownServer {
   std::string_view gpu;
   double watts;
   int64_t units;
-  double port_gigabits;
   std::string_view name;
 };
-// 8-GPU servers. Their heights and adapters, and the power of the A100's, are general knowledge.
-constexpr KnownServer kServers[] = {{"a100-40-sxm", 6500, 6, 200, "DGX A100"},
-                                    {"a100-80-sxm", 6500, 6, 200, "DGX A100"},
-                                    {"h100-sxm", 10200, 8, 400, "DGX H100"},
-                                    {"h200", 10200, 8, 400, "DGX H200"},
-                                    {"b200", 14300, 10, 400, "DGX B200"}};
+// 8-GPU servers. Their heights, and the power of the A100's, are general knowledge.
+constexpr KnownServer kServers[] = {{"a100-40-sxm", 6500, 6, "DGX A100"},
+                                    {"a100-80-sxm", 6500, 6, "DGX A100"},
+                                    {"h100-sxm", 10200, 8, "DGX H100"},
+                                    {"h200", 10200, 8, "DGX H200"},
+                                    {"b200", 14300, 10, "DGX B200"}};
 constexpr int64_t kKnownGpus = 8;
 constexpr double kServerPerGpuWatts = 2;
 
@@ -27,11 +26,12 @@ GpuServer server_with(const SiteGpu& gpu, int64_t gpus) {
   GpuServer s;
   s.gpu = gpu.id;
   s.gpus = gpus;
+  s.port_gigabits = gpu.port_gigabits;
   for (const KnownServer& known : kServers) {
     if (known.gpu != gpu.id) continue;
     s.watts = known.watts * static_cast<double>(gpus) / kKnownGpus;
     s.units = known.units;
-    s.port_gigabits = known.port_gigabits;
+    s.units_known = gpus == kKnownGpus;
     s.origin = gpus == kKnownGpus
                    ? fmt::format("the maximum of a {}", known.name)
                    : fmt::format("estimated: {}/{} of a {}", gpus, kKnownGpus, known.name);

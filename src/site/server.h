@@ -12,6 +12,7 @@ struct GpuServer {
   int64_t gpus = 8;
   double watts = 0;            // at most
   int64_t units = 8;           // of a rack: its height
+  bool units_known = false;    // else they are assumed
   double port_gigabits = 100;  // that servers with such GPUs usually have for each of them
   std::string origin;          // of `watts`
 };
@@ -20,12 +21,14 @@ struct GpuServer {
 struct SiteGpu {
   std::string id;  // as in catalogue/gpus.yaml
   double watts = 0;
-  int64_t bytes = 0;
+  int64_t bytes = 0;           // of its memory
+  double port_gigabits = 100;  // of network, that servers usually have for each
 };
 
 // The server with so many of these GPUs. Its power is the maker's maximum of an 8-GPU server where
 // that is known; with another number of GPUs it is in proportion. For other GPUs it is estimated as
-// twice what they take: known servers take 1.8 to 2.0 times that.
+// twice what they take: known servers take 1.8 to 2.0 times that. The height is that of an 8-GPU
+// server, of this GPU where that is known.
 GpuServer server_with(const SiteGpu& gpu, int64_t gpus);
 
 // What the host of a server needs.

@@ -24,6 +24,7 @@ Json servers_json(const SitePlan& p) {
           {"watts_per_server", p.server.watts},
           {"watts_origin", p.server.origin},
           {"height_units", p.server.units},
+          {"height_assumed", !p.server.units_known},
           {"host_ram_bytes", p.host.ram_bytes},
           {"host_cores", p.host.cores}};
 }

@@ -26,7 +26,10 @@ GpuServer server_of(const SiteQuestion& q) {
     s.watts = q.server_watts;
     s.origin = "as given";
   }
-  if (q.server_units > 0) s.units = q.server_units;
+  if (q.server_units > 0) {
+    s.units = q.server_units;
+    s.units_known = true;
+  }
   return s;
 }
 

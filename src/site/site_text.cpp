@@ -51,7 +51,9 @@ void add_servers(Lines& out, const SitePlan& p) {
                     p.question.gpus));
   heading(out, "each server");
   row(out, "power", fmt::format("{} ({})", kw(s.watts), s.origin));
-  row(out, "height", fmt::format("{}U", s.units));
+  row(out, "height",
+      fmt::format("{}U{}", s.units,
+                  s.units_known ? "" : " (assumed; --server_units says otherwise)"));
   row(out, "host RAM",
       fmt::format("{} or more: as much as its GPUs have", format_bytes(p.host.ram_bytes)));
   row(out, "host cores",

@@ -50,8 +50,9 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasItsMemoryAndItsTypes) {
             with({"--memory=32GiB", "--accelerator=cuda", "--precision=16-mixed"},
                  0)["memory"]["by_category"])
       << "it has no bf16";
-  EXPECT_EQ(h100["memory"], with({"--memory=80GiB", "--accelerator=cuda"}, 0)["memory"]);
-  EXPECT_NE(v100["basis"].get<std::string>().find("on v100-32 (32.0 GiB)"), std::string::npos);
+  EXPECT_EQ(h100["memory"], with({"--memory=80998MiB", "--accelerator=cuda"}, 0)["memory"])
+      << "79.1 of 80 GiB are there for CUDA";
+  EXPECT_NE(v100["basis"].get<std::string>().find("on v100-32 (31.7 GiB)"), std::string::npos);
   const json t4 = with({"--gpu=t4"}, 3);
   for (const auto& change : t4["fits_with"])
     EXPECT_EQ(change["change"].get<std::string>().find("bf16"), std::string::npos) << change;
@@ -187,7 +188,7 @@ TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {
 TEST_F(Plan, OfAGpuThatIsNotHereMustBeToldItsMemory) {
   if (cuda_present()) GTEST_SKIP() << "there is one here";
   expect_refused(2, {"plan", "Llama-3.2-1B", "--accelerator=cuda"},
-                 {"there is no GPU here; give its memory", "--memory 80GiB"});
+                 {"there is no GPU here; name one", "--gpu h100-sxm", "--memory 80GiB"});
 }
 
 TEST_F(Plan, HostMemoryIsBesideAGpuAlone) {

@@ -61,6 +61,9 @@ TEST(DataSheet, ConnectsGpusOfAMachineByTheirLinksAndMachinesByAnotherNetwork) {
   EXPECT_DOUBLE_EQ(a100.bytes_per_second, 240e9);
   EXPECT_DOUBLE_EQ(a100.across.bytes_per_second, 25e9);
   EXPECT_DOUBLE_EQ(h100.across.bytes_per_second, 50e9);
+  EXPECT_DOUBLE_EQ(
+      data_sheet_network(gpu_catalogue().named("h100-pcie"), 8).across.bytes_per_second, 12.5e9)
+      << "as plan site has it";
   EXPECT_EQ(a100.ranks_per_machine, 8);
   EXPECT_EQ(data_sheet_network(catalogue.named("h100-sxm"), 8, 1e9).across.bytes_per_second, 1e9);
 }

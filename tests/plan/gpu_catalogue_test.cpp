@@ -13,7 +13,10 @@ TEST(GpuCatalogue, HasTheDataSheets) {
   const GpuCatalogue all = gpu_catalogue();
   const GpuModel& v100 = all.named("v100-32");
   EXPECT_EQ(v100.capability, std::pair(7, 0));
-  EXPECT_EQ(v100.bytes, int64_t{32} << 30);
+  EXPECT_DOUBLE_EQ(v100.gigabytes, 32);
+  EXPECT_EQ(v100.bytes, static_cast<int64_t>(31.7 * 0x1p30)) << "what CUDA has of it";
+  EXPECT_DOUBLE_EQ(v100.port_gigabits, 100);
+  EXPECT_DOUBLE_EQ(all.named("h200").port_gigabits, 400);
   EXPECT_DOUBLE_EQ(v100.narrow, 125e12);
   EXPECT_DOUBLE_EQ(v100.fp8, 0);
   EXPECT_DOUBLE_EQ(all.named("h100-sxm").bytes_per_second, 3350e9);
@@ -25,6 +28,8 @@ TEST(GpuCatalogue, HasTheDataSheets) {
   for (const GpuModel& gpu : all.gpus) {
     EXPECT_FALSE(gpu.origin.empty()) << gpu.id;
     EXPECT_LT(gpu.best_product, gpu.narrow) << gpu.id;
+    EXPECT_GT(gpu.bytes, static_cast<int64_t>(0.91 * gpu.gigabytes * 0x1p30)) << gpu.id;
+    EXPECT_LT(gpu.bytes, static_cast<int64_t>(gpu.gigabytes * 0x1p30)) << gpu.id;
     EXPECT_EQ(all.reported_as("NVIDIA " + gpu.in_name), &gpu) << gpu.id << " is another's name";
   }
 }
@@ -68,7 +73,7 @@ TEST(GpuCatalogue, AFileOfTheUsersAddsAndReplaces) {
   EXPECT_EQ(all.named("mine").date, "2027-01-02");
   EXPECT_NE(all.named("t4").date, "2027-01-02");
   EXPECT_EQ(all.gpus.size(), before.gpus.size() + 1);
-  EXPECT_EQ(all.named("h200").bytes, int64_t{120} << 30);
+  EXPECT_EQ(all.named("h200").bytes, static_cast<int64_t>(0.98 * 120 * 0x1p30));
   EXPECT_EQ(all.named("mine").capability, std::pair(13, 5));
   EXPECT_EQ(all.named("mine").origin, file.string());
   EXPECT_EQ(all.named("t4"), before.named("t4"));

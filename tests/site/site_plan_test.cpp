@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-const SiteGpu kH100 = {"h100-sxm", 700, int64_t{80} << 30};
+const SiteGpu kH100 = {"h100-sxm", 700, int64_t{80} << 30, 400};
 const SiteGpu kL40s = {"l40s", 350, int64_t{48} << 30};
 
 SiteQuestion question(const SiteGpu& gpu = kH100) {
@@ -29,9 +29,12 @@ TEST(GpuServer, HasTheMakersMaximum) {
     EXPECT_DOUBLE_EQ(server_with({gpu, 1, 1}, 8).watts, watts) << gpu;
     EXPECT_DOUBLE_EQ(server_with({gpu, 1, 1}, 4).watts, watts / 2) << gpu;
     EXPECT_TRUE(server_with({gpu, 1, 1}, 4).origin.starts_with("estimated")) << gpu;
+    EXPECT_TRUE(server_with({gpu, 1, 1}, 8).units_known) << gpu;
+    EXPECT_FALSE(server_with({gpu, 1, 1}, 4).units_known) << gpu << ": such a one may be lower";
   }
   EXPECT_DOUBLE_EQ(server_with(kL40s, 3).watts, 2 * 3 * 350);
   EXPECT_TRUE(server_with(kL40s, 8).origin.starts_with("estimated"));
+  EXPECT_FALSE(server_with(kL40s, 8).units_known);
 }
 
 TEST(GpuServer, HostHasTheMemoryOfItsGpusAndCoresForWorkers) {
