@@ -58,7 +58,8 @@ bool parse_options(Options& o, const Arguments& arguments) {
   line.option("--server_gpus", o.server_gpus, "its GPUs (default: of the prices, or 8)",
               {1, 1024, false});
   line.option("--server_kw", o.server_kw,
-              "kilowatts that it needs at most (default: of the prices)", {0.001, 1e6, false});
+              "kilowatts that it needs at most (default: of the prices, in proportion to its GPUs)",
+              {0.001, 1e6, false});
   line.option("--staff_per_month", o.staff, "dollars a month for those who look after own servers",
               {0, 1e9});
   line.flag("--json", o.json, "print JSON, with the cost after each month");
@@ -82,7 +83,11 @@ void take_server(Prices& prices, const Options& o) {
   server.origin = "the command line";
   server.date.clear();
   if (o.server_price > 0) server.dollars = Dollars{o.server_price, o.server_price, o.server_price};
-  if (o.server_gpus > 0) server.gpus = static_cast<int>(o.server_gpus);
+  if (o.server_gpus > 0) {
+    // Its power is in proportion, as in plan site.
+    server.kilowatts *= static_cast<double>(o.server_gpus) / server.gpus;
+    server.gpus = static_cast<int>(o.server_gpus);
+  }
   if (o.server_kw > 0) server.kilowatts = o.server_kw;
   require(server.kilowatts > 0, Fault::usage,
           "plan where: the prices have no server with {}; also give --server_kw, the kilowatts "

@@ -33,6 +33,7 @@ void read_instances(Prices& into, const CatalogueRow& section, const Source& sou
     const CatalogueRow row = section.row(entry);
     std::erase_if(into.offers, [&](const Offer& o) { return o.gpu == gpu; });
     const std::string origin = row.text("origin", source.origin);
+    const auto before = into.offers.size();
     for (const auto& [key, value] : row.entries()) {
       if (key == "origin") continue;
       int gpus = 0;
@@ -45,6 +46,9 @@ void read_instances(Prices& into, const CatalogueRow& section, const Source& sou
                              .origin = origin,
                              .date = source.date});
     }
+    require(into.offers.size() > before, Fault::file,
+            "{}: {}: expected the dollars per hour of an instance, such as 8: 30.5, found none",
+            row.place(), gpu);
   }
 }
 
@@ -98,10 +102,15 @@ bool Prices::knows(std::string_view gpu) const {
 
 Prices parse_prices(std::string_view yaml, std::string_view where, Prices base) {
   const CatalogueRow file = parse_catalogue(yaml, where, "the prices");
-  file.expect_only({"date", "origin", "instances", "servers", "rates"});
+  file.expect_only({"date", "origin", "instances", "between_instances", "servers", "rates"});
   const Source source{file.text("origin", std::string(where)),
                       file.text("date", "an unknown date")};
   if (const auto section = file.section("instances")) read_instances(base, *section, source);
+  if (const auto row = file.section("between_instances")) {
+    row->expect_only({"gigabits", "origin"});
+    base.between = {row->number("gigabits", 0.001), row->text("origin", source.origin),
+                    source.date};
+  }
   if (const auto section = file.section("servers")) read_servers(base, *section, source);
   if (const auto section = file.section("rates")) read_rates(base, *section, source);
   return base;

@@ -38,6 +38,15 @@ struct Rate {
   bool operator==(const Rate&) const = default;
 };
 
+// What joins rented instances.
+struct Link {
+  double gigabits = 0;  // per second, of each instance each way
+  std::string origin, date;
+
+  double bytes_per_second() const { return 1e9 / 8 * gigabits; }
+  bool operator==(const Link&) const = default;
+};
+
 // Rows of catalogue/prices.yaml, which is part of the program.
 struct Prices {
   std::vector<Offer> offers;
@@ -48,6 +57,7 @@ struct Prices {
   Rate egress;       // a TB that leaves a cloud
   Rate storage;      // a TB for a month in a cloud
   Rate disks;        // a TB to buy
+  Link between;      // instances
 
   // Null: not known.
   const Server* server(std::string_view gpu) const;
@@ -55,8 +65,8 @@ struct Prices {
 };
 
 // `base` with the rows of the text, which replace those of the same name: all instances of a GPU,
-// a server, a rate. Throws Fault::file, with the place, for what is not of the form of
-// catalogue/prices.yaml.
+// a server, a rate, what joins instances. Throws Fault::file, with the place, for what is not of
+// the form of catalogue/prices.yaml.
 Prices parse_prices(std::string_view yaml, std::string_view where, Prices base = {});
 
 // The program's rows; those of the file $CAPSTAN_PRICES take precedence.
@@ -92,9 +102,9 @@ struct RunCost {
 };
 
 // A run of so many hours on rented machines: hours × machines × dollars per hour. Time is paid by
-// the second, rounded up; `start_up` hours (booting, copying data in) are paid besides the run.
-// Empty: no price is known for this GPU; the caller says so.
+// the second, rounded up; booting and copying data in are not in it. Empty: no price is known for
+// this GPU; the caller says so.
 std::optional<RunCost> run_cost(const Prices& prices, std::string_view gpu, int gpus_per_machine,
-                                int machines, const Hours& hours, double start_up = 0);
+                                int machines, const Hours& hours);
 
 }  // namespace capstan

@@ -62,11 +62,11 @@ std::optional<Instances> cheapest_instances(const Prices& prices, std::string_vi
 }
 
 std::optional<RunCost> run_cost(const Prices& prices, std::string_view gpu, int gpus_per_machine,
-                                int machines, const Hours& hours, double start_up) {
+                                int machines, const Hours& hours) {
   const auto of_machine = cheapest_instances(prices, gpu, gpus_per_machine);
   if (!of_machine) return std::nullopt;
   const double an_hour = machines * of_machine->dollars_per_hour;
-  const auto dollars = [&](double h) { return an_hour * paid_hours(h + start_up); };
+  const auto dollars = [&](double h) { return an_hour * paid_hours(h); };
   return RunCost{
       {dollars(hours.low), dollars(hours.expected), dollars(hours.high)}, *of_machine, machines};
 }

@@ -8,8 +8,9 @@
 namespace capstan {
 
 // Ranks the places by standing, then by total dollars (a ceiling where the price is to be asked),
-// those without either last. The standing follows from the need, never from prices, months or
-// utilisation, so that a longer time never costs less:
+// those without either last. The standing follows from the need and from which prices are given,
+// not from their amounts, months or utilisation, so that a longer time never costs less (but for
+// hybrids, see below):
 //
 // - sovereign data rule out on-demand, clusters and hybrids; without a room, own_room is ruled out;
 // - on-demand does not suit 16 GPUs or more, unless the load is spiky: no fast network is between
