@@ -45,6 +45,7 @@ std::optional<Clock::time_point> day_of(const std::string& text, Clock::time_poi
   const std::time_t seconds = Clock::to_time_t(now);
   std::tm day{};
   ::localtime_r(&seconds, &day);
+  const bool day_has_ended = day.tm_hour >= kEndOfDay;
   day.tm_hour = kEndOfDay;
   day.tm_min = day.tm_sec = 0;
   day.tm_isdst = -1;
@@ -54,7 +55,7 @@ std::optional<Clock::time_point> day_of(const std::string& text, Clock::time_poi
   if (named != kDays.end()) {
     const auto wanted = static_cast<int>(named - kDays.begin());
     const int ahead = (wanted - day.tm_wday + 7) % 7;
-    day.tm_mday += ahead == 0 ? 7 : ahead;
+    day.tm_mday += ahead == 0 && day_has_ended ? 7 : ahead;
   } else if (text == "today" || text == "tomorrow") {
     day.tm_mday += text == "tomorrow" ? 1 : 0;
   } else {

@@ -1,10 +1,12 @@
 #include "cli/plan_tables.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 #include <tuple>
 #include <utility>
 
@@ -52,9 +54,20 @@ std::string offer_row(const RentedRun& r) {
                                 : " no");
 }
 
+// " (Fri 2026-11-20 17:00)", so that a reader sees which Friday was understood.
+std::string until(double seconds) {
+  constexpr double kCentury = 3.15e9;
+  if (seconds > kCentury) return "";
+  const std::time_t then = std::time(nullptr) + std::lround(seconds);
+  std::tm local{};
+  ::localtime_r(&then, &local);
+  return fmt::format(" ({:%a %Y-%m-%d %H:%M})", local);
+}
+
 std::string wishes_of(const Wish& wish) {
   std::vector<std::string> all;
-  if (wish.seconds) all.push_back("within " + format_duration(*wish.seconds));
+  if (wish.seconds)
+    all.push_back("within " + format_duration(*wish.seconds) + until(*wish.seconds));
   if (wish.dollars) all.push_back("for at most " + format_dollars(*wish.dollars));
   return fmt::format("{}", fmt::join(all, " and "));
 }

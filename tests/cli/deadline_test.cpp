@@ -63,8 +63,11 @@ TEST_F(Deadline, IsTheNextDayOfThatNameAtFive) {
   EXPECT_EQ(hours("Today"), 7);
   EXPECT_EQ(hours("Fri"), 31);
   EXPECT_EQ(hours("sunday"), 79);
-  EXPECT_EQ(hours("thursday"), 7 * 24 + 7) << "not today";
+  EXPECT_EQ(hours("thursday"), 7) << "today, which ends at 17:00";
   EXPECT_EQ(hours("wednesday"), 6 * 24 + 7);
+  now += std::chrono::hours(7);
+  EXPECT_EQ(hours("thursday"), 7 * 24) << "today has ended";
+  EXPECT_EQ(hours("friday"), 24);
 }
 
 TEST_F(Deadline, IsADateWithOrWithoutATime) {
