@@ -16,6 +16,11 @@ struct StepEstimate {
   // What computation takes, in seconds; of a pipeline the mean of its stages.
   SecondsByKind by_kind = {};
   double tokens_per_second() const { return seconds > 0 ? tokens / seconds : 0; }
+  // As if everything took so many times as long.
+  void slow(double factor) {
+    seconds *= factor;
+    for (double& part : by_kind) part *= factor;
+  }
 };
 
 // Simulates a step over these samples on `sim`. Their micro-batches must fit the limits of the

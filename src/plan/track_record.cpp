@@ -55,6 +55,7 @@ std::optional<TrackRecord> record_of(std::span<const PlannedRun> history, const 
   std::vector<double> ratios, errors;
   for (const PlannedRun& run : history) {
     if (run.device != which.device || !is(which.precision, run.precision)) continue;
+    if (which.ranks > 0 && (run.ranks > 1) != (which.ranks > 1)) continue;
     ++record.runs;
     record.memory_worst_error = std::max(record.memory_worst_error, memory_error(run));
     if (!is(which.calibration, run.calibration)) continue;

@@ -16,11 +16,12 @@ struct RunsOf {
   std::string_view device;            // machine_name
   std::string_view precision = {};    // empty: any
   std::string_view calibration = {};  // that predicted their times, as label_of; empty: any
+  int ranks = 0;                      // one, or several if it is more; 0: any
 };
 
 // Ratios are measured / predicted, of the time of a step; an error is |ratio - 1|.
 struct TrackRecord {
-  int runs = 0;   // of the device and precision
+  int runs = 0;   // of the device, precision, and one or several ranks
   int timed = 0;  // of them, those whose two times are known, by the calibration
   double lowest_ratio = 0, median_ratio = 0,
          highest_ratio = 0;                  // of `timed` runs; 0: there are none

@@ -14,9 +14,9 @@ struct Uncertainty {
   std::string origin;
 };
 
-// By the record of this device, if it has kEnoughToCorrect runs; else what predictions by such a
-// calibration were off by (docs/performance.md, docs/planner.md). Of several GPUs whose links were
-// not measured, as by data sheet.
+// By the record of this device, if it has kEnoughToCorrect runs (and 1 is within it); else what
+// predictions by such a calibration were off by (docs/performance.md, docs/planner.md). Of several
+// GPUs whose links were not measured, as by data sheet.
 Uncertainty uncertainty_of(const Calibration& calibration, int ranks, int machines,
                            const std::optional<TrackRecord>& record = {});
 

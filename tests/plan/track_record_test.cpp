@@ -62,6 +62,16 @@ TEST(TrackRecords, CanBeOfOnePrecisionAndCalibration) {
   EXPECT_DOUBLE_EQ(later->memory_worst_error, 0.25);
 }
 
+// Ranks wait for each other, however many they are.
+TEST(TrackRecords, CanBeOfOneRankOrOfSeveral) {
+  auto history = took({1, 2, 3});
+  history[1].ranks = 2;
+  history[2].ranks = 8;
+  EXPECT_EQ(record_of(history, {.device = "here", .ranks = 1})->runs, 1);
+  EXPECT_DOUBLE_EQ(record_of(history, {.device = "here", .ranks = 4})->median_ratio, 2.5);
+  EXPECT_EQ(record_of(history, {.device = "here"})->runs, 3);
+}
+
 TEST(TrackRecords, TakeOnlyTimesThatAreKnown) {
   auto history = took({1.5, 0, 0.5});  // the second one was not measured
   history[2].predicted_step_seconds = 0;
