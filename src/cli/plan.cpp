@@ -42,16 +42,24 @@ void set_ranks_of(TrainOptions& options, const Recipe& recipe) {
             static_cast<int>(recipe.num_nodes));
 }
 
+std::string why_unknown(const Question& q) {
+  if (q.gpu)
+    return fmt::format(
+        "the catalogue has no rate of {} products for {}; another precision, or "
+        "matmul_precision: highest, may have one",
+        type_of_products(q.planned.options), q.gpu->id);
+  return "those of this machine are unknown; run 'capstan bench' (for several ranks also 'capstan "
+         "bench comm'), or name a GPU of the catalogue (--gpu)";
+}
+
 // The search on so many GPUs of so many machines; none if nothing is known of what connects them.
 std::optional<MeshQuestion> question_of(const Question& q, int devices, int machines) {
   Recipe recipe = q.recipe;
   recipe.devices = {.count = devices};
   recipe.num_nodes = machines;
   const auto calibration = calibration_for(q.options, q.planned.options, recipe, q.gpu);
-  require(
-      calibration.has_value(), Fault::usage,
-      "plan: --search compares times, and those of this machine are unknown; run 'capstan bench', "
-      "or name a GPU of the catalogue (--gpu)");
+  require(calibration.has_value(), Fault::usage, "plan: --search compares times, and {}",
+          why_unknown(q));
   const auto network = network_for(q.options, q.gpu, *calibration, recipe);
   if (!network && devices * machines > 1) return std::nullopt;
   MeshQuestion question{
@@ -101,23 +109,27 @@ int search(const Question& q) {
   return found.best.empty() ? static_cast<int>(Fault::does_not_fit) : 0;
 }
 
-// The record of this device, if it was measured.
-std::optional<TrackRecord> record_here(const Calibration& c) {
+// The record of this device and precision, with one or several ranks as here, if it was measured.
+std::optional<TrackRecord> record_here(const Calibration& c, const TrainOptions& options) {
   if (c.from_data_sheet || history_path().empty()) return std::nullopt;
   const auto history = read_history(history_path());
   const std::string label = label_of(c);
-  return record_of(history, {.device = c.name, .calibration = label});
+  return record_of(history, {.device = c.name,
+                             .precision = name_of(options.precision),
+                             .calibration = label,
+                             .ranks = options.ranks.size});
 }
 
 Time time_of(const StepEstimate& step, const Question& q, const Calibration& calibration) {
   Time t{.calibration = calibration, .step = step};
   const int ranks = q.planned.options.ranks.size;
   const auto machines = static_cast<int>(q.recipe.num_nodes);
-  if (all_measured(calibration, ranks, machines)) t.record = record_here(calibration);
+  if (all_measured(calibration, ranks, machines))
+    t.record = record_here(calibration, q.planned.options);
   if (q.options.correct) {
     t.correction = correction(t.record);
-    t.step.seconds *= t.correction;
-    for (double& seconds : t.step.by_kind) seconds *= t.correction;
+    t.asked_to_correct = true;
+    t.step.slow(t.correction);
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
   t.range =
@@ -140,6 +152,7 @@ Largest largest_of(const Question& q, const Fit& fit, const Room& available) {
 
 // Adapters, and more GPUs: what the changes of a fit leave out.
 void add_remedies(const Question& q, Answers& a) {
+  constexpr int kMostAdded = 64;
   const PlannedTask task = q.planned.task(q.recipe);
   constexpr Allowed kAdapters = {.lora = true, .qlora = true};
   for (const Variant& v : variants_of(q.planned, q.recipe, q.task, kAdapters, false)) {
@@ -148,11 +161,12 @@ void add_remedies(const Question& q, Answers& a) {
       a.remedies.push_back({v.what, plan.total_bytes, estimate(task, v.options, a.machines)});
   }
   if (q.gpu && a.machines.ranks() == 1)
-    for (const ScalePoint& point : scaling(task, *q.gpu, 8, 64, a.machines.across)) {
+    for (const ScalePoint& point : scaling(task, *q.gpu, kUsualGpus, kMostAdded, a.stated)) {
       if (!point.run.fits) continue;
-      a.remedies.push_back({fmt::format("devices: {} ({})", point.machines.ranks(),
-                                        strategy_name(point.run.options.sharding)),
-                            point.run.ranks.most, point.run.step});
+      a.remedies.push_back(
+          {fmt::format("{} ({})", named_gpus(point.machines.devices, point.machines.count),
+                       strategy_name(point.run.options.sharding)),
+           point.run.ranks.most, point.run.step});
       break;
     }
   fastest_first(a.remedies);
@@ -170,7 +184,7 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
                 .count = static_cast<int>(q.recipe.num_nodes),
                 .calibration = calibration};
   if (calibration) a.machines.network = network_for(q.options, q.gpu, *calibration, q.recipe);
-  if (q.options.network > 0) a.machines.across = 1e9 * q.options.network;
+  if (q.gpu) a.stated = stated_by(q.options, *q.gpu);
   a.machines.available = available.room;
   settle_automatic(q, a.machines);
   set_ranks_of(planned.options, q.recipe);
@@ -178,9 +192,7 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
   if (calibration && !q.options.calibration.empty()) cost_model(*calibration, planned.options);
   require(q.options.trace.empty() ||
               (calibration && (a.machines.network || planned.options.ranks.size == 1)),
-          Fault::usage,
-          "plan: --trace shows times, and those of this machine are unknown; run 'capstan bench' "
-          "(for several ranks also 'capstan bench comm'), or name a GPU of the catalogue (--gpu)");
+          Fault::usage, "plan: --trace shows times, and {}", why_unknown(q));
   a.cuda_share = available.cuda_share;
   if (planned.options.choose_overlap && a.machines.network)
     planned.options.mesh.overlap =
@@ -215,14 +227,18 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
 
 // What takes longer to answer, for machines of the catalogue.
 void answer_more(const Question& q, Answers& a) {
-  constexpr int kUsual = 8;
   const PlannedTask task = q.planned.task(q.recipe);
   if (q.gpu)
-    a.scaling = scaling(task, *q.gpu, std::max(kUsual, a.machines.devices),
-                        std::max(4 * kUsual, 2 * a.machines.ranks()), a.machines.across);
+    a.scaling = scaling(task, *q.gpu, std::max(kUsualGpus, a.machines.devices),
+                        std::max(4 * kUsualGpus, 2 * a.machines.ranks()), a.stated);
   if (a.offers.empty() && q.planned.steps && q.planned.options.device == Device::cuda)
-    a.offers = rented_runs(task_to_rent(q), gpu_catalogue().gpus, prices(), {});
+    a.offers = rented_runs(task_to_rent(q), gpu_catalogue().gpus, prices(), {}, a.stated);
   if (a.time) a.sensitivities = sensitivities(task, a.fit.options, a.machines);
+  // Offers are of other machines, of which the record says nothing.
+  if (!a.time) return;
+  for (ScalePoint& point : a.scaling)
+    if (point.run.step) point.run.step->slow(a.time->correction);
+  for (Sensitivity& s : a.sensitivities) s.step.slow(a.time->correction);
 }
 
 }  // namespace
@@ -261,6 +277,7 @@ int plan(const Arguments& arguments) {
   Planned& planned = q.planned;
   planned.elsewhere = q.gpu.has_value();
   if (q.gpu) {
+    warn_of_large_machines(q.recipe);
     planned.options.has_bf16 = computes_bf16(q.gpu->capability);
     planned.basis += fmt::format(", on {} ({}) by the catalogue of {}", q.gpu->id,
                                  format_bytes(q.gpu->bytes), q.gpu->date);

@@ -23,6 +23,7 @@ struct Time {
   Uncertainty range = {};
   std::optional<TrackRecord> record = {};  // of this device
   double correction = 1;                   // that `step` has
+  bool asked_to_correct = false;
 };
 
 // The largest micro-batch and sequence that fit; 0: none does.
@@ -49,6 +50,7 @@ struct Answers {
   Largest largest;
   Machines machines;
   std::optional<GpuModel> gpu;            // of the catalogue, if it is one of those
+  Stated stated = {};                     // of machines with it
   std::optional<double> peak_flops = {};  // of one, of the run's products
   std::string cuda_share;                 // a line about what CUDA takes of the GPU's memory
   std::optional<Time> time;               // if it fits

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/units.h"
 #include "cli/plan_report.h"
 #include "cli/plan_timeline.h"
 #include "cli/step_parts.h"
@@ -248,13 +249,13 @@ json sources_json(const Answers& a) {
     links(flat ? "links of all ranks, each way" : "links within a machine, each way", n,
           flat || !c.networks.empty() ? origin : by_sheet);
     if (a.machines.count > 1 && !flat)
-      links("links between machines, each way", n.across,
-            a.machines.across ? "--network" : by_sheet);
+      links("links between machines, each way", n.across, a.stated.across ? "--network" : by_sheet);
   }
   if (a.gpu)
     add(a.gpu->id,
-        fmt::format("{:.4g} GB, {:.4g} GB/s, {:.4g} TFLOP/s in bf16", a.gpu->bytes / 1e9,
-                    a.gpu->bytes_per_second / 1e9, a.gpu->narrow / 1e12),
+        fmt::format("{} of {:.4g} GB, {:.4g} GB/s, {:.4g} TFLOP/s in 16 bits",
+                    format_bytes(a.gpu->bytes), a.gpu->gigabytes, a.gpu->bytes_per_second / 1e9,
+                    a.gpu->narrow / 1e12),
         fmt::format("{} ({})", a.gpu->origin, a.gpu->date));
   if (a.cost)
     for (const Instances::Some& some : a.cost->of_machine.parts)

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
 #include "base/units.h"
 #include "cli/launch.h"
 #include "plan/data_sheet.h"
@@ -15,6 +16,17 @@ int64_t require_ranks(const Recipe& recipe) {
           "devices: {} on {} are {} ranks; expected at most {}", devices,
           count(recipe.num_nodes, "machine"), ranks, kMostPlannedRanks);
   return ranks;
+}
+
+void warn_of_large_machines(const Recipe& recipe) {
+  const int64_t devices = ranks_per_machine(recipe);
+  if (devices <= kUsualGpus) return;
+  const int64_t machines = devices * recipe.num_nodes / kUsualGpus;
+  log::warn(
+      "{} GPUs are planned as on one machine, joined by the link of one; most machines have "
+      "{}{}",
+      devices, kUsualGpus,
+      devices % kUsualGpus == 0 ? fmt::format(": --gpus {} --nodes {}", kUsualGpus, machines) : "");
 }
 
 void take_gpu(Recipe& recipe, PlanOptions& o, const GpuModel& gpu) {
@@ -37,8 +49,10 @@ void take_gpu(Recipe& recipe, PlanOptions& o, const GpuModel& gpu) {
 }
 
 Available available_for(const PlanOptions& o, Device device, int64_t ranks_on_machine) {
-  require(device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
-          "plan: there is no GPU here; give its memory, such as --memory 80GiB");
+  require(
+      device != Device::cuda || !o.memory.empty() || cuda_present(), Fault::usage,
+      "plan: there is no GPU here; name one of the catalogue, such as --gpu h100-sxm, or give the "
+      "memory of yours, such as --memory 80GiB");
   require(device == Device::cuda || o.host_memory.empty(), Fault::usage,
           "plan: --host-memory is for a GPU; for a CPU use --memory");
   Available a{o.memory.empty() ? room_for(device) : Room{parse_bytes(o.memory)}, ""};
@@ -88,13 +102,17 @@ std::optional<Network> network_for(const PlanOptions& o, const std::optional<Gpu
   if (!gpu && machines > 1 && calibration.device == Device::cuda)
     model = catalogue.reported_as(calibration.name);
   if (model == nullptr) return std::nullopt;
-  Network network = data_sheet_network(
-      *model, devices, o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
-  if (const auto within = network_of(calibration, devices, 1)) {
-    network.seconds_per_message = within->seconds_per_message;
-    network.bytes_per_second = within->bytes_per_second;
-  }
-  return network;
+  return links_of(*model, calibration, devices, machines,
+                  o.network > 0 ? std::optional(1e9 * o.network) : std::nullopt);
+}
+
+Stated stated_by(const PlanOptions& o, const GpuModel& gpu) {
+  Stated stated{.gpu = gpu.id};
+  if (!o.memory.empty()) stated.bytes = available_for(o, Device::cuda, 1).room.device;
+  if (!o.host_memory.empty()) stated.host_bytes = parse_bytes(o.host_memory);
+  if (o.network > 0) stated.across = 1e9 * o.network;
+  if (!o.calibration.empty()) stated.calibration = named_calibration(o.calibration);
+  return stated;
 }
 
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options) {

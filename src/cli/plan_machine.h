@@ -7,6 +7,7 @@
 #include "machine/memory.h"
 #include "plan/calibration.h"
 #include "plan/gpu_catalogue.h"
+#include "plan/run_on.h"
 #include "train/trainer.h"
 
 // The machine that a run is planned for: this one, or one of the catalogue's GPUs; what memory it
@@ -15,6 +16,9 @@ namespace capstan::cli {
 
 // The ranks of a recipe on all machines. Throws Fault::usage for more than can be planned.
 int64_t require_ranks(const Recipe& recipe);
+
+// Of more GPUs in a machine than is usual, which may have been meant as all of them.
+void warn_of_large_machines(const Recipe& recipe);
 
 // The recipe for a GPU of the catalogue. Without bf16 it takes f16, as a run there does.
 void take_gpu(Recipe& recipe, PlanOptions& options, const GpuModel& gpu);
@@ -35,6 +39,9 @@ std::optional<Calibration> calibration_for(const PlanOptions& options, const Tra
 // measured and between several by the data sheet or --network. None if neither is known.
 std::optional<Network> network_for(const PlanOptions& options, const std::optional<GpuModel>& gpu,
                                    const Calibration& calibration, const Recipe& recipe);
+
+// What the options say of machines with this GPU, for plans of other numbers of them.
+Stated stated_by(const PlanOptions& options, const GpuModel& gpu);
 
 // FLOP/s of the run's products on one GPU, by its data sheet.
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options);

@@ -125,6 +125,9 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
           o.trace.empty() ? "--html" : "--trace");
   require(o.allow.empty() || o.search, Fault::usage,
           "plan: --allow says what --search may change; also give --search");
+  require(!o.correct || !o.search, Fault::usage,
+          "plan: --correct is by the runs of one layout, and --search compares many; give it with "
+          "the command that the search prints");
   require_sense_of_wish(o);
   for (std::string& word : known.rest) word = key_of(word);
   return std::move(known.rest);

@@ -7,9 +7,11 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/visible.h"
 #include "cli/plan_machine.h"
 #include "cli/plan_search.h"
 #include "plan/automatic.h"
+#include "recipe/nearest.h"
 #include "run/run.h"
 
 namespace capstan::cli {
@@ -23,10 +25,35 @@ std::string wish_name(const PlanOptions& o) {
   return fmt::format("{}", fmt::join(given, " and "));
 }
 
+// Of one rank, on the GPU that is planned for.
+TrainOptions options_with(const Question& q, const Recipe& recipe) {
+  const Planned& p = q.planned;
+  TrainOptions o = p.inputs ? run_options(recipe, q.task, *p.inputs)
+                            : worst_case_options(recipe, q.task, p.options.model);
+  o.has_bf16 = p.options.has_bf16;
+  o.precision = p.options.precision;
+  return o;
+}
+
 bool names_devices(const Arguments& words) {
   return std::any_of(words.begin(), words.end(), [](const std::string& word) {
     return word.starts_with("--devices") || word.starts_with("--num_nodes");
   });
+}
+
+// Of a GPU without a row nothing can be planned; its name may be misspelt.
+void warn_of_unknown_gpus(const Prices& prices, const GpuCatalogue& catalogue) {
+  std::vector<std::string_view> ids;
+  for (const GpuModel& gpu : catalogue.gpus) ids.push_back(gpu.id);
+  std::string_view last;
+  for (const Offer& offer : prices.offers) {
+    const bool known = std::find(ids.begin(), ids.end(), offer.gpu) != ids.end();
+    if (!known && offer.gpu != std::exchange(last, offer.gpu))
+      log::warn(
+          "prices: '{}' is no GPU of the catalogue, so that its instances are left out{}; "
+          "$CAPSTAN_CATALOGUE names a file that may add it",
+          visible(offer.gpu), did_you_mean(offer.gpu, ids));
+  }
 }
 
 }  // namespace
@@ -39,6 +66,7 @@ void take_named_gpu(Question& q, const GpuModel& gpu) {
 PlannedTask task_to_rent(const Question& q) {
   PlannedTask task = q.planned.task(q.recipe);
   task.recipe.precision = q.asked_precision;
+  task.options_with = [&q](const Recipe& recipe) { return options_with(q, recipe); };
   return task;
 }
 
@@ -56,7 +84,11 @@ std::vector<RentedRun> offers_of(const Question& q) {
           "plan: {} needs the number of steps; give the data (--data.json_path, "
           "--data.train_data_path …), --train.max_steps or --train.max_tokens",
           wish);
-  return rented_runs(task_to_rent(q), gpu_catalogue().gpus, prices(), q.wish);
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const Prices known = prices();
+  warn_of_unknown_gpus(known, catalogue);
+  return rented_runs(task_to_rent(q), catalogue.gpus, known, q.wish,
+                     q.gpu ? stated_by(q.options, *q.gpu) : Stated());
 }
 
 void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
@@ -76,19 +108,12 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
 
 void settle_automatic(Question& q, const Machines& machines) {
   Machines known = machines;
-  // Of data sheets, a run there knows nothing: it takes zero3 unless that machine is measured.
-  if (known.calibration && !all_measured(*known.calibration, machines.ranks(), machines.count) &&
-      !q.recipe.micro_batch_size.automatic)
+  // Of data sheets, a run there knows nothing.
+  if (known.calibration && !all_measured(*known.calibration, machines.ranks(), machines.count))
     known.calibration.reset();
   const Planned& p = q.planned;
-  const auto options_with = [&](const Recipe& r) {
-    TrainOptions o = p.inputs ? run_options(r, q.task, *p.inputs)
-                              : worst_case_options(r, q.task, p.options.model);
-    o.has_bf16 = p.options.has_bf16;
-    o.precision = p.options.precision;
-    return o;
-  };
-  const auto chosen = best_choice(q.recipe, p.inputs ? &*p.inputs : nullptr, known, options_with);
+  const auto chosen = best_choice(q.recipe, p.inputs ? &*p.inputs : nullptr, known,
+                                  [&](const Recipe& r) { return options_with(q, r); });
   if (!chosen) return;
   const bool batch = q.recipe.micro_batch_size.automatic;
   // Without data the basis names the batch, and then the GPU.
@@ -97,7 +122,7 @@ void settle_automatic(Question& q, const Machines& machines) {
   q.recipe.micro_batch_size = chosen->micro_batch_size;
   if (!p.inputs) q.planned.basis = plan_for(q.recipe, q.task).basis + gpu;
   if (strategy_is_open(q.recipe, machines.ranks())) q.recipe.strategy = chosen->strategy;
-  q.planned.options = options_with(q.recipe);
+  q.planned.options = options_with(q, q.recipe);
   if (batch)
     q.planned.basis += fmt::format("; train.micro_batch_size auto is {}", chosen->micro_batch_size);
 }

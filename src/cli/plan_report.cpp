@@ -123,6 +123,12 @@ std::string time_lines(const Planned& p, const Answers& a) {
   if (t.correction != 1)
     s += fmt::format("  times are {:.2f} times those of the calibration, by that record\n",
                      t.correction);
+  else if (t.asked_to_correct && (!t.record || t.record->timed < kEnoughToCorrect))
+    s += wrapped(fmt::format("--correct: nothing to correct times by: {} of this precision here "
+                             "{} predicted by this calibration, and {} are needed",
+                             count(t.record ? t.record->timed : 0, "run"),
+                             t.record && t.record->timed == 1 ? "was" : "were", kEnoughToCorrect),
+                 "  ");
   if (t.run_seconds)
     s += wrapped(fmt::format("the {} {} about {}, without validation and checkpoints",
                              count(*p.steps, "step"), *p.steps == 1 ? "takes" : "take",

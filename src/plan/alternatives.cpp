@@ -12,17 +12,14 @@
 namespace capstan {
 namespace {
 
-// Ranks that a change adds are on machines with at most as many GPUs as are usual.
-constexpr int kUsual = 8;
-
-Machines with_ranks(Machines machines, int ranks) {
-  if (ranks == machines.ranks() || !machines.network) return machines;
-  const int each = std::max(machines.devices, std::min(ranks, kUsual));
-  machines.devices = each;
-  machines.count = (ranks + each - 1) / each;
+// The machines with the ranks of a change.
+Machines with_ranks(Machines machines, const TrainOptions& options) {
+  if (options.ranks.size == machines.ranks() || !machines.network) return machines;
+  machines.count = options.machines;
+  machines.devices = options.ranks.size / options.machines;
   // What was measured as a whole has one rate.
   if (std::isfinite(machines.network->across.bytes_per_second))
-    machines.network->ranks_per_machine = each;
+    machines.network->ranks_per_machine = machines.devices;
   return machines;
 }
 
@@ -30,7 +27,7 @@ std::optional<StepEstimate> with_change(const PlannedTask& task, const Change& c
                                         const Machines& machines) {
   PlannedTask changed = task;
   if (change.micro_batch) changed.recipe.micro_batch_size = *change.micro_batch;
-  return estimate(changed, change.options, with_ranks(machines, change.options.ranks.size));
+  return estimate(changed, change.options, with_ranks(machines, change.options));
 }
 
 // Kinds of ops that share a resource.
@@ -70,13 +67,13 @@ void fastest_first(std::vector<Remedy>& remedies) {
 }
 
 std::vector<ScalePoint> scaling(const PlannedTask& task, const GpuModel& gpu, int per_machine,
-                                int most, std::optional<double> across) {
+                                int most, const Stated& stated) {
   std::vector<ScalePoint> points;
   double first = 0;  // tokens/s for each GPU of the fewest that fit
   for (int ranks = 1; ranks <= most; ranks *= 2) {
     const int devices =
         std::min(ranks, static_cast<int>(std::bit_floor(static_cast<unsigned>(per_machine))));
-    const Machines machines = machines_with(gpu, devices, ranks / devices, across);
+    const Machines machines = machines_with(gpu, devices, ranks / devices, stated);
     auto run = run_on(task, machines);
     if (!run) continue;  // fewer than the mesh needs
     const auto data_ranks = batch_ranks(run->options.ranks, run->options.mesh).size;

@@ -30,7 +30,7 @@ struct ScalePoint {
 // that is too few, if there is one. `per_machine`: the most that one machine has. Ends where a step
 // has no sample for another rank.
 std::vector<ScalePoint> scaling(const PlannedTask& task, const GpuModel& gpu, int per_machine,
-                                int most, std::optional<double> across = {});
+                                int most, const Stated& stated = {});
 
 // How the time of a step would change.
 struct Sensitivity {

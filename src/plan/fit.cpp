@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/units.h"
+#include "train/setup.h"
 
 namespace capstan {
 namespace {
@@ -144,28 +145,40 @@ void take(OptimizerOptions& optimizer, const OptimizerClass& moments) {
   optimizer.paged = moments.paged;
 }
 
+// Twice as many GPUs, on as few machines as usually have them; false: these are enough, or a step
+// has no micro-batch for more.
+bool add_gpus(TrainOptions& options) {
+  constexpr int kMost = 64, kOfMachine = 8;
+  if (2 * options.ranks.size > kMost || options.pipeline.micro_batches < 2) return false;
+  if (2 * options.ranks.size / options.machines > kOfMachine) options.machines *= 2;
+  options.ranks.size *= 2;
+  options.sharding.machines = std::max(1, machines_of_part(options));
+  options.pipeline.micro_batches = (options.pipeline.micro_batches - 1) / 2 + 1;
+  options.single_micro_batch = options.pipeline.micro_batches == 1;
+  return true;
+}
+
 // Strategies that keep less on each rank than the current one, and for GPUs more ranks. Ranks on
 // CPUs share the memory of their machine: more of them add none.
 std::vector<std::pair<std::string, TrainOptions>> other_meshes(const TrainOptions& options) {
   std::vector<std::pair<std::string, TrainOptions>> others;
   if (options.ranks.size == 1) return others;
-  const auto add = [&](std::string name, const Sharding& sharding, int ranks) {
-    TrainOptions o = options;
-    o.sharding = sharding;
-    o.ranks.size = ranks;
-    others.emplace_back(std::move(name), std::move(o));
-  };
   bool less = false;
   for (const Sharding& sharding : {kDdp, kZero1, kZero2, kZero3}) {
     const std::string name = strategy_name(sharding);
-    if (less) add("strategy: " + name, sharding, options.ranks.size);
+    if (less) {
+      others.emplace_back("strategy: " + name, options);
+      others.back().second.sharding = sharding;
+      others.back().second.sharding.machines = options.sharding.machines;
+    }
     less = less || name == strategy_name(options.sharding);
   }
-  for (int ranks = 2 * options.ranks.size; options.device == Device::cuda && ranks <= 64;
-       ranks *= 2)
-    add(fmt::format("devices: {}{}", ranks,
-                    options.sharding.weights == Hold::shard ? "" : " with strategy: zero3"),
-        kZero3, ranks);
+  const std::string strategy =
+      options.sharding.weights == Hold::shard ? "" : " with strategy: zero3";
+  TrainOptions o = options;
+  o.sharding = kZero3;
+  while (options.device == Device::cuda && add_gpus(o))
+    others.emplace_back(named_gpus(o.ranks.size / o.machines, o.machines) + strategy, o);
   return others;
 }
 
@@ -287,6 +300,11 @@ std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
 }
 
 }  // namespace
+
+std::string named_gpus(int devices, int machines) {
+  return fmt::format("devices: {}{}", devices,
+                     machines > 1 ? fmt::format(", num_nodes: {}", machines) : "");
+}
 
 std::vector<std::string> Fit::names_of_changes() const {
   std::vector<std::string> names;

@@ -38,6 +38,9 @@ struct Fit {
   std::string verdict() const;
 };
 
+// Keys of a recipe: "devices: 4", "devices: 8, num_nodes: 2".
+std::string named_gpus(int devices, int machines);
+
 // Smaller micro-batches that it suggests divide `micro_batch`, and so the global batch.
 Fit fit_of(const TrainOptions& options, int64_t micro_batch, const Room& available);
 // Throws Fault::does_not_fit with the verdict if it does not fit.

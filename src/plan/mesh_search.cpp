@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "plan/alike.h"
+#include "plan/run_on.h"
 #include "train/balance.h"
 
 namespace capstan {
@@ -129,6 +130,7 @@ class Search {
   }
   bool nothing_fits() const { return found_.best.empty(); }
   MeshSearch take() {
+    std::erase_if(found_.best, [&](MeshPlan& plan) { return !fits_all_ranks(plan); });
     // All were refused, for what has nothing to do with memory.
     if (found_.best.empty() && found_.least_bytes == 0 && refused_) throw *refused_;
     return std::move(found_);
@@ -209,6 +211,15 @@ class Search {
     plan.tokens_per_second =
         static_cast<double>(q_.recipe.global_batch_size * o.limits.longest) / plan.step.seconds;
     return plan;
+  }
+
+  // Ranks of a stage may differ, too: one of them has a larger share of a layer that does not
+  // divide.
+  bool fits_all_ranks(MeshPlan& plan) {
+    plan.bytes = choose_rank(plan.options).most;
+    const bool all = fits(Trainer::plan(plan.options), q_.available);
+    if (!all) note_unfit(plan.bytes);
+    return all;
   }
 
   // Whether all that were found take less.

@@ -58,8 +58,8 @@ struct MeshSearch {
 //
 // tensor: powers of two within a machine; pipeline: divisors of the ranks, by 1f1b, interleaved:2
 // and zero_bubble; context: powers of two, for samples of 8192 tokens or more, or if nothing else
-// fits; ddp, zero1 and zero3; micro-batches: powers of two; and the least of no, selective and
-// block recomputation that fits.
+// fits; ddp, zero1, zero2 and, without zero_bubble, zero3; micro-batches: powers of two; and the
+// least of no, selective and block recomputation that fits.
 MeshSearch search_meshes(const MeshQuestion& question, int most = 10);
 
 // Seconds that a step takes at least: products and attention at their rates, what ranks that share

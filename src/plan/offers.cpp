@@ -4,15 +4,34 @@
 #include <limits>
 
 #include "base/error.h"
+#include "plan/automatic.h"
 
 namespace capstan {
 namespace {
 
-std::optional<RentedRun> rented(const PlannedTask& task, const GpuModel& gpu, int gpus,
-                                int machines) {
+// With the micro-batch that a run there chooses, which knows no times; false: none fits.
+bool settle_batch(PlannedTask& task, const GpuModel& gpu, Machines machines) {
+  machines.calibration.reset();
+  const auto options_with = [&](const Recipe& recipe) {
+    PlannedTask there = task;
+    there.recipe = recipe;
+    there.options = task.options_with(recipe);
+    return on_gpu(there, gpu);
+  };
+  const auto choice = best_choice(task.recipe, task.inputs, machines, options_with);
+  if (!choice) return false;
+  task.recipe.micro_batch_size = choice->micro_batch_size;
+  task.options = options_with(task.recipe);
+  return true;
+}
+
+std::optional<RentedRun> rented(const PlannedTask& task, const GpuModel& gpu, int machines,
+                                int gpus, const Stated& stated) {
   PlannedTask there = task;
   there.options = on_gpu(task, gpu);
-  RentedRun r{.gpu = gpu, .machines = machines_with(gpu, gpus, machines)};
+  RentedRun r{.gpu = gpu, .machines = machines_with(gpu, gpus, machines, stated)};
+  if (there.recipe.micro_batch_size.automatic && !settle_batch(there, gpu, r.machines))
+    return std::nullopt;
   const auto run = run_on(there, r.machines);
   if (!run || !run->step) return std::nullopt;
   const auto data_ranks = batch_ranks(run->options.ranks, run->options.mesh).size;
@@ -51,7 +70,7 @@ Strategy RentedRun::strategy() const {
 }
 
 std::vector<RentedRun> rented_runs(const PlannedTask& task, const std::vector<GpuModel>& gpus,
-                                   const Prices& prices, const Wish& wish) {
+                                   const Prices& prices, const Wish& wish, const Stated& stated) {
   require(task.steps.has_value(), Fault::bug, "rented_runs: the number of steps is not known");
   std::vector<RentedRun> all;
   for (const GpuModel& gpu : gpus) {
@@ -62,7 +81,12 @@ std::vector<RentedRun> rented_runs(const PlannedTask& task, const std::vector<Gp
       if (offer.gpu != gpu.id) continue;
       for (const int machines : {1, 2, 4}) {
         if (machines > 1 && (offer.gpus < largest || largest == 1)) break;
-        if (auto r = rented(task, gpu, offer.gpus, machines)) all.push_back(std::move(*r));
+        Stated known = stated.gpu == gpu.id ? stated : Stated{.gpu = gpu.id};
+        if (machines > 1 && !known.across) {
+          if (prices.between.gigabits == 0) break;  // nobody knows what joins them
+          known.across = prices.between.bytes_per_second() / offer.gpus;
+        }
+        if (auto r = rented(task, gpu, machines, offer.gpus, known)) all.push_back(std::move(*r));
       }
     }
   }

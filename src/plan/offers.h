@@ -31,12 +31,13 @@ struct RentedRun {
   Strategy strategy() const;  // of the recipe, to run so
 };
 
-// The run on every offer that it fits on, and on two and four of the largest instances; the
-// cheapest first; not on so many GPUs that a step has no sample for some. The number of steps must
-// be known. `gpus`: rows of the catalogue; those without
-// a price are left out.
+// The run on every offer that it fits on, and on two and four of the largest instances of several
+// GPUs; the cheapest first; not on so many GPUs that a step has no sample for some. Instances are
+// joined as the prices say, unless `stated` knows better. The number of steps must be known.
+// `gpus`: rows of the catalogue; those without a price are left out.
 std::vector<RentedRun> rented_runs(const PlannedTask& task, const std::vector<GpuModel>& gpus,
-                                   const Prices& prices, const Wish& wish);
+                                   const Prices& prices, const Wish& wish,
+                                   const Stated& stated = {});
 
 // The first one that meets the wish; null: none does.
 const RentedRun* that_meets(const std::vector<RentedRun>& runs);

@@ -79,13 +79,27 @@ std::vector<Strategy> strategies(const Recipe& recipe, int ranks) {
 
 }  // namespace
 
-Machines machines_with(const GpuModel& gpu, int devices, int count, std::optional<double> across) {
+Machines machines_with(const GpuModel& gpu, int devices, int count, const Stated& stated) {
+  const Stated known = stated.gpu == gpu.id ? stated : Stated();
   Machines m{.devices = devices, .count = count};
-  m.available.device = gpu.bytes - left_to_cuda();
-  m.calibration = calibration_of(gpu, devices * count);
-  m.network = data_sheet_network(gpu, devices, across);
-  m.across = across;
+  m.available.device = known.bytes.value_or(gpu.bytes - left_to_cuda());
+  if (known.host_bytes) m.available.host = *known.host_bytes / devices;
+  m.calibration = known.calibration ? *known.calibration : calibration_of(gpu, m.ranks());
+  m.network = links_of(gpu, *m.calibration, devices, count, known.across);
   return m;
+}
+
+Network links_of(const GpuModel& gpu, const Calibration& calibration, int devices, int machines,
+                 std::optional<double> across) {
+  if (!across)
+    if (const auto measured = network_of(calibration, devices * machines, machines))
+      return *measured;
+  Network network = data_sheet_network(gpu, devices, across);
+  if (const auto within = network_of(calibration, devices, 1)) {
+    network.seconds_per_message = within->seconds_per_message;
+    network.bytes_per_second = within->bytes_per_second;
+  }
+  return network;
 }
 
 TrainOptions on_gpu(const PlannedTask& task, const GpuModel& gpu) {

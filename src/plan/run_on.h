@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,8 @@ struct PlannedTask {
   const RunInputs* inputs = nullptr;   // if all of them are on disk; else batches are the largest
   std::optional<int64_t> steps = {};   // of the whole run, if their number is known
   int64_t sampled_steps = kMostSteps;  // of the data, whose mean is the time of a step
+  // The options of this recipe with another micro-batch, if the program is to choose it.
+  std::function<TrainOptions(const Recipe&)> options_with = {};
 };
 
 // What a run may have: machines that are alike.
@@ -30,15 +33,30 @@ struct Machines {
   Room available = {};         // to each rank
   std::optional<Calibration> calibration = {};
   std::optional<Network> network = {};  // between the ranks, if there are several
-  // Bandwidth of each GPU between machines, if the user said so.
-  std::optional<double> across = {};
 
   int ranks() const { return devices * count; }
 };
 
-// Machines with so many GPUs of the catalogue each, times as by calibration_of.
-Machines machines_with(const GpuModel& gpu, int devices, int count,
-                       std::optional<double> across = {});
+// GPUs that machines usually have, at most.
+inline constexpr int kUsualGpus = 8;
+
+// What the user said of machines with one GPU of the catalogue; it takes precedence.
+struct Stated {
+  std::string gpu = {};                    // as in the catalogue
+  std::optional<int64_t> bytes = {};       // that a rank may have of its GPU
+  std::optional<int64_t> host_bytes = {};  // of each machine, for its ranks together
+  std::optional<double> across = {};       // bytes/s of each GPU between machines, each way
+  std::optional<Calibration> calibration = {};
+};
+
+// Machines with so many GPUs of the catalogue each: times as by calibration_of, links as by
+// links_of, and what was stated, if it is of this GPU.
+Machines machines_with(const GpuModel& gpu, int devices, int count, const Stated& stated = {});
+
+// What connects the ranks of such machines: as the calibration has it, or else as by data sheet;
+// `across`, if given, is what each GPU has between machines.
+Network links_of(const GpuModel& gpu, const Calibration& calibration, int devices, int machines,
+                 std::optional<double> across = {});
 
 // The run on a GPU of the catalogue, in the precision that it takes there: without bf16, f16.
 TrainOptions on_gpu(const PlannedTask& task, const GpuModel& gpu);

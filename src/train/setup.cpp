@@ -30,17 +30,6 @@ MeshShape mesh_for(const Recipe& r, const Ranks& ranks) {
   return mesh;
 }
 
-// On how many machines the ranks are that have the same part of the model, if they are as many on
-// each; else 0.
-int machines_of_stage(int ranks, int machines, int stages, int tensor) {
-  if (ranks % machines != 0) return 0;
-  const int on_machine = ranks / machines, in_stage = ranks / stages;
-  // Those that share a layer are on one machine.
-  if (on_machine % tensor != 0) return 0;
-  if (in_stage <= on_machine) return on_machine % in_stage == 0 ? 1 : 0;
-  return in_stage % on_machine == 0 ? in_stage / on_machine : 0;
-}
-
 }  // namespace
 
 TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model) {
@@ -132,6 +121,15 @@ MeshShape mesh_of(const Recipe& r) {
   return mesh;
 }
 
+int machines_of_part(const TrainOptions& o) {
+  if (o.ranks.size % o.machines != 0) return 0;
+  const int on_machine = o.ranks.size / o.machines, sharing = o.ranks.size / o.mesh.pipeline;
+  // Those that share a layer are on one machine.
+  if (on_machine % o.mesh.tensor != 0) return 0;
+  if (sharing <= on_machine) return on_machine % sharing == 0 ? 1 : 0;
+  return sharing % on_machine == 0 ? sharing / on_machine : 0;
+}
+
 void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Network& network,
                int machines) {
   o.ranks = ranks;
@@ -141,7 +139,7 @@ void set_ranks(TrainOptions& o, const Recipe& r, const Ranks& ranks, const Netwo
   const int stages = o.mesh.pipeline, sharing = ranks.size / stages / o.mesh.tensor;
   o.pipeline = pipeline_of(r, batch_ranks(ranks, o.mesh).size);
   o.machines = std::max(machines, static_cast<int>(r.num_nodes));
-  machines = machines_of_stage(ranks.size, o.machines, stages, o.mesh.tensor);
+  machines = machines_of_part(o);
   const bool even = machines > 0;
   o.single_micro_batch = o.pipeline.micro_batches == 1;
   switch (r.strategy.kind) {

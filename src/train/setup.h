@@ -29,6 +29,10 @@ MeshShape mesh_of(const Recipe& recipe);
 void set_ranks(TrainOptions& options, const Recipe& recipe, const Ranks& ranks,
                const Network& network, int machines = 1);
 
+// On how many machines the ranks are that have the same part of the model, if they are as many on
+// each; else 0.
+int machines_of_part(const TrainOptions& options);
+
 BatchOptions batch_options(const Recipe& recipe, const RunInputs& inputs);
 
 }  // namespace capstan

@@ -162,6 +162,40 @@ TEST_F(PlanAnswers, ADeadlineNeedsStepsAndAChoice) {
             100);
 }
 
+// What the options say of a GPU is true of more and of fewer of them, too.
+TEST_F(PlanAnswers, ChangesAreOnTheMachinesThatWereStated) {
+  const auto first_of_gpus = [&](const char* memory) {
+    const json out = plan({"finetune_full", "Llama-3.1-8B", "--gpu=h100-sxm", memory,
+                           "--train.max_seq_length=512", "--train.global_batch_size=64"},
+                          3);
+    for (const json& change : out["fits_with"])
+      if (const std::string what = change["change"]; what.starts_with("devices: ")) return what;
+    return std::string("none");
+  };
+  EXPECT_EQ(first_of_gpus("--memory=80GiB").substr(0, 11), "devices: 2 ");
+  EXPECT_EQ(first_of_gpus("--memory=20GiB"), "devices: 8, num_nodes: 2 (zero3)");
+}
+
+TEST_F(PlanAnswers, WarnsOfMachinesWithMoreGpusThanUsual) {
+  const auto told = [&](const char* devices, const char* nodes) {
+    return unwrapped(
+        run({"plan", "finetune", "Llama-3.2-1B", "--gpu=h100-sxm", devices, nodes}).err);
+  };
+  expect_holds(told("--gpus=16", "--nodes=2"), {"16 GPUs are planned as on one machine",
+                                                "most machines have 8: --gpus 8 --nodes 4"});
+  EXPECT_EQ(told("--gpus=8", "--nodes=2").find("planned as on one"), std::string::npos);
+}
+
+// Neither the range nor the factor is of runs that there were not.
+TEST_F(PlanAnswers, CorrectsByRunsAloneThatThereWere) {
+  Words words = tuned({"--gpu=h100-sxm", "--correct"});
+  words.insert(words.begin(), "plan");
+  expect_holds(unwrapped(run(words).out),
+               {"--correct: nothing to correct times by", "and 3 are needed"});
+  words.emplace_back("--search");
+  expect_refused(2, words, {"--correct is by the runs of one layout", "--search"});
+}
+
 TEST_F(PlanAnswers, SaysWhatARunCostsOrThatNobodyKnows) {
   const auto text = [&](const char* gpu) {
     Words words = tuned({std::string("--gpu=") + gpu});
@@ -205,9 +239,10 @@ TEST_F(PlanAnswers, TakesThePricesAndGpusOfTheUser) {
   ::setenv("CAPSTAN_CATALOGUE", at("gpus.yaml").c_str(), 1);
   EXPECT_EQ(plan(tuned({"--budget=100"}), 0)["run"]["gpu"], "mine");
   ::unsetenv("CAPSTAN_CATALOGUE");
-  ::setenv("CAPSTAN_PRICES", "none.yaml", 1);
   Words words = tuned({"--budget=100"});
   words.insert(words.begin(), "plan");
+  expect_holds(unwrapped(run(words).err), {"prices: 'mine' is no GPU of the catalogue"});
+  ::setenv("CAPSTAN_PRICES", "none.yaml", 1);
   expect_refused(4, words, {"none.yaml", "cannot open"});
 }
 

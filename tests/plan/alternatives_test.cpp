@@ -113,7 +113,8 @@ TEST(Scaling, SkipsWhatTheMeshNeedsMoreFor) {
 
 TEST(Sensitivities, ArePositiveAndSorted) {
   const PlannedTask task = task_of_1b();
-  const Machines machines = machines_with(gpu("a100-80-sxm"), 8, 2, 1e9);
+  const Machines machines =
+      machines_with(gpu("a100-80-sxm"), 8, 2, {.gpu = "a100-80-sxm", .across = 1e9});
   const auto run = run_on(task, machines);
   ASSERT_TRUE(run && run->step);
   const auto all = sensitivities(task, run->options, machines);

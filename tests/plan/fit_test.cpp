@@ -289,6 +289,7 @@ TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
 TEST_F(RequireFit, ProposesStrategiesAndRanks) {
   TrainOptions o = options();
   o.ranks.size = 4;
+  o.pipeline.micro_batches = 8;
   const auto needs = [&](const Sharding& sharding, int ranks) {
     TrainOptions other = o;
     other.sharding = sharding;
@@ -303,9 +304,35 @@ TEST_F(RequireFit, ProposesStrategiesAndRanks) {
   EXPECT_EQ(first_change(needs(kZero3, 4)), "strategy: zero3");
   EXPECT_TRUE(fit_of(o, 8, {needs(kDdp, 4)}).changes.empty());
   o.device = Device::cuda;
-  EXPECT_EQ(first_change(needs(kZero3, 16)), "devices: 16 with strategy: zero3");
+  EXPECT_EQ(first_change(needs(kZero3, 16)), "devices: 8, num_nodes: 2 with strategy: zero3");
   o.sharding = kZero3;
   EXPECT_EQ(first_change(needs(kZero3, 8)), "devices: 8");
+}
+
+// The keys say how many GPUs each machine has, and a step has a micro-batch for each rank.
+TEST_F(RequireFit, ProposesMachinesThatThereAreMicroBatchesFor) {
+  TrainOptions o = options();
+  o.device = Device::cuda;
+  o.sharding = kZero3;
+  o.ranks.size = 16;
+  o.machines = 2;
+  TrainOptions four = o;
+  four.ranks.size = 64;
+  const Room room{Trainer::plan(four).device.total_bytes};
+  const auto of_more_gpus = [&](int64_t micro_batches) {
+    o.pipeline.micro_batches = micro_batches;
+    std::optional<Change> found;
+    for (const Change& change : fit_of(o, 8, room).changes)
+      if (change.what.starts_with("devices")) found = change;
+    return found;
+  };
+  const auto change = of_more_gpus(7);
+  ASSERT_TRUE(change);
+  EXPECT_EQ(change->what, "devices: 8, num_nodes: 8");
+  EXPECT_EQ(change->options.machines, 8);
+  EXPECT_EQ(change->options.ranks.size, 64);
+  EXPECT_EQ(change->options.pipeline.micro_batches, 2) << "7 of 16 ranks are 4 of 32, 2 of 64";
+  EXPECT_FALSE(of_more_gpus(2)) << "32 ranks have one each";
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
 #include "plan/offers.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "planned_task.h"
 
@@ -10,7 +12,7 @@ namespace capstan::test {
 namespace {
 
 constexpr const char* kPrices =
-    "date: 2026-08-03\norigin: a test\ninstances:\n"
+    "date: 2026-08-03\norigin: a test\nbetween_instances: {gigabits: 3200}\ninstances:\n"
     "  a10: {1: 1}\n"
     "  a100-80-sxm: {8: 20}\n"
     "  h100-sxm: {1: 4, 8: 31}\n"
@@ -40,6 +42,55 @@ TEST(Offers, AreWhatIsRentedAndWhatTheRunFitsOn) {
                        "1 × 1 h100-sxm", "1 × 8 a100-80-sxm", "1 × 8 h100-sxm", "2 × 8 a100-80-sxm",
                        "2 × 8 h100-sxm", "4 × 8 a100-80-sxm", "4 × 8 h100-sxm"}))
       << "24 GB are too few for 1.3 B parameters with 16 bytes each, h200 has no price";
+}
+
+// By the prices, unless the user knows better.
+TEST(Offers, OfSeveralInstancesAreAsFastAsWhatJoinsThem) {
+  const auto step_of_two = [](const char* between, const Stated& stated) {
+    const std::string prices =
+        fmt::format("date: d\norigin: a test\n{}instances:\n  h100-sxm: {{8: 31}}\n", between);
+    for (const RentedRun& r :
+         rented_runs(task(), {gpu("h100-sxm")}, parse_prices(prices, "prices"), {}, stated))
+      if (r.machines.count == 2) return r.run.step->seconds;
+    return 0.0;
+  };
+  const char* const slow = "between_instances: {gigabits: 25}\n";
+  const double as_priced = step_of_two(slow, {});
+  EXPECT_GT(as_priced, 2 * step_of_two("between_instances: {gigabits: 3200}\n", {}));
+  EXPECT_EQ(step_of_two("between_instances: {gigabits: 3200}\n", {}),
+            step_of_two(slow, {.gpu = "h100-sxm", .across = 50e9}));
+  EXPECT_EQ(step_of_two(slow, {.gpu = "h200", .across = 50e9}), as_priced) << "of another GPU";
+  EXPECT_EQ(step_of_two("", {}), 0) << "nothing is known of what joins them";
+}
+
+// On the GPU that was named; of others nothing is known but their data sheets.
+TEST(Offers, HaveWhatTheUserStated) {
+  const Stated stated{.gpu = "h100-sxm", .bytes = int64_t{1} << 30};
+  const auto all = rented_runs(task(), {gpu("a100-80-sxm"), gpu("h100-sxm")},
+                               parse_prices(kPrices, "prices"), {}, stated);
+  EXPECT_FALSE(all.empty());
+  for (const RentedRun& r : all) EXPECT_EQ(r.gpu.id, "a100-80-sxm");
+}
+
+// Each machine has the batch that a run there takes: the largest without more recomputation.
+TEST(Offers, ChooseTheMicroBatchIfTheRecipeLeavesItOpen) {
+  PlannedTask open = task();
+  open.recipe.micro_batch_size.automatic = true;
+  open.options_with = [&](const Recipe& recipe) {
+    TrainOptions o = open.options;
+    o.limits.documents = recipe.micro_batch_size.size;
+    o.limits.tokens = o.limits.documents * o.limits.longest;
+    return o;
+  };
+  const auto all = runs(open, {});
+  ASSERT_FALSE(all.empty());
+  std::set<int64_t> batches;
+  for (const RentedRun& r : all) {
+    batches.insert(r.run.options.limits.documents);
+    EXPECT_LE(r.run.options.limits.documents * r.machines.ranks(), 32);
+  }
+  EXPECT_GT(batches.size(), 1U) << "more ranks have fewer samples each";
+  EXPECT_GT(*batches.rbegin(), 1);
 }
 
 TEST(Offers, CostTheirHours) {
