@@ -70,7 +70,7 @@ Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const An
   const int devices = a.machines.devices;
   n.host_bytes = a.fit.plan.host.total_bytes * devices;
   if (o.device == Device::cuda && a.gpu) {
-    const HostNeeds host = host_needs({.id = a.gpu->id, .bytes = a.gpu->bytes}, devices, 0);
+    const HostNeeds host = host_needs({.id = a.gpu->id, .bytes = a.gpu->sold_bytes()}, devices, 0);
     n.host_bytes = std::max(n.host_bytes, host.ram_bytes);
     n.cores = host.cores;
   }

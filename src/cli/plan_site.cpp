@@ -69,7 +69,7 @@ void add_network(CommandLine& line, Options& o) {
 SiteQuestion question_of(const Options& o) {
   SiteQuestion q = o.question;
   const GpuModel gpu = gpu_catalogue().named(o.gpu);
-  q.gpu = {gpu.id, gpu.watts, static_cast<int64_t>(gpu.gigabytes * 0x1p30), gpu.port_gigabits};
+  q.gpu = {gpu.id, gpu.watts, gpu.sold_bytes(), gpu.port_gigabits};
   q.rack.circuit = parse_circuit(o.circuit);
   q.rack.redundancy = parse_named<Redundancy>("redundancy", o.redundancy);
   q.rack.most_watts = 1e3 * o.rack_kw;

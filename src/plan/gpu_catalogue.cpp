@@ -26,7 +26,6 @@ GpuModel gpu_of(const std::string& id, const CatalogueRow& row, const std::strin
   return {.id = id,
           .in_name = row.text("in_name", id),
           .capability = {tenths / 10, tenths % 10},
-          // A GB of memory as sold is 2^30 bytes.
           .bytes = static_cast<int64_t>(row.number_or(kUsable * sold, "usable", 1, sold) * 0x1p30),
           .gigabytes = sold,
           .bytes_per_second = 1e9 * row.number("memory_bandwidth", 1),

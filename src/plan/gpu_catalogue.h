@@ -25,6 +25,8 @@ struct GpuModel {
   double best_product = 0;  // FLOP/s that a narrow product was seen to reach; 0: not known
   std::string origin, date;
 
+  // A GB of memory as sold is 2^30 bytes.
+  int64_t sold_bytes() const { return static_cast<int64_t>(gigabytes * 0x1p30); }
   bool operator==(const GpuModel&) const = default;
 };
 
