@@ -36,14 +36,25 @@ int stages_of(Kind kind) {
 // What the ranks of a group tell each other.
 class ThreadGroup::Shared {
  public:
+  struct Slot;
+  // A rank of the first group. Each is woken by itself, when it can go on: to wake all of them when
+  // one arrives takes longer than small collectives do.
+  struct Rank {
+    std::vector<Member*> members;  // of the first group, and of all others that it is in
+    bool waiting = false;
+    const Slot* wanted = nullptr;  // it waits for this one to be free, too
+    std::condition_variable woken;
+  };
   // Of a group and all that were split from it: they end together.
   struct Family {
     std::mutex mutex;  // for all that follows, and for what the groups share
-    std::condition_variable changed;
     std::vector<Shared*> groups;
-    std::vector<std::vector<Member*>> members;  // by rank of the first group: in all of its groups
-    int working = 0;                            // ranks that are inside of a stage
-    std::string ended;                          // why the groups have ended; empty: they have not
+    std::vector<std::unique_ptr<Rank>> ranks;
+    int working = 0;               // ranks that are inside of a stage
+    std::condition_variable idle;  // none is
+    std::string ended;             // why the groups have ended; empty: they have not
+
+    Rank& at(int rank) { return *ranks[static_cast<size_t>(rank)]; }
   };
 
   // Collectives that have begun and are not complete.
@@ -71,6 +82,9 @@ class ThreadGroup::Shared {
         family(std::move(its_family)),
         slots(kMost, Slot(size)) {
     family->groups.push_back(this);
+    // Others are parts of the first group.
+    while (family->ranks.size() < static_cast<size_t>(size))
+      family->ranks.push_back(std::make_unique<Rank>());
   }
   int size() const { return static_cast<int>(slots[0].calls.size()); }
 
@@ -83,7 +97,7 @@ class ThreadGroup::Shared {
     if (!ended()) family->ended = why;
     for (const Shared* group : family->groups)
       for (const auto& channel : group->channels) channel->end(family->ended);
-    family->changed.notify_all();
+    for (const auto& rank : family->ranks) rank->woken.notify_one();
   }
   // The channel that every rank opens as its number `index`.
   std::shared_ptr<ThreadChannel> channel(size_t index, std::string channel_name) {
@@ -121,13 +135,11 @@ class ThreadGroup::Member : public Transport {
         family_(*shared_->family),
         terms_(static_cast<size_t>(size())) {
     const std::lock_guard lock(family_.mutex);
-    const auto own = static_cast<size_t>(among_all(rank));
-    if (family_.members.size() <= own) family_.members.resize(own + 1);
-    family_.members[own].push_back(this);
+    us().members.push_back(this);
   }
   ~Member() override {
     const std::lock_guard lock(family_.mutex);
-    std::erase(ours(), this);
+    std::erase(us().members, this);
   }
 
   uint64_t begin(Queue& q, const Collective& c) override {
@@ -140,16 +152,19 @@ class ThreadGroup::Member : public Transport {
           shared_->end(
               fmt::format("group {}: rank {} waited for others", name(), among_all(rank())));
           shared_->check_alive();
-        });
+        },
+        &slot);
+    uint64_t sequence = 0;
     {
       const std::lock_guard lock(family_.mutex);
       shared_->check_alive();
       slot.calls[index()] = c;
       q.record(slot.ready[index()]);
       slot.reached[index()] = 0;
+      sequence = begun_++;
+      note_able();
     }
-    family_.changed.notify_all();
-    const uint64_t sequence = begun_++;
+    wake();
     advance(q);
     return sequence;
   }
@@ -180,7 +195,7 @@ class ThreadGroup::Member : public Transport {
   void abort(std::string_view why) noexcept override {
     std::unique_lock lock(family_.mutex);
     shared_->end(why);
-    family_.changed.wait(lock, [&] { return family_.working == 0; });
+    family_.idle.wait(lock, [&] { return family_.working == 0; });
     try {
       for (const Shared* group : family_.groups)
         for (const Shared::Slot& slot : group->slots)
@@ -192,41 +207,63 @@ class ThreadGroup::Member : public Transport {
 
  private:
   size_t index() const { return static_cast<size_t>(rank()); }
-  // Whether the test holds for every rank that takes part in a collective.
-  template <class Test>
-  static bool all_of(const Collective& c, const Test& test) {
-    bool all = true;
-    for (int i = 0; i < c.size(); ++i) all = test(static_cast<size_t>(c.members.at(i))) && all;
-    return all;
+  // Does it for every rank that takes part in a collective.
+  template <class Body>
+  static void for_each(const Collective& c, const Body& body) {
+    for (int i = 0; i < c.size(); ++i) body(static_cast<size_t>(c.members.at(i)));
   }
 
-  // This rank's members of all groups. With the mutex locked.
-  std::vector<Member*>& ours() { return family_.members[static_cast<size_t>(among_all(rank()))]; }
+  // With the mutex locked.
+  Shared::Rank& us() { return family_.at(among_all(rank())); }
 
   // Whether the oldest collective need not wait for another rank. With the mutex locked.
   bool can_advance() const {
+    if (complete_ == begun_) return false;
     const Shared::Slot& slot = shared_->at(complete_);
-    return complete_ < begun_ && (shared_->ended() || all_of(slot.calls[index()], [&](size_t r) {
-                                    return slot.reached[r] >= stage_;
-                                  }));
+    const Collective& mine = slot.calls[index()];
+    for (int i = 0; i < mine.size() && !shared_->ended(); ++i)
+      if (slot.reached[static_cast<size_t>(mine.members.at(i))] < stage_) return false;
+    return true;
+  }
+
+  // Ranks of the group that wait and can go on, now that this one has, or now that this slot is
+  // free: with the mutex locked. They are woken without, or they would wait for it.
+  void note_able(const Shared::Slot* free = nullptr) {
+    const auto able = [](const Member* m) { return m->can_advance(); };
+    for (int r = 0; r < size(); ++r) {
+      Shared::Rank& other = family_.at(among_all(r));
+      const std::vector<Member*>& m = other.members;
+      if (other.waiting &&
+          (free != nullptr ? other.wanted == free : std::any_of(m.begin(), m.end(), able)))
+        able_.push_back(&other);
+    }
+  }
+  void wake() {
+    for (Shared::Rank* rank : able_) rank->woken.notify_one();
+    able_.clear();
   }
 
   // Waits until the test holds, or the groups have ended; after the timeout calls `give_up`.
   // Meanwhile this rank does its part of its other groups' collectives: others may wait for that.
-  // Both are called with the mutex locked.
+  // Both are called with the mutex locked. `wanted`: a slot for which the test waits to be free.
   template <class Test, class GiveUp>
-  void wait(Queue& q, const Test& test, const GiveUp& give_up) {
+  void wait(Queue& q, const Test& test, const GiveUp& give_up,
+            const Shared::Slot* wanted = nullptr) {
     std::unique_lock lock(family_.mutex);
     const auto able = [](const Member* m) { return m->can_advance(); };
     const auto done = [&] { return shared_->ended() || test(); };
     while (!done()) {
       Member* other = nullptr;
       const auto something = [&] {
-        const auto found = std::find_if(ours().begin(), ours().end(), able);
-        other = found == ours().end() ? nullptr : *found;
+        const auto found = std::find_if(us().members.begin(), us().members.end(), able);
+        other = found == us().members.end() ? nullptr : *found;
         return done() || other != nullptr;
       };
-      if (!family_.changed.wait_for(lock, shared_->timeout, something)) give_up();
+      us().waiting = true;
+      us().wanted = wanted;
+      const bool in_time = us().woken.wait_for(lock, shared_->timeout, something);
+      us().waiting = false;
+      if (!in_time) give_up();
       if (done() || other == nullptr) continue;
       lock.unlock();
       other->advance(q);
@@ -253,20 +290,26 @@ class ThreadGroup::Member : public Transport {
     if (stage_ < stages_of(mine.kind)) {
       try {
         run_stage(q, slot);
-      } catch (...) {  // abort() waits until no rank is inside of a stage
+      } catch (...) {
         const std::lock_guard lock(family_.mutex);
-        --family_.working;
+        stop_working();
         throw;
       }
       const std::lock_guard lock(family_.mutex);
-      --family_.working;
+      stop_working();
       slot.reached[index()] = ++stage_;
+      note_able();
     } else {
       note_completed(q, slot);
       leave(slot);
     }
-    family_.changed.notify_all();
+    wake();
     return true;
+  }
+
+  // abort() waits until no rank is inside of a stage. With the mutex locked.
+  void stop_working() {
+    if (--family_.working == 0 && shared_->ended()) family_.idle.notify_all();
   }
 
   // A GPU has completed it when every rank's last stage is done: until then they may read this
@@ -279,9 +322,8 @@ class ThreadGroup::Member : public Transport {
 
   // The queue waits until every rank is through this stage, or ready for the first.
   void wait_for_stage(Queue& q, const Shared::Slot& slot, int stage) const {
-    all_of(slot.calls[index()], [&](size_t r) {
+    for_each(slot.calls[index()], [&](size_t r) {
       q.wait(stage < 0 ? slot.ready[r] : slot.done[r][static_cast<size_t>(stage)]);
-      return true;
     });
   }
 
@@ -289,10 +331,12 @@ class ThreadGroup::Member : public Transport {
   void leave(Shared::Slot& slot) {
     const std::lock_guard lock(family_.mutex);
     slot.reached[index()] = kLeft;
-    if (std::all_of(slot.reached.begin(), slot.reached.end(), [](int r) { return r == kLeft; }))
-      std::fill(slot.reached.begin(), slot.reached.end(), Shared::Slot::kFree);
     ++complete_;
     stage_ = 0;
+    if (!std::all_of(slot.reached.begin(), slot.reached.end(), [](int r) { return r == kLeft; }))
+      return;
+    std::fill(slot.reached.begin(), slot.reached.end(), Shared::Slot::kFree);
+    note_able(&slot);
   }
 
   void run_stage(Queue& q, Shared::Slot& slot) {
@@ -337,10 +381,9 @@ class ThreadGroup::Member : public Transport {
 
   [[noreturn]] void give_up(const Shared::Slot& slot) {
     std::vector<std::string> missing;
-    all_of(slot.calls[index()], [&](size_t r) {
+    for_each(slot.calls[index()], [&](size_t r) {
       if (slot.reached[r] < stage_)
         missing.push_back(std::to_string(among_all(static_cast<int>(r))));
-      return true;
     });
     shared_->end(fmt::format("group {}, collective {}: rank {} waited {:g} s for rank {} in {}",
                              name(), complete_, among_all(rank()),
@@ -359,6 +402,7 @@ class ThreadGroup::Member : public Transport {
   size_t opened_ = 0;  // channels
   int stage_ = 0;      // of the oldest collective that is not complete
   std::vector<Tensor> terms_;
+  std::vector<Shared::Rank*> able_;             // to be woken
   std::array<Event, Shared::kMost> completed_;  // on a GPU, by sequence
 };
 
