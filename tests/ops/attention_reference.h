@@ -48,11 +48,10 @@ inline AttentionValues attention_f64(const Layout& l, const Values& q, const Val
     for (int64_t t = first; t < first + length; ++t)
       for (int64_t h = 0; h < l.H; ++h) {
         const int64_t begin = l.window > 0 ? std::max(first, t - l.window + 1) : first;
-        const auto query = q.begin() + (t * l.H + h) * D;
+        const double* const query = q.data() + (t * l.H + h) * D;
         const auto row = [&](int64_t s) { return (s * l.K + h / (l.H / l.K)) * D; };
         Values p;
-        for (int64_t s = begin; s <= t; ++s)
-          p.push_back(scale * std::inner_product(query, query + D, k.begin() + row(s), 0.0));
+        for (int64_t s = begin; s <= t; ++s) p.push_back(scale * dot(query, k.data() + row(s), D));
         const double top = *std::max_element(p.begin(), p.end());
         double sum = 0;
         for (double& x : p) sum += x = std::exp(x - top);

@@ -21,8 +21,7 @@ inline HeadReference head_loss_f64(const Values& x, const Values& w, const Value
   for (size_t t = 0; t < labels.size(); ++t) {
     if (labels[t] == kIgnore) continue;
     const size_t row = t * idx(D), label = static_cast<size_t>(labels[t]);
-    for (size_t v = 0; v < p.size(); ++v)
-      p[v] = std::inner_product(&x[row], &x[row] + D, &w[v * idx(D)], 0.0);
+    for (size_t v = 0; v < p.size(); ++v) p[v] = dot(&x[row], &w[v * idx(D)], D);
     const double top = *std::max_element(p.begin(), p.end()), target = p[label];
     double sum = 0;
     for (double& l : p) sum += l = std::exp(l - top);

@@ -26,9 +26,7 @@ Values linear_f64(const Size& s, const Values& x, const Values& w, const Values&
   Values y;
   for (int64_t t = 0; t < s.T; ++t)
     for (int64_t o = 0; o < s.O; ++o) {
-      const auto row = x.begin() + t * s.I;
-      y.push_back(
-          std::inner_product(row, row + s.I, w.begin() + o * s.I, b.empty() ? 0 : b[idx(o)]));
+      y.push_back(dot(x.data() + t * s.I, w.data() + o * s.I, s.I, b.empty() ? 0 : b[idx(o)]));
     }
   return y;
 }

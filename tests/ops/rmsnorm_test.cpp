@@ -11,8 +11,8 @@ constexpr float kEps = 1e-2f;
 // Rows of D channels.
 Values rstd_f64(const Values& x, int64_t D) {
   Values rstd;
-  for (auto row = x.begin(); row != x.end(); row += D)
-    rstd.push_back(1 / std::sqrt(std::inner_product(row, row + D, row, 0.0) / double(D) + kEps));
+  for (const double* row = x.data(); row != x.data() + x.size(); row += D)
+    rstd.push_back(1 / std::sqrt(dot(row, row, D) / double(D) + kEps));
   return rstd;
 }
 

@@ -3,8 +3,8 @@
 #include <omp.h>
 
 #include <filesystem>
-#include <fstream>
 
+#include "base/files.h"
 #include "checkpoint/training_checkpoint.h"
 #include "comm/thread_group.h"
 #include "rank_run.h"
@@ -19,11 +19,8 @@ namespace fs = std::filesystem;
 std::map<std::string, std::string> contents_of(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder))
-    if (entry.is_regular_file()) {
-      std::ifstream in(entry.path(), std::ios::binary);
-      files[entry.path().lexically_relative(folder).string()] = {std::istreambuf_iterator<char>(in),
-                                                                 {}};
-    }
+    if (entry.is_regular_file())
+      files[entry.path().lexically_relative(folder).string()] = read_text(entry.path());
   return files;
 }
 
