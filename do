@@ -127,14 +127,11 @@ sources() {
 }
 
 check_format() {
-  local file unformatted=0
   command -v "$CLANG_FORMAT" >/dev/null || { echo "skipped: no $CLANG_FORMAT"; return; }
-  while read -r file; do
-    "$CLANG_FORMAT" "$file" | cmp -s "$file" - && continue
-    echo "$file: not formatted"
-    unformatted=1
-  done < <(sources)
-  if ((unformatted)); then echo "format: run ./do format"; return 1; fi
+  if ! sources | xargs -r -n 32 -P "$(nproc)" "$CLANG_FORMAT" --dry-run -Werror; then
+    echo "format: run ./do format"
+    return 1
+  fi
   echo "format: in order"
 }
 
@@ -310,7 +307,14 @@ check_layers() { python3 tools/check_layers.py --self-test && python3 tools/chec
 run_ctest() {
   [[ -n ${CAPSTAN_PYTHON:-} || ! -x build/python/bin/python ]] ||
     export CAPSTAN_PYTHON=$PWD/build/python/bin/python
-  ctest --preset cpu --parallel "$(nproc)" --output-junit "$PWD/build/log/ctest.xml"
+  # Those that mostly wait, for servers and for time to pass, run beside the others.
+  local waiting status=0
+  ctest --preset cpu -L waits --no-tests=ignore --output-junit "$PWD/build/log/ctest-waits.xml" &>build/log/waits.log &
+  waiting=$!
+  ctest --preset cpu -LE waits --parallel "$(nproc)" --output-junit "$PWD/build/log/ctest.xml" || status=$?
+  wait "$waiting" || status=$?
+  cat build/log/waits.log
+  return "$status"
 }
 
 # run_asan LAYERS: the test programs of those layers, where they exist; LAYERS is a pattern.
@@ -358,7 +362,13 @@ run_fuzzers() {
 
 run_cuda() {
   command -v nvcc >/dev/null || { echo "skipped: no nvcc"; return; }
-  build cuda capstan_tensor capstan_ops
+  cmake --preset cuda --log-level=ERROR >/dev/null  # here, so that a failure is not lost
+  # What the stage `build` has compiled without CUDA and that does not know of it is left out.
+  local objects
+  mapfile -t objects < <(ninja -C build/cuda -t targets all |
+    sed -nE 's,^(src/CMakeFiles/capstan_(tensor|ops)\.dir/.*\.o): .*,\1,p' | grep -v /ops/cpu/)
+  ((${#objects[@]})) || die "cuda: found no objects of the layers tensor and ops"
+  build cuda "${objects[@]}"
 }
 
 # stage NAME COMMAND…: runs it in a subshell of its own, notes time and outcome, and goes on.

@@ -4,7 +4,7 @@
 usage: test_summary.py FAILED_STAGES LOG_FOLDER
        test_summary.py --self-test
 
-Reads ctest.xml (ctest --output-junit) and the output of test programs that ran by themselves.
+Reads ctest*.xml (ctest --output-junit) and the output of test programs that ran by themselves.
 """
 
 import collections
@@ -50,9 +50,9 @@ def counts_of_program(text: str, why: collections.Counter) -> tuple[int, int]:
 def summary(folder: pathlib.Path, failed_stages: int) -> str:
     why: collections.Counter = collections.Counter()
     passed = failed = 0
-    for log in sorted(folder.glob("*.txt")) + sorted(folder.glob("ctest.xml")):
+    for log in sorted(folder.glob("*.txt")) + sorted(folder.glob("ctest*.xml")):
         if log.name == "tests.txt":
-            continue  # ctest's own lines: ctest.xml has them
+            continue  # ctest's own lines: its files have them
         counts = counts_of_ctest(log, why) if log.suffix == ".xml" else counts_of_program(
             log.read_text(errors="replace"), why)
         passed, failed = passed + counts[0], failed + counts[1]
