@@ -284,7 +284,8 @@ make_python() {
   [[ $(uname -m) == aarch64 || -n ${CI:-} ]] ||
     { echo "skipped: set CAPSTAN_PYTHON to a Python with ${PEERS[*]}, or CI=1 to download them (3 GB)"; return; }
   [[ -x build/python/bin/python ]] || python3 -m venv build/python
-  build/python/bin/pip install --quiet --disable-pip-version-check "${PEERS[@]}" ||
+  # A machine that is thrown away afterwards needs no cache; modules are compiled when they are used.
+  build/python/bin/pip install --quiet --disable-pip-version-check --no-compile ${CI:+--no-cache-dir} "${PEERS[@]}" ||
     { rm -rf build/python; echo "skipped: could not install ${PEERS[*]}"; }
 }
 

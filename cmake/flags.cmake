@@ -14,7 +14,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # It collects its garbage from 128 MiB on, which is a tenth of the time of building.
   capstan_cxx_options(--param=ggc-min-heapsize=524288)
 endif()
-target_compile_definitions(capstan_flags INTERFACE CAPSTAN_WITH_CUDA=$<BOOL:${CAPSTAN_CUDA}>)
+target_compile_definitions(capstan_flags INTERFACE CAPSTAN_WITH_CUDA=$<BOOL:${CAPSTAN_CUDA}>
+  # Of nlohmann's JSON, which takes long to compile: what nobody uses.
+  JSON_HAS_THREE_WAY_COMPARISON=0 JSON_HAS_RANGES=0)
 if(CAPSTAN_WERROR)
   capstan_cxx_options(-Werror)
 endif()

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "program.h"
+#include "tensor/device.h"
 
 namespace capstan::cli_test {
 namespace {

@@ -1,5 +1,6 @@
 // Fine-tuning as a user meets it.
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "finetune_program.h"
 #include "report/metrics.h"

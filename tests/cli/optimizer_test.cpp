@@ -3,6 +3,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/training_state.h"
 #include "program.h"
+#include "tensor/device.h"
 
 namespace capstan::cli_test {
 namespace {

@@ -1,6 +1,7 @@
 // capstan plan for a GPU, here or elsewhere.
 
 #include "plan_program.h"
+#include "tensor/device.h"
 
 namespace capstan::cli_test {
 namespace {

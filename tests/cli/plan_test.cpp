@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "plan_program.h"
+#include "tensor/device.h"
 
 namespace capstan::cli_test {
 namespace {
@@ -49,10 +50,9 @@ TEST_F(Plan, AMicroBatchOfAnySizeIsPlannedAtOnce) {
 }
 
 TEST_F(Plan, DoesNotReadStandardInput) {
-  ASSERT_EQ(run({"demo", "--out_dir=demo", "--train.max_steps=1"}).code, 0);
-  const json found = plan({"finetune", "demo/final", "--data.json_path=-", "--memory=8GiB",
-                           "--train.max_seq_length=64"},
-                          0);
+  ASSERT_NO_FATAL_FAILURE(train_tiny());
+  const json found = plan(
+      {"finetune", made, "--data.json_path=-", "--memory=8GiB", "--train.max_seq_length=64"}, 0);
   EXPECT_NE(found["basis"].get<std::string>().find("the data come from standard input"),
             std::string::npos)
       << found["basis"];

@@ -1,3 +1,4 @@
+#include "checkpoint/checkpoint.h"
 #include "program.h"
 
 namespace capstan::cli_test {

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "base/files.h"
-#include "checkpoint/checkpoint.h"
 #include "support/temp_folder.h"
 
 extern char** environ;
