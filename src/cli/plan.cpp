@@ -185,6 +185,7 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
                 .calibration = calibration};
   if (calibration) a.machines.network = network_for(q.options, q.gpu, *calibration, q.recipe);
   if (q.gpu) a.stated = stated_by(q.options, *q.gpu);
+  a.network_origin = q.options.network_origin;
   a.machines.available = available.room;
   settle_automatic(q, a.machines);
   set_ranks_of(planned.options, q.recipe);
@@ -213,7 +214,7 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
     a.remedies = remedies(task, a.fit, a.machines);
     add_remedies(q, a);
   }
-  if (a.time && a.time->run_seconds && q.gpu) {
+  if (a.time && a.time->run_seconds && q.gpu && a.can_be_rented()) {
     const double hours = *a.time->run_seconds / 3600;
     a.cost = run_cost(prices(), q.gpu->id, a.machines.devices, a.machines.count,
                       {a.time->range.low * hours, hours, a.time->range.high * hours});
@@ -261,6 +262,8 @@ int plan(const Arguments& arguments) {
   if (!recipe) return 0;
   q.recipe = *recipe;
   q.asked_precision = recipe->precision;
+  q.asked_micro_batch = recipe->micro_batch_size;
+  q.asked_strategy = recipe->strategy;
   for (const std::string* const file : {&o.html, &o.trace})
     if (!file->empty()) require_writable_file(*file);
   if (!o.gpu.empty()) take_named_gpu(q, gpu_catalogue().named(o.gpu));

@@ -63,6 +63,10 @@ struct Answers {
   std::vector<Sensitivity> sensitivities;  // if times are known
   Wish wish;
   std::string command;  // that trains so, where a machine was chosen
+  std::string network_origin;
+
+  // Instances are not joined as machines with such GPUs usually are.
+  bool can_be_rented() const { return machines.count == 1 || stated.across; }
 };
 
 Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const Answers& answers);

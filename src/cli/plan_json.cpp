@@ -158,7 +158,7 @@ json scaling_json(const Planned& p, const Answers& a) {
                 {"peak_bytes", r.ranks.most}};
     add_step(row, r.step, p.steps);
     if (point.efficiency > 0) row["efficiency"] = point.efficiency;
-    if (r.step && p.steps) {
+    if (r.step && p.steps && (point.machines.count == 1 || a.stated.across)) {
       const double hours = r.step->seconds * static_cast<double>(*p.steps) / 3600;
       if (const auto cost = run_cost(known, a.gpu->id, point.machines.devices, point.machines.count,
                                      {hours, hours, hours}))
@@ -249,7 +249,8 @@ json sources_json(const Answers& a) {
     links(flat ? "links of all ranks, each way" : "links within a machine, each way", n,
           flat || !c.networks.empty() ? origin : by_sheet);
     if (a.machines.count > 1 && !flat)
-      links("links between machines, each way", n.across, a.stated.across ? "--network" : by_sheet);
+      links("links between machines, each way", n.across,
+            a.stated.across ? a.network_origin : by_sheet);
   }
   if (a.gpu)
     add(a.gpu->id,

@@ -90,7 +90,7 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
   line.option(
       "--network", o.network,
       "with --gpu: GB/s of each GPU between machines, each way (default: what machines with "
-      "such GPUs usually have, 25 or 50)",
+      "such GPUs usually have, 12.5, 25 or 50)",
       {1e-3, 1e6, false});
   line.choice(
       "--command", o.command, {"pretrain", "finetune_full", "finetune", "finetune_lora"},

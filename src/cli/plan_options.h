@@ -14,7 +14,8 @@ struct PlanOptions {
   std::string gpu, memory, host_memory, command, calibration, trace, html, allow;
   std::optional<std::string> deadline;
   double network = 0;  // GB/s of each GPU between machines; 0: not given
-  double budget = 0;   // dollars; 0: not given
+  std::string network_origin = "--network";
+  double budget = 0;  // dollars; 0: not given
   bool json = false, search = false, correct = false;
 
   Wish wish() const;  // reads the clock

@@ -66,6 +66,8 @@ void take_named_gpu(Question& q, const GpuModel& gpu) {
 PlannedTask task_to_rent(const Question& q) {
   PlannedTask task = q.planned.task(q.recipe);
   task.recipe.precision = q.asked_precision;
+  task.recipe.micro_batch_size = q.asked_micro_batch;
+  task.recipe.strategy = q.asked_strategy;
   task.options_with = [&q](const Recipe& recipe) { return options_with(q, recipe); };
   return task;
 }
@@ -103,6 +105,10 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
   q.recipe.devices = {.count = chosen->machines.devices};
   q.recipe.num_nodes = chosen->machines.count;
   q.recipe.strategy = chosen->strategy();
+  if (const Prices known = prices(); chosen->machines.count > 1) {
+    q.options.network = known.between.bytes_per_second() / chosen->machines.devices / 1e9;
+    q.options.network_origin = fmt::format("{} ({})", known.between.origin, known.between.date);
+  }
   q.chose_machine = true;
 }
 

@@ -20,7 +20,10 @@ struct Question {
   Arguments words;  // keys of the recipe
   Task task = Task::finetune_full;
   Recipe recipe;
-  std::optional<Precision> asked_precision;  // whatever the GPU takes
+  // As asked for, whatever the GPU takes and what is settled for it.
+  std::optional<Precision> asked_precision;
+  MicroBatch asked_micro_batch;
+  Strategy asked_strategy;
   std::optional<GpuModel> gpu;
   Planned planned;
   Wish wish;

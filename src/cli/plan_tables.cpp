@@ -58,7 +58,8 @@ std::string offer_row(const RentedRun& r) {
 std::string until(double seconds) {
   constexpr double kCentury = 3.15e9;
   if (seconds > kCentury) return "";
-  const std::time_t then = std::time(nullptr) + std::lround(seconds);
+  constexpr std::time_t kHalfAMinute = 30;  // to the nearest one
+  const std::time_t then = std::time(nullptr) + std::lround(seconds) + kHalfAMinute;
   std::tm local{};
   ::localtime_r(&then, &local);
   return fmt::format(" ({:%a %Y-%m-%d %H:%M})", local);

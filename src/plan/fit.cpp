@@ -151,6 +151,10 @@ bool add_gpus(TrainOptions& options) {
   constexpr int kMost = 64, kOfMachine = 8;
   if (2 * options.ranks.size > kMost || options.pipeline.micro_batches < 2) return false;
   if (2 * options.ranks.size / options.machines > kOfMachine) options.machines *= 2;
+  if (options.machines > 1) options.network.room = true;
+  // The rank that needs most stays in its stage.
+  const int in_stage = options.ranks.size / options.mesh.pipeline;
+  options.ranks.rank += options.ranks.rank / in_stage * in_stage;
   options.ranks.size *= 2;
   options.sharding.machines = std::max(1, machines_of_part(options));
   options.pipeline.micro_batches = (options.pipeline.micro_batches - 1) / 2 + 1;
@@ -174,7 +178,7 @@ std::vector<std::pair<std::string, TrainOptions>> other_meshes(const TrainOption
     less = less || name == strategy_name(options.sharding);
   }
   const std::string strategy =
-      options.sharding.weights == Hold::shard ? "" : " with strategy: zero3";
+      strategy_name(options.sharding) == strategy_name(kZero3) ? "" : " with strategy: zero3";
   TrainOptions o = options;
   o.sharding = kZero3;
   while (options.device == Device::cuda && add_gpus(o))

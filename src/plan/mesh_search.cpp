@@ -130,7 +130,6 @@ class Search {
   }
   bool nothing_fits() const { return found_.best.empty(); }
   MeshSearch take() {
-    std::erase_if(found_.best, [&](MeshPlan& plan) { return !fits_all_ranks(plan); });
     // All were refused, for what has nothing to do with memory.
     if (found_.best.empty() && found_.least_bytes == 0 && refused_) throw *refused_;
     return std::move(found_);
@@ -184,6 +183,8 @@ class Search {
       if (auto other = planned(choice); other && other->step.seconds < plan->step.seconds)
         plan = std::move(other);
     }
+    if (is_too_slow(plan->step.seconds)) return true;
+    if (!fits_all_ranks(*plan)) return false;
     insert(std::move(*plan));
     return true;
   }

@@ -9,9 +9,11 @@
 namespace capstan {
 namespace {
 
-// With the micro-batch that a run there chooses, which knows no times; false: none fits.
+// With the micro-batch that a run there chooses, which knows no times that were not measured;
+// false: none fits.
 bool settle_batch(PlannedTask& task, const GpuModel& gpu, Machines machines) {
-  machines.calibration.reset();
+  if (!all_measured(*machines.calibration, machines.ranks(), machines.count))
+    machines.calibration.reset();
   const auto options_with = [&](const Recipe& recipe) {
     PlannedTask there = task;
     there.recipe = recipe;
@@ -27,12 +29,19 @@ bool settle_batch(PlannedTask& task, const GpuModel& gpu, Machines machines) {
 
 std::optional<RentedRun> rented(const PlannedTask& task, const GpuModel& gpu, int machines,
                                 int gpus, const Stated& stated) {
-  PlannedTask there = task;
-  there.options = on_gpu(task, gpu);
   RentedRun r{.gpu = gpu, .machines = machines_with(gpu, gpus, machines, stated)};
-  if (there.recipe.micro_batch_size.automatic && !settle_batch(there, gpu, r.machines))
-    return std::nullopt;
-  const auto run = run_on(there, r.machines);
+  const bool open = task.recipe.micro_batch_size.automatic;
+  const auto run_with = [&](const Strategy& strategy) -> std::optional<RunThere> {
+    PlannedTask there = task;
+    there.recipe.strategy = strategy;
+    there.options = on_gpu(task, gpu);
+    if (open && !settle_batch(there, gpu, r.machines)) return std::nullopt;
+    return run_on(there, r.machines);
+  };
+  auto run = run_with(task.recipe.strategy);
+  // The command names the strategy, and so the run chooses its micro-batch with that.
+  if (open && run && strategy_is_open(task.recipe, r.machines.ranks()))
+    run = run_with(strategy_of(run->options));
   if (!run || !run->step) return std::nullopt;
   const auto data_ranks = batch_ranks(run->options.ranks, run->options.mesh).size;
   if (data_ranks > samples_of_step(task)) return std::nullopt;  // some would be idle

@@ -134,7 +134,6 @@ TEST(RunCost, IsHoursOfAllMachines) {
   EXPECT_DOUBLE_EQ(cost->dollars.low, 957.6);        // 10 × 3 × 31.92
   EXPECT_DOUBLE_EQ(cost->dollars.expected, 1197.0);  // 12.5 × 3 × 31.92
   EXPECT_DOUBLE_EQ(cost->dollars.high, 1915.2);      // 20 × 3 × 31.92
-  // An hour and half an hour to start: 4.29 × 1.5.
   EXPECT_FALSE(run_cost(all, "rtx4090", 1, 1, {1, 1, 1}));
 }
 

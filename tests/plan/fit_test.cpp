@@ -294,6 +294,7 @@ TEST_F(RequireFit, ProposesStrategiesAndRanks) {
     TrainOptions other = o;
     other.sharding = sharding;
     other.ranks.size = ranks;
+    other.network.room = ranks > 8;  // on two machines
     return Trainer::plan(other).device.total_bytes;
   };
   const auto first_change = [&](int64_t available) {
@@ -318,6 +319,7 @@ TEST_F(RequireFit, ProposesMachinesThatThereAreMicroBatchesFor) {
   o.machines = 2;
   TrainOptions four = o;
   four.ranks.size = 64;
+  four.network.room = true;
   const Room room{Trainer::plan(four).device.total_bytes};
   const auto of_more_gpus = [&](int64_t micro_batches) {
     o.pipeline.micro_batches = micro_batches;
