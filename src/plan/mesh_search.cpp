@@ -129,6 +129,16 @@ class Search {
     }
   }
   bool nothing_fits() const { return found_.best.empty(); }
+  // Of each stage the first rank was planned. Those that share a state cut it in other places, and
+  // may need some more for padding: so much more than there is, at most, do the best need.
+  int64_t excess() {
+    int64_t most = 0;
+    for (MeshPlan& plan : found_.best) {
+      plan.bytes = choose_rank(plan.options).most;
+      most = std::max(most, plan.bytes - q_.available.device);
+    }
+    return most;
+  }
   MeshSearch take() {
     // All were refused, for what has nothing to do with memory.
     if (found_.best.empty() && found_.least_bytes == 0 && refused_) throw *refused_;
@@ -183,8 +193,6 @@ class Search {
       if (auto other = planned(choice); other && other->step.seconds < plan->step.seconds)
         plan = std::move(other);
     }
-    if (is_too_slow(plan->step.seconds)) return true;
-    if (!fits_all_ranks(*plan)) return false;
     insert(std::move(*plan));
     return true;
   }
@@ -212,15 +220,6 @@ class Search {
     plan.tokens_per_second =
         static_cast<double>(q_.recipe.global_batch_size * o.limits.longest) / plan.step.seconds;
     return plan;
-  }
-
-  // Ranks of a stage may differ, too: one of them has a larger share of a layer that does not
-  // divide.
-  bool fits_all_ranks(MeshPlan& plan) {
-    plan.bytes = choose_rank(plan.options).most;
-    const bool all = fits(Trainer::plan(plan.options), q_.available);
-    if (!all) note_unfit(plan.bytes);
-    return all;
   }
 
   // Whether all that were found take less.
@@ -324,22 +323,27 @@ double least_seconds(const MeshQuestion& q, const TrainOptions& o, const CostMod
   return std::max(passes_seconds, 2 * micros * once);
 }
 
-MeshSearch search_meshes(const MeshQuestion& question, int most) {
-  Search search(question, static_cast<size_t>(most));
-  const Choices choices(question);
-  const auto with_context = [&](int least) {
-    std::vector<MeshChoice> all;
-    for (int context = least; context <= question.devices * question.machines; context *= 2)
-      for (const MeshChoice& choice : choices.with_context(context)) all.push_back(choice);
-    return all;
-  };
-  if (question.options.limits.longest >= kLong) {
-    search.among(with_context(1));
-  } else {
-    search.among(choices.with_context(1));
-    if (search.nothing_fits()) search.among(with_context(2));
+MeshSearch search_meshes(const MeshQuestion& asked, int most) {
+  MeshQuestion question = asked;
+  for (;;) {
+    Search search(question, static_cast<size_t>(most));
+    const Choices choices(question);
+    const auto with_context = [&](int least) {
+      std::vector<MeshChoice> all;
+      for (int context = least; context <= question.devices * question.machines; context *= 2)
+        for (const MeshChoice& choice : choices.with_context(context)) all.push_back(choice);
+      return all;
+    };
+    if (question.options.limits.longest >= kLong) {
+      search.among(with_context(1));
+    } else {
+      search.among(choices.with_context(1));
+      if (search.nothing_fits()) search.among(with_context(2));
+    }
+    const int64_t excess = search.excess() - (asked.available.device - question.available.device);
+    if (excess <= 0) return search.take();
+    question.available.device -= excess;  // rare, so that it may take as long again
   }
-  return search.take();
 }
 
 }  // namespace capstan
