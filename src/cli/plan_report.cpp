@@ -142,18 +142,20 @@ std::string time_lines(const Planned& p, const Answers& a) {
 }
 
 std::string cost_lines(const Answers& a) {
-  if (a.gpu && a.time && a.time->run_seconds && !a.can_be_rented())
+  if (!a.cost && a.gpu && a.time && a.time->run_seconds) {
+    const Prices known = prices();
+    if (!cheapest_instances(known, a.gpu->id, 1))
+      return wrapped(fmt::format("what it costs is unknown: the prices have no {}; a file of your "
+                                 "own may, which $CAPSTAN_PRICES names",
+                                 a.gpu->id),
+                     "  ");
     return wrapped(fmt::format("what it costs to rent is not said: instances are joined by {:.3g} "
                                "Gb/s each, and these machines by more; --network {:.3g} plans with "
                                "that",
-                               prices().between.gigabits,
-                               prices().between.bytes_per_second() / a.machines.devices / 1e9),
+                               known.between.gigabits,
+                               known.between.bytes_per_second() / a.machines.devices / 1e9),
                    "  ");
-  if (!a.cost && a.gpu && a.time && a.time->run_seconds)
-    return wrapped(fmt::format("what it costs is unknown: the prices have no {}; a file of your "
-                               "own may, which $CAPSTAN_PRICES names",
-                               a.gpu->id),
-                   "  ");
+  }
   if (!a.cost) return "";
   const RunCost& c = *a.cost;
   return wrapped(

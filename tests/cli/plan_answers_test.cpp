@@ -206,6 +206,15 @@ TEST_F(PlanAnswers, SaysWhatARunCostsOrThatNobodyKnows) {
   const std::string unknown = text("l4");
   expect_holds(unknown, {"what it costs is unknown: the prices have no l4", "$CAPSTAN_PRICES"});
   EXPECT_EQ(unknown.find("rented by the hour"), std::string::npos);
+  const auto of_two = [&](const char* gpu, const Words& more) {
+    Words words = tuned({std::string("--gpu=") + gpu, "--nodes=2"});
+    words.insert(words.begin(), "plan");
+    words.insert(words.end(), more.begin(), more.end());
+    return unwrapped(run(words).out);
+  };
+  expect_holds(of_two("h100-sxm", {}), {"what it costs to rent is not said", "--network"});
+  expect_holds(of_two("h100-sxm", {"--network=3"}), {"rented by the hour it costs about "});
+  expect_holds(of_two("l4", {}), {"what it costs is unknown: the prices have no l4"});
 }
 
 TEST_F(PlanAnswers, DataThatCannotBeReadAreRefused) {
