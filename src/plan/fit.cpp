@@ -244,6 +244,21 @@ std::vector<Change> single_changes(const TrainOptions& options, int64_t micro_ba
   return changes;
 }
 
+// Recomputes all it can, and adds GPUs until the run fits; none if the most are not enough.
+std::optional<Change> change_of_gpus(TrainOptions options, const Room& available) {
+  if (options.device != Device::cuda) return std::nullopt;
+  const bool zero3 = strategy_name(options.sharding) == strategy_name(kZero3);
+  options.recompute = Recompute::block;
+  options.sharding = kZero3;
+  while (add_gpus(options))
+    if (would_fit(options, available))
+      return Change{fmt::format("{}{} with activations: block",
+                                named_gpus(options.ranks.size / options.machines, options.machines),
+                                zero3 ? "" : " with strategy: zero3"),
+                    options};
+  return std::nullopt;
+}
+
 // Adds changes until the run fits, cheapest first; none if all together are not enough.
 std::optional<Change> joint_change(TrainOptions options, const Room& available) {
   std::vector<std::string> taken;
@@ -370,6 +385,7 @@ Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available
   }
   fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
   if (fit.changes.empty()) {
+    if (auto more = change_of_gpus(fit.options, available)) fit.changes.push_back(std::move(*more));
     if (auto joint = joint_change(fit.options, available)) fit.changes.push_back(std::move(*joint));
   }
   return fit;

@@ -26,8 +26,8 @@ struct Fit {
   int64_t dropped_staging = 0;
   bool recompute_was_chosen = false;
   Room available;
-  // If it does not fit: changes, each sufficient by itself, the mildest first; if none is, one
-  // entry that combines several.
+  // If it does not fit: changes, each sufficient by itself, the mildest first; if none is, entries
+  // that combine several: one with more GPUs, and one on those that it has.
   std::vector<Change> changes;
 
   bool fits() const { return capstan::fits(plan, available); }

@@ -176,6 +176,18 @@ TEST_F(PlanAnswers, ChangesAreOnTheMachinesThatWereStated) {
   EXPECT_EQ(first_of_gpus("--memory=20GiB"), "devices: 8, num_nodes: 2 (zero3)");
 }
 
+// No GPUs are enough for all activations of a large model; with recomputation some are.
+TEST_F(PlanAnswers, MoreGpusAreAChangeOfLargeModelsToo) {
+  const json out = plan({"finetune_full", "Llama-3.1-70B", "--gpu=h100-sxm", "--gpus=8",
+                         "--train.max_seq_length=4096", "--train.global_batch_size=64"},
+                        3);
+  std::vector<std::string> changes;
+  for (const json& change : out["fits_with"]) changes.push_back(change["change"]);
+  EXPECT_EQ(std::count(changes.begin(), changes.end(),
+                       "devices: 8, num_nodes: 4 with activations: block"),
+            1);
+}
+
 TEST_F(PlanAnswers, WarnsOfMachinesWithMoreGpusThanUsual) {
   const auto told = [&](const char* devices, const char* nodes) {
     return unwrapped(
