@@ -213,7 +213,7 @@ do_gpu-test() {
   done
   for shard in "${!processes[@]}"; do wait "${processes[shard]}" || die "test_ops: tests failed, see above"; done
   for program in "${programs[@]}"; do
-    "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:CopiesAhead*:Nvml.*:Doctor.*:Accelerators.*'
+    "build/cuda/tests/$program" --gtest_brief=1 --gtest_filter='*cuda*:*Gpu*:CopiesAhead*:Nvml.*:Doctor.*:Accelerators.*:MachineBench.*'
   done
 }
 # check_ops TOOL: the tests of ops under compute-sanitizer, several processes at a time. Some tests

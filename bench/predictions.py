@@ -75,8 +75,9 @@ def measure(capstan: str, folder: pathlib.Path, config: dict, keys: dict, accele
         raise SystemExit(f"the run was not predicted:\n{told}")
     with open(next((folder / "out").rglob("metrics.csv")), encoding="utf-8") as metrics:
         micros = [float(row["iter_time"]) for row in csv.DictReader(metrics) if row["iter_time"]]
-    accumulated = keys["train.global_batch_size"] // keys["train.micro_batch_size"] // ranks
-    found["measured_step_seconds"] = statistics.median(micros[1:]) * accumulated
+    # iter_time is the step's time by the micro-batches of all ranks.
+    in_step = keys["train.global_batch_size"] // keys["train.micro_batch_size"]
+    found["measured_step_seconds"] = statistics.median(micros[1:]) * in_step
     shutil.rmtree(folder / "out")
     return found
 

@@ -9,7 +9,7 @@
 #include <span>
 
 #include "base/units.h"
-#include "bench/bench_ops.h"
+#include "bench/step_times.h"
 #include "machine/name.h"
 #include "report/bar.h"
 
@@ -45,7 +45,8 @@ class CommBench {
       if (group_.size() % n == 0) groups.push_back(n);
     const int64_t pairs = group_.size() % 2 == 0 ? 1 : 0;
     const bool cpu = q_.device() == Device::cpu;
-    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups)) + (cpu ? 2 : 0);
+    const int64_t steps = cpu ? std::ssize(kCpuPrecisions) * std::ssize(sizes_.steps) : 0;
+    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups)) + steps;
     int64_t number = 0;
     for (const Kind& kind : kKinds)
       for (const int n : groups) {
@@ -62,14 +63,8 @@ class CommBench {
       const bool one = std::count(hosts.begin(), hosts.begin() + n, hosts[0]) == n;
       (one ? result_.networks : result_.networks_across)[n] = network_of(n);
     }
-    if (cpu) {
-      const BenchSizes s = bench_sizes(Device::cpu, true);
-      const NumberType f32{"f32", DType::f32};
-      begin_(fmt::format("products of {} at once", count(group_.size(), "rank")), number++, all);
-      const double arithmetic = slower(product(f32, s.tokens, 2 * s.inner, s.hidden));
-      begin_(fmt::format("updates of {} at once", count(group_.size(), "rank")), number++, all);
-      result_.crowding = {arithmetic, slower(update(f32, s))};
-    }
+    if (cpu)
+      for (const Precision precision : kCpuPrecisions) compute_together(precision, number, all);
     for (const CommRow& row : result_.rows)
       result_.link_bytes_per_second = std::max(result_.link_bytes_per_second, row.rate());
     return std::move(result_);
@@ -101,18 +96,24 @@ class CommBench {
                             .sent_bytes = kind.share * (n - 1) * 4.0 * static_cast<double>(slice)});
   }
 
-  // How many times as long an op takes while all ranks call it, as on rank 0 alone.
-  double slower(const OpSetup& setup) {
-    Operands operands(q_);
-    const OpCall op = setup(operands);
-    const auto call = [&] {
-      const auto phase = q_.arena().phase("op");
-      op(q_);
-      q_.synchronize();
-    };
-    call();
-    const double alone = of_leader(group_.rank() == 0 ? median_seconds(sizes_.seconds, call) : 0);
-    return std::max(1.0, agreed_median(call) / alone);
+  // Every rank takes the steps by itself, while all others do.
+  void compute_together(Precision precision, int64_t& number, int64_t all) {
+    const std::string name(name_of(precision));
+    std::vector<StepTimes> steps;
+    for (const BenchStep& step : sizes_.steps) {
+      begin_(fmt::format("{}, {}, on all ranks at once", name_of(step), name), number++, all);
+      talk_->exchange("");  // all begin
+      if (const auto times = time_step({Device::cpu, precision}, step, sizes_.step_seconds,
+                                       result_.ranks_on_machine))
+        steps.push_back(*times);
+    }
+    const StepCosts mine = step_costs(steps).value_or(StepCosts());
+    std::vector<StepCosts> of_ranks(static_cast<size_t>(group_.size()));
+    talk_->gather(std::as_writable_bytes(std::span(of_ranks)), std::as_bytes(std::span(&mine, 1)));
+    const StepCosts slowest = *std::max_element(
+        of_ranks.begin(), of_ranks.end(),
+        [](const StepCosts& a, const StepCosts& b) { return a.seconds < b.seconds; });
+    if (slowest.seconds > 0) result_.together.emplace(name, slowest);
   }
 
   // Of as many calls on every rank; rank 0 says how many, and how long they took.
@@ -174,7 +175,11 @@ std::string time_text(double seconds) {
 }  // namespace
 
 CommSizes comm_sizes(bool quick) {
-  return {.bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}, .seconds = quick ? 0.05 : 0.2};
+  const BenchSizes of_cpu = bench_sizes(Device::cpu, quick);
+  return {.bytes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20},
+          .seconds = quick ? 0.05 : 0.2,
+          .steps = of_cpu.steps,
+          .step_seconds = of_cpu.seconds};
 }
 
 CommResult bench_comm(Queue& q, const Communicator& group, const CommSizes& sizes,
@@ -206,10 +211,9 @@ std::string comm_table(const CommResult& result) {
   };
   tell(result.networks, "");
   tell(result.networks_across, " on several machines");
-  if (result.crowding)
-    text += fmt::format(
-        "\n  with all ranks at work: products take {:.2f} times as long, updates {:.2f} times",
-        result.crowding->arithmetic, result.crowding->memory);
+  for (const auto& [precision, costs] : result.together)
+    text += fmt::format("\n  {} with all ranks at work: the calibration's steps took {:.2f} s",
+                        precision, costs.seconds);
   return text + "\n";
 }
 

@@ -2,10 +2,10 @@
 
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/sizes.h"
 #include "comm/communicator.h"
 #include "comm/simulated.h"
 #include "plan/calibration.h"
@@ -26,15 +26,18 @@ struct CommResult {
   std::vector<CommRow> rows;
   // By number of ranks, from the ops that do not compute: of one machine, and of several.
   std::map<int, Network> networks, networks_across;
-  int ranks_on_machine = 1;          // of rank 0's
-  std::optional<Crowding> crowding;  // of ranks on CPUs, all of them
+  int ranks_on_machine = 1;  // of rank 0's
+  // Of ranks on CPUs, while all of them compute: of the rank that was the slowest.
+  PrecisionCosts together;
   // The highest rate at which a rank sent: a ring cannot be faster.
   double link_bytes_per_second = 0;
 };
 
 struct CommSizes {
   std::vector<int64_t> bytes;
-  double seconds = 0.2;  // for each measurement
+  double seconds = 0.2;          // for each measurement of them
+  std::vector<BenchStep> steps;  // of ranks on CPUs
+  double step_seconds = 0.8;     // for each of them
 };
 CommSizes comm_sizes(bool quick);
 

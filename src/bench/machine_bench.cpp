@@ -3,22 +3,16 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <numeric>
 
-#include "base/rng.h"
 #include "bench/bench_ops.h"
+#include "bench/step_times.h"
 #include "machine/name.h"
-#include "plan/fit.h"
-#include "plan/predict.h"
 
 namespace capstan {
 namespace {
 
 using Unit = BenchRow::Unit;
-
-constexpr std::array kOnCpu = {Precision::f32_true, Precision::bf16_mixed, Precision::bf16_true};
 
 std::vector<NumberType> types_on(Device device) {
   if (device != Device::cuda) return {{"f32", DType::f32}, {"bf16", DType::bf16}};
@@ -28,95 +22,6 @@ std::vector<NumberType> types_on(Device device) {
   if (multiplies_fp8(device)) types.push_back({"fp8", DType::bf16, false, true});
   return types;
 }
-
-// ---- the step ------------------------------------------------------------------------------
-
-struct StepTimes {
-  double measured = 0, predicted = 0;     // 0: it does not fit
-  std::array<CallTotal, kOpKinds> calls;  // of one step, by OpKind; not available on a GPU
-};
-
-Dataset random_documents(const BenchStep& s) {
-  Dataset data;
-  const Rng rng({.seed = 1});
-  uint64_t draw = 0;
-  for (int64_t d = 0; d < s.micro_batches * s.documents; ++d) {
-    std::vector<int32_t> tokens(static_cast<size_t>(s.length) + 1);
-    for (auto& t : tokens)
-      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(s.model.vocab)));
-    data.add(tokens, 0);
-  }
-  return data;
-}
-
-TrainOptions step_options(const BenchStep& s, Device device, Precision precision, bool tf32) {
-  TrainOptions o;
-  o.device = device;
-  o.model = s.model;
-  o.precision = precision;
-  o.tf32 = tf32;
-  o.recompute = s.recompute;
-  if (s.sgd) o.optimizer.kind = OptimizerKind::sgd;
-  o.single_micro_batch = s.micro_batches == 1;
-  o.schedule = {.lr = 1e-4, .decay = Schedule::Decay::constant};
-  return o;
-}
-
-std::array<CallTotal, kOpKinds> totals_of(const Queue& q) {
-  std::array<CallTotal, kOpKinds> all;
-  for (const OpTotal& r : q.totals()) {
-    CallTotal& t = all[static_cast<size_t>(r.kind)];
-    t.calls += static_cast<double>(r.calls);
-    t.flops += r.cost.flops;
-    t.bytes += r.cost.bytes;
-    t.seconds += r.seconds;
-  }
-  return all;
-}
-
-StepTimes time_step(Precision precision, bool tf32, const BenchStep& s, double seconds,
-                    const Calibration& calibration) {
-  const Dataset samples = random_documents(s);
-  const BatchOptions batches{.max_seq_length = s.length, .vocab = s.model.vocab};
-  TrainOptions o = step_options(s, calibration.device, precision, tf32);
-  o.limits = limits_of(samples, s.documents, batches);
-  const RunPlan plan = Trainer::plan(o);
-  if (!fits(plan, room_for(o.device))) return {};
-  std::vector<int64_t> ids(static_cast<size_t>(samples.size()));
-  std::iota(ids.begin(), ids.end(), 0);
-  MicroBatches data(samples, s.documents, batches);
-  StepTimes times;
-  times.predicted = estimate_step(o, cost_model(calibration, o), data, ids).seconds;
-  Arena arena(plan.device, o.device), host(plan.host, Arena::Pinned{});
-  Queue q(o.device, arena, host);
-  Trainer trainer(q, o);
-  trainer.params().initialize(q, 1);
-  StepBatches steps(samples, samples.size(), s.documents, 1, batches);
-  // Without the first step, the one that took the median time: what other programs do to the
-  // others does not count.
-  struct Step {
-    double seconds;
-    std::array<CallTotal, kOpKinds> calls;
-  };
-  std::vector<Step> all;
-  int64_t step = 0;
-  median_seconds(seconds, [&] {
-    q.reset_totals();
-    const auto start = std::chrono::steady_clock::now();
-    trainer.step(steps.of(step), step, &steps);
-    q.synchronize();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (step++ > 0) all.push_back({took.count(), totals_of(q)});
-  });
-  const auto middle = all.begin() + std::ssize(all) / 2;
-  std::nth_element(all.begin(), middle, all.end(),
-                   [](const Step& a, const Step& b) { return a.seconds < b.seconds; });
-  times.measured = middle->seconds;
-  times.calls = middle->calls;
-  return times;
-}
-
-// ---- all of it -----------------------------------------------------------------------------
 
 class Bench {
  public:
@@ -133,8 +38,7 @@ class Bench {
       count_ += 3 + std::ssize(s_.squares);
       if (!t.fp8) count_ += 3 + 2 * std::ssize(s_.documents);
     }
-    count_ +=
-        device == Device::cuda ? std::ssize(types_) : std::ssize(kOnCpu) * std::ssize(s_.steps);
+    count_ += gpu ? std::ssize(types_) : std::ssize(kCpuPrecisions) * std::ssize(s_.steps);
   }
 
   BenchResult run() {
@@ -143,7 +47,7 @@ class Bench {
     if (device_ == Device::cuda)
       for (const NumberType& type : types_) measure_step(type);
     else
-      for (const Precision precision : kOnCpu) measure_calls(precision);
+      for (const Precision precision : kCpuPrecisions) measure_calls(precision);
     return std::move(result_);
   }
 
@@ -234,40 +138,34 @@ class Bench {
     bytes_per_second = 1 / cost.per_byte;
   }
 
-  StepTimes measure_step(const BenchStep& s, Precision precision, bool tf32, const char* name) {
-    const std::string what = fmt::format("step, {} x {} x {} tokens, {} channels", s.micro_batches,
-                                         s.documents, s.length, s.model.hidden);
-    begin(what, name);
-    const StepTimes times = time_step(precision, tf32, s, s_.seconds, result_.calibration);
-    if (times.measured > 0) result_.rows.push_back({what, name, Unit::seconds, times.measured});
+  std::optional<StepTimes> measure_step(const BenchStep& s, const StepSetup& setup,
+                                        const std::string& type) {
+    const std::string what = name_of(s);
+    begin(what, type.c_str());
+    const auto times = time_step(setup, s, s_.seconds);
+    if (times) result_.rows.push_back({what, type, Unit::seconds, times->seconds});
     return times;
   }
 
   // On a GPU, the measured step corrects the sum of its ops.
   void measure_step(const NumberType& t) {
+    const StepSetup setup{device_, precision_of(t), t.tf32};
+    const BenchStep& step = s_.steps.front();
+    const double predicted = predict_step(setup, step, result_.calibration);
+    const auto times = measure_step(step, setup, t.name);
+    if (!times) return;
     TypeRates& rates = result_.calibration.types[t.name];
-    const StepTimes times = measure_step(s_.steps.front(), precision_of(t), t.tf32, t.name);
-    rates.step_seconds = times.measured;
-    rates.step_predicted = times.predicted;
+    rates.step_seconds = times->seconds;
+    rates.step_predicted = predicted;
   }
 
   // On a CPU, the ops of several steps give the cost of their calls.
   void measure_calls(Precision precision) {
-    StepCosts costs;
-    std::array<std::vector<CallTotal>, kOpKinds> calls;
     const std::string name(name_of(precision));
-    for (const BenchStep& s : s_.steps) {
-      const StepTimes times = measure_step(s, precision, false, name.c_str());
-      if (times.measured == 0) continue;
-      costs.seconds += times.measured;
-      for (size_t i = 0; i < kOpKinds; ++i) calls[i].push_back(times.calls[i]);
-    }
-    if (costs.seconds == 0) return;
-    for (size_t i = 0; i < kOpKinds; ++i) {
-      costs.calls[i] = fit_call_cost(calls[i]);
-      for (const CallTotal& t : calls[i]) costs.predicted += costs.calls[i].of(t);
-    }
-    result_.calibration.precisions.emplace(name, costs);
+    std::vector<StepTimes> steps;
+    for (const BenchStep& s : s_.steps)
+      if (const auto times = measure_step(s, {device_, precision}, name)) steps.push_back(*times);
+    if (const auto costs = step_costs(steps)) result_.calibration.precisions.emplace(name, *costs);
   }
 
   Device device_;

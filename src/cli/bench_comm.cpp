@@ -55,9 +55,8 @@ nlohmann::ordered_json json_of(const CommResult& result) {
                     {"ring_limit_seconds", ring_limit(row, result)}});
   nlohmann::ordered_json all = {{"rows", rows}, {"networks", json_of(result.networks)}};
   if (!result.networks_across.empty()) all["networks_across"] = json_of(result.networks_across);
-  if (const auto& crowding = result.crowding)
-    all["times_as_long_together"] = {{"arithmetic", crowding->arithmetic},
-                                     {"memory", crowding->memory}};
+  for (const auto& [precision, costs] : result.together)
+    all["steps_together_seconds"][precision] = costs.seconds;
   return all;
 }
 
@@ -86,8 +85,8 @@ void add_to(Calibration& c, const CommResult& result) {
   for (const auto& [ranks, network] : result.networks) c.networks[ranks] = network;
   for (const auto& [ranks, network] : result.networks_across) c.networks_across[ranks] = network;
   // A file has it beside what connects as many ranks.
-  if (result.crowding && c.networks.contains(result.ranks_on_machine))
-    c.crowding[result.ranks_on_machine] = *result.crowding;
+  if (!result.together.empty() && c.networks.contains(result.ranks_on_machine))
+    c.together[result.ranks_on_machine] = result.together;
 }
 
 int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
@@ -103,7 +102,11 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
     if (shows)
       log::draw_bar(fmt::format("{:>3}%  {}", 100 * number / std::max<int64_t>(1, of), what));
   };
-  const CommResult result = bench_comm(q, group, comm_sizes(o.quick), progress);
+  CommSizes sizes = comm_sizes(o.quick);
+  // Only a calibration keeps what steps take.
+  if (group.open_channel("calibration")->exchange(calibration ? "kept" : "").front().empty())
+    sizes.steps.clear();
+  const CommResult result = bench_comm(q, group, sizes, progress);
   if (group.rank() != 0) return 0;
   if (shows) log::clear_bar();
   if (o.json)
@@ -122,8 +125,10 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
 int bench_comm(const Arguments& arguments) {
   CommandLine line(
       "Measures what connects several ranks: all-reduce, all-gather, reduce-scatter and sends by "
-      "size and number of ranks, beside the limit of a ring. Adds it to the calibration that "
-      "'capstan bench' wrote. Start it as a run: with --devices, or with mpirun.",
+      "size and number of ranks, beside the limit of a ring; on a CPU also steps that all ranks "
+      "take "
+      "at once. Adds it to the calibration that 'capstan bench' wrote. Start it as a run: with "
+      "--devices, or with mpirun. On a CPU it takes a minute or more.",
       "capstan bench comm");
   Options o;
   add_accelerator(line, o.accelerator);

@@ -36,15 +36,20 @@ struct Resource {
   std::vector<OpKind> kinds;
 };
 
+void slow_down(PrecisionCosts& all, OpKind kind, double factor) {
+  for (auto& [precision, costs] : all) {
+    CallCost& call = costs.calls[static_cast<size_t>(kind)];
+    call.per_call *= factor;
+    call.per_flop *= factor;
+    call.per_byte *= factor;
+  }
+}
+
 void slow_down(Calibration& c, const Resource& part, double factor) {
   for (const OpKind kind : part.kinds) {
     for (auto& [type, rates] : c.types) rates.slow(kind, factor);
-    for (auto& [precision, costs] : c.precisions) {
-      CallCost& call = costs.calls[static_cast<size_t>(kind)];
-      call.per_call *= factor;
-      call.per_flop *= factor;
-      call.per_byte *= factor;
-    }
+    slow_down(c.precisions, kind, factor);
+    for (auto& [ranks, costs] : c.together) slow_down(costs, kind, factor);
     if (kind == OpKind::copy) c.bytes_per_second /= factor;
   }
 }

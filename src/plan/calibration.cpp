@@ -6,24 +6,17 @@
 namespace capstan {
 namespace {
 
-// Of what was measured with as many ranks, or the nearest number.
+// Of what was measured with as many ranks, or the nearest number; null without any.
 template <class T>
-std::optional<T> nearest(const std::map<int, T>& measured, int ranks) {
-  std::optional<T> found;
+const T* nearest(const std::map<int, T>& measured, int ranks) {
+  const T* found = nullptr;
   int distance = INT_MAX;
   for (const auto& [count, value] : measured)
     if (std::abs(count - ranks) < distance) {
-      found = value;
+      found = &value;
       distance = std::abs(count - ranks);
     }
   return found;
-}
-
-// What ops of this kind do takes so many times as long; a call without work as long as before.
-void slow_down(CostModel& m, OpKind kind, double times) {
-  Rates& rates = m.rates(kind).value();
-  rates.flops_per_second /= times;
-  rates.bytes_per_second /= times;
 }
 
 // Fraction of the bytes of an update, and of the norm of the gradients before it, that cross the
@@ -48,15 +41,17 @@ void TypeRates::slow(OpKind kind, double times) {
 }
 
 std::optional<Network> network_of(const Calibration& c, int ranks, int machines) {
-  return nearest(machines > 1 ? c.networks_across : c.networks, ranks);
+  const Network* found = nearest(machines > 1 ? c.networks_across : c.networks, ranks);
+  return found ? std::optional(*found) : std::nullopt;
 }
 
 bool all_measured(const Calibration& c, int ranks, int machines) {
   return !c.from_data_sheet && (ranks == 1 || network_of(c, ranks, machines));
 }
 
-Crowding crowding_of(const Calibration& c, int ranks) {
-  return ranks == 1 ? Crowding() : nearest(c.crowding, ranks).value_or(Crowding());
+const PrecisionCosts& costs_of(const Calibration& c, int ranks) {
+  const PrecisionCosts* together = ranks > 1 ? nearest(c.together, ranks) : nullptr;
+  return together ? *together : c.precisions;
 }
 
 std::string_view type_of_products(const TrainOptions& o) {
@@ -94,17 +89,12 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
     if (bytes > 0) m.rates(kind) = {rates.of(kind), bytes, std::nullopt, true};
   for (const OpKind kind : kByteKinds) m.rates(kind) = {.bytes_per_second = rates.of(kind)};
   m.rates(OpKind::copy) = {.bytes_per_second = c.bytes_per_second};
-  if (const auto of = c.precisions.find(name_of(o.precision)); of != c.precisions.end()) {
+  const PrecisionCosts& measured = costs_of(c, std::max(1, o.ranks.size / o.machines));
+  if (const auto of = measured.find(name_of(o.precision)); of != measured.end()) {
     const StepCosts& s = of->second;
     m.factor = s.seconds / s.predicted;
     for (size_t i = 0; i < kOpKinds; ++i)
       m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
-  }
-  const Crowding crowding = crowding_of(c, std::max(1, o.ranks.size / o.machines));
-  if (crowding != Crowding()) {
-    for (const OpKind kind : kFlopKinds) slow_down(m, kind, crowding.arithmetic);
-    for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})
-      slow_down(m, kind, crowding.memory);
   }
   if ((o.optimizer.paged || o.sharding.offload) && c.device == Device::cuda) {
     // Half of the state's bytes go in each direction, both at once.

@@ -47,13 +47,8 @@ struct StepCosts {
   bool operator==(const StepCosts&) const = default;
 };
 
-// How many times as long ops take while all ranks on a CPU compute, which share its memory and its
-// power, as with the others idle.
-struct Crowding {
-  double arithmetic = 1, memory = 1;  // products, the output head and attention; all other ops
-
-  bool operator==(const Crowding&) const = default;
-};
+// By precision: "32-true", "bf16-mixed", "bf16-true".
+using PrecisionCosts = std::map<std::string, StepCosts, std::less<>>;
 
 struct Calibration {
   std::string name;              // machine_name
@@ -66,11 +61,13 @@ struct Calibration {
   // Bytes/s in both directions together, of an update whose moments are in host memory. 0: unknown.
   double bus_per_second = 0;
   std::map<std::string, TypeRates, std::less<>>
-      types;  // "f32", "bf16"; a GPU's "tf32", "f16", "fp8"
-  std::map<std::string, StepCosts, std::less<>> precisions;  // CPU only: "32-true", "bf16-mixed" …
+      types;                  // "f32", "bf16"; a GPU's "tf32", "f16", "fp8"
+  PrecisionCosts precisions;  // CPU only
   // `capstan bench comm`, by number of ranks: of one machine, and of several machines together.
   std::map<int, Network> networks, networks_across;
-  std::map<int, Crowding> crowding;  // CPU only; by number of ranks of a machine
+  // CPU only, by number of ranks of a machine: of each while all of them compute, which share its
+  // memory and its power.
+  std::map<int, PrecisionCosts> together;
 
   bool operator==(const Calibration&) const = default;
 };
@@ -107,8 +104,9 @@ std::string_view type_of_products(const TrainOptions& options);
 std::optional<Network> network_of(const Calibration& calibration, int ranks, int machines);
 // Whether a step of so many ranks is predicted from measurements alone, of their links as well.
 bool all_measured(const Calibration& calibration, int ranks, int machines);
-// As measured with as many ranks of a machine, or the nearest number; one rank has it to itself.
-Crowding crowding_of(const Calibration& calibration, int ranks_on_machine);
+// Of a rank of so many on a machine: as measured with as many, or the nearest number; else, and of
+// one rank, as it has the machine to itself.
+const PrecisionCosts& costs_of(const Calibration& calibration, int ranks_on_machine);
 
 // The cost model with which `sim` imitates the machine for a run with these options. The state of a
 // paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of

@@ -13,14 +13,15 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kVersion = 2;  // 1: the cost of the output head was without its logits
+// 1: the cost of the output head was without its logits; 2: ranks on a CPU had two factors
+constexpr int kVersion = 3;
 constexpr const char* kFormat = "capstan calibration";
 constexpr const char* kToDevice = "to_device_bytes_per_second";
 constexpr const char* kPerMessage = "seconds_per_message";
 constexpr const char* kToHost = "to_host_bytes_per_second";
 constexpr const char* kOnBus = "bus_bytes_per_second";
 constexpr const char* kAcross = "networks_across";
-constexpr const char* kCrowding = "times_as_long_together";
+constexpr const char* kByPrecision = "precisions";
 constexpr std::array<std::string_view, 5> kTypes = {"f32", "tf32", "bf16", "f16", "fp8"};
 constexpr std::array<std::string_view, 3> kOfCpu = {"32-true", "bf16-mixed", "bf16-true"};
 constexpr std::array<std::string_view, 3> kCallCosts = {"seconds_per_call", "seconds_per_flop",
@@ -29,7 +30,7 @@ constexpr std::array<std::string_view, 3> kCallCosts = {"seconds_per_call", "sec
 // An object of the file, with the path of keys that leads to it.
 class Fields {
  public:
-  using Path = std::array<std::string_view, 4>;  // unused ones are empty
+  using Path = std::array<std::string_view, 7>;  // unused ones are empty
 
   Fields(const json& object, std::string_view text, std::string_view where, Path path = {})
       : object_(object), text_(text), where_(where), path_(path) {
@@ -72,7 +73,8 @@ class Fields {
   [[noreturn]] void refuse(std::string_view key, fmt::format_string<Args...> format,
                            Args&&... args) const {
     const Path p = longer(key);
-    fail(Fault::file, "{}: {}: {}", json_location(text_, where_, {p[0], p[1], p[2], p[3]}),
+    fail(Fault::file, "{}: {}: {}",
+         json_location(text_, where_, {p[0], p[1], p[2], p[3], p[4], p[5], p[6]}),
          key.empty() ? "the calibration" : key, fmt::format(format, std::forward<Args>(args)...));
   }
 
@@ -130,6 +132,20 @@ ordered_json json_of(const StepCosts& s) {
   return {{"calls", calls}, {"step", {{"seconds", s.seconds}, {"predicted_seconds", s.predicted}}}};
 }
 
+PrecisionCosts precision_costs(const Fields& from) {
+  PrecisionCosts all;
+  from.expect_only(kOfCpu);
+  for (const std::string_view precision : kOfCpu)
+    if (from.has(precision)) all.emplace(precision, step_costs(from.object(precision)));
+  return all;
+}
+
+ordered_json json_of(const PrecisionCosts& all) {
+  ordered_json out;
+  for (const auto& [precision, costs] : all) out[precision] = json_of(costs);
+  return out;
+}
+
 // The rates of bytes that a type need not have.
 template <class Rates>
 auto attention_bytes(Rates& t) {
@@ -173,13 +189,11 @@ Network network(const Fields& from) {
 
 void read_networks(const Fields& from, Calibration& c) {
   for_counts(from, [&](int ranks, const Fields& of) {
-    of.expect_only({kPerMessage, "bytes_per_second", kCrowding});
+    of.expect_only({kPerMessage, "bytes_per_second", kByPrecision});
     c.networks[ranks] = network(of);
-    if (!of.has(kCrowding)) return;
-    if (c.device != Device::cpu) of.refuse(kCrowding, "allowed only for a CPU");
-    const Fields crowding = of.object(kCrowding);
-    crowding.expect_only({"arithmetic", "memory"});
-    c.crowding[ranks] = {crowding.rate("arithmetic"), crowding.rate("memory")};
+    if (!of.has(kByPrecision)) return;
+    if (c.device != Device::cpu) of.refuse(kByPrecision, "allowed only for a CPU");
+    c.together[ranks] = precision_costs(of.object(kByPrecision));
   });
 }
 
@@ -217,12 +231,12 @@ std::string calibration_json(const Calibration& c) {
       t["step"] = {{"seconds", it->second.step_seconds},
                    {"predicted_seconds", it->second.step_predicted}};
   }
-  for (const auto& [precision, costs] : c.precisions) out["precisions"][precision] = json_of(costs);
+  if (!c.precisions.empty()) out[kByPrecision] = json_of(c.precisions);
   for (const auto& [ranks, network] : c.networks) {
     ordered_json& n = out["networks"][std::to_string(ranks)];
     n = json_of(network);
-    if (const auto it = c.crowding.find(ranks); it != c.crowding.end())
-      n[kCrowding] = {{"arithmetic", it->second.arithmetic}, {"memory", it->second.memory}};
+    if (const auto it = c.together.find(ranks); it != c.together.end())
+      n[kByPrecision] = json_of(it->second);
   }
   for (const auto& [ranks, network] : c.networks_across)
     out[kAcross][std::to_string(ranks)] = json_of(network);
@@ -233,7 +247,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   const json root = parse_json(text, where, 8);
   const Fields file(root, text, where);
   file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
-                    "bytes_per_second", kToDevice, kToHost, kOnBus, "types", "precisions",
+                    "bytes_per_second", kToDevice, kToHost, kOnBus, "types", kByPrecision,
                     "networks", kAcross});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
@@ -261,13 +275,7 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   for (const std::string_view type : kTypes)
     if (types.has(type)) c.types.emplace(type, type_rates(types.object(type)));
   if (c.types.empty()) file.refuse("types", "expected f32, tf32, bf16, f16 or fp8, found none");
-  if (file.has("precisions")) {
-    const Fields precisions = file.object("precisions");
-    precisions.expect_only(kOfCpu);
-    for (const std::string_view precision : kOfCpu)
-      if (precisions.has(precision))
-        c.precisions.emplace(precision, step_costs(precisions.object(precision)));
-  }
+  if (file.has(kByPrecision)) c.precisions = precision_costs(file.object(kByPrecision));
   if (file.has("networks")) read_networks(file.object("networks"), c);
   if (file.has(kAcross))
     for_counts(file.object(kAcross), [&](int ranks, const Fields& of) {

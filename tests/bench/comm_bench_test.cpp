@@ -11,7 +11,13 @@ namespace capstan {
 namespace {
 
 CommResult measure(int ranks) {
-  const CommSizes sizes{.bytes = {4 << 10, 1 << 20}, .seconds = 0.001};
+  ModelConfig m;
+  m.vocab = 256, m.hidden = 128, m.intermediate = 64, m.layers = 1;
+  m.heads = 2, m.kv_heads = 1, m.head_dim = 64;
+  const CommSizes sizes{.bytes = {4 << 10, 1 << 20},
+                        .seconds = 0.001,
+                        .steps = {{m, 2, 32}, {m, 4, 8, Recompute::none, 2}},
+                        .step_seconds = 0};
   CommResult all;
   std::mutex mutex;
   std::vector<std::string> begun;
@@ -27,7 +33,7 @@ CommResult measure(int ranks) {
     const std::lock_guard lock(mutex);
     if (group.rank() == 0) all = mine;
   });
-  EXPECT_EQ(begun.size(), all.rows.size() + 2) << "and what ranks cost each other";
+  EXPECT_EQ(begun.size(), all.rows.size() + 3 * sizes.steps.size()) << "in three precisions";
   return all;
 }
 
@@ -50,12 +56,15 @@ TEST(CommBench, MeasuresEveryOpSizeAndGroup) {
                 slices * (row.ranks - 1) * static_cast<double>(row.bytes) / row.ranks, 1);
     EXPECT_LE(ring_limit(row, of_four), row.seconds * (1 + 1e-9)) << "no row is faster";
   }
-  ASSERT_TRUE(of_four.crowding);
-  for (const double times : {of_four.crowding->arithmetic, of_four.crowding->memory})
-    EXPECT_TRUE(times >= 1 && times < 1000) << times;
+  EXPECT_EQ(of_four.together.size(), 3u);
+  for (const auto& [precision, costs] : of_four.together) {
+    EXPECT_TRUE(costs.seconds > 0 && costs.predicted > 0) << precision;
+    const auto& product = costs.calls[static_cast<size_t>(OpKind::product)];
+    EXPECT_GT(product.per_call + product.per_flop + product.per_byte, 0) << precision;
+  }
   const std::string table = comm_table(of_four);
   for (const char* part : {"all_gather", "reduce_scatter", "send", "1.00 MiB",
-                           "among 4 ranks: ", "with all ranks at work: "})
+                           "among 4 ranks: ", "bf16-mixed with all ranks at work: "})
     EXPECT_NE(table.find(part), std::string::npos) << table;
 }
 

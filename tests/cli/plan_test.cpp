@@ -222,7 +222,7 @@ TEST_F(Plan, IsWhatTheRunAllocates) {
 
 // On this machine products take their time, at 1 TFLOP/s, and the rest next to none.
 std::string round_figures(const std::string& accelerator, const std::string& type) {
-  json c = {{"format", "capstan calibration"}, {"version", 2},         {"name", "a round machine"},
+  json c = {{"format", "capstan calibration"}, {"version", 3},         {"name", "a round machine"},
             {"accelerator", accelerator},      {"date", "2026-08-05"}, {"seconds_per_call", 1e-12},
             {"bytes_per_second", 1e21}};
   if (accelerator == "cuda") c["to_device_bytes_per_second"] = c["to_host_bytes_per_second"] = 1e21;
@@ -330,7 +330,7 @@ TEST_F(Plan, RefusesFilesThatItCannotWriteBeforeItPlans) {
 // Before it measures: both would take seconds.
 TEST_F(Plan, LinksAreNotMeasuredForACalibrationThatCannotTakeThem) {
   write("gpu.json", round_figures("cuda", "bf16"));
-  write("old.json", replaced(round_figures("cpu", "f32"), "\"version\": 2", "\"version\": 1"));
+  write("old.json", replaced(round_figures("cpu", "f32"), "\"version\": 3", "\"version\": 2"));
   const Words words = {"bench", "comm", "--accelerator=cpu", "--devices=2"};
   const auto into = [&](const char* file) {
     Words all = words;
@@ -340,7 +340,7 @@ TEST_F(Plan, LinksAreNotMeasuredForACalibrationThatCannotTakeThem) {
   expect_refused(2, into("gpu.json"),
                  {"gpu.json: the calibration is for a round machine (accelerator cuda), and ranks "
                   "on accelerator cpu are to be measured"});
-  expect_refused(4, into("old.json"), {"old.json:26:3: version: expected 2, found 1"});
+  expect_refused(4, into("old.json"), {"old.json:26:3: version: expected 3, found 2"});
 }
 
 TEST_F(Plan, PredictsTheTimeOfARunWithItsData) {

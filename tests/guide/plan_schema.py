@@ -103,7 +103,7 @@ class Validator:
 
 # Round figures, of no machine.
 CALIBRATION = {
-    "format": "capstan calibration", "version": 2, "name": "a GPU", "accelerator": "cuda",
+    "format": "capstan calibration", "version": 3, "name": "a GPU", "accelerator": "cuda",
     "date": "2026-08-05", "seconds_per_call": 3e-06, "bytes_per_second": 4e12,
     "to_device_bytes_per_second": 5e10, "to_host_bytes_per_second": 5e10,
     "types": {"bf16": {

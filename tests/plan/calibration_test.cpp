@@ -76,11 +76,25 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   EXPECT_TRUE(all_measured(several, 16, 2));
   several.device = Device::cpu;
   several.to_device_per_second = several.to_host_per_second = several.bus_per_second = 0;
-  several.crowding[8] = {1.25, 2};
-  EXPECT_EQ(parse_calibration(calibration_json(several), "c"), several);
-  EXPECT_EQ(crowding_of(several, 2), several.crowding[8]) << "the nearest";
-  EXPECT_EQ(crowding_of(several, 1), Crowding()) << "nobody else computes";
-  EXPECT_EQ(crowding_of(gpu, 8), Crowding());
+  several.precisions["32-true"] = {.calls = {}, .seconds = 1, .predicted = 1};
+  EXPECT_EQ(costs_of(several, 8), several.precisions) << "not measured on several";
+  several.together[8]["32-true"] = {.calls = {}, .seconds = 2, .predicted = 1};
+  const std::string text = calibration_json(several);
+  EXPECT_EQ(parse_calibration(text, "c"), several);
+  EXPECT_EQ(costs_of(several, 2), several.together[8]) << "the nearest";
+  EXPECT_EQ(costs_of(several, 1), several.precisions) << "nobody else computes";
+  const std::string of_ranks = text.substr(text.find("\"networks\""));
+  const std::string wrong =
+      replaced(of_ranks, "\"seconds_per_flop\": 0.0", "\"seconds_per_flop\": 2");
+  const std::string message =
+      message_of(Fault::file, [&] { parse_calibration(replaced(text, of_ranks, wrong), "c"); });
+  EXPECT_NE(message.find("seconds_per_flop: expected a number from 0 to 1, found 2"),
+            std::string::npos)
+      << message;
+  const auto before =
+      std::count(text.begin(), text.begin() + std::ssize(text) - std::ssize(of_ranks), '\n');
+  EXPECT_GT(std::stol(message.substr(2)), before)
+      << "the place is in the costs of ranks: " << message;
   const TempFolder folder;
   const auto path = folder.path() / "new" / "c.json";
   write_calibration(path, gpu);
@@ -97,7 +111,7 @@ TEST(Calibrations, ThatAreWrongAreRefusedWithTheirPlace) {
     EXPECT_NE(message.find(part), std::string::npos) << message;
     EXPECT_TRUE(message.starts_with("c.json:")) << message;
   };
-  expect(refused("\"version\": 2", "\"version\": 1"), "c.json:3:3: version: expected 2, found 1");
+  expect(refused("\"version\": 3", "\"version\": 2"), "c.json:3:3: version: expected 3, found 2");
   expect(refused("capstan calibration", "diary"), "c.json:2:3: format: ");
   expect(refused("2026-08-05", "yesterday"), "c.json:6:3: date: expected YYYY-MM-DD");
   expect(refused("\"cuda\"", "\"tpu\""), "accelerator: expected cpu or cuda, found \"tpu\"");
@@ -219,24 +233,20 @@ TEST(CostModels, RanksOfACpuAreInEachOthersWay) {
   TrainOptions o;
   Calibration c = some_gpu();
   c.device = Device::cpu;
-  c.crowding[4] = {1.25, 2};
-  const CostModel alone = cost_model(c, o);
-  o.ranks = {0, 4};
-  const CostModel together = cost_model(c, o);
-  const auto ratio = [&](OpKind kind, const Cost& cost) {
-    return (together.seconds(kind, cost) - 3e-6) / (alone.seconds(kind, cost) - 3e-6);
+  const auto costs = [](double per_flop, double factor) {
+    StepCosts s{.calls = {}, .seconds = factor, .predicted = 1};
+    s.calls.fill({1e-3, per_flop, 0});
+    return s;
   };
-  for (const OpKind kind : {OpKind::product, OpKind::head, OpKind::attention_backward})
-    EXPECT_NEAR(ratio(kind, {.flops = 1e12, .bytes = 1}), 1.25, 1e-9) << name_of(kind);
-  for (const OpKind kind : {OpKind::elementwise, OpKind::optimizer, OpKind::copy})
-    EXPECT_NEAR(ratio(kind, {.flops = 1, .bytes = 1e12}), 2, 1e-9) << name_of(kind);
-  // As 'capstan bench' measures a CPU: what a call without work takes stays.
-  StepCosts& costs = c.precisions["32-true"];
-  costs.calls.fill({1e-3, 1e-9, 0});
-  costs.seconds = costs.predicted = 1;
-  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::product, {.flops = 1e9, .bytes = 1e9}),
-                   1.25 + 1e-3);
-  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::copy, {.flops = 1e9}), 2 + 1e-3);
+  c.precisions["32-true"] = costs(1e-9, 1);
+  c.together[4]["32-true"] = costs(3e-9, 1.5);
+  const Cost billion{.flops = 1e9, .bytes = 1e9};
+  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::product, billion), 1 + 1e-3);
+  o.ranks = {0, 4};
+  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::product, billion), 1.5 * (3 + 1e-3));
+  o.machines = 4;
+  EXPECT_DOUBLE_EQ(cost_model(c, o).seconds(OpKind::product, billion), 1 + 1e-3)
+      << "each has a machine to itself";
 }
 
 TEST(CostModels, APagedOptimizersStateCrossesTheBus) {
