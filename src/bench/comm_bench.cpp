@@ -44,9 +44,17 @@ class CommBench {
     for (int n = 2; n <= group_.size(); ++n)
       if (group_.size() % n == 0) groups.push_back(n);
     const int64_t pairs = group_.size() % 2 == 0 ? 1 : 0;
-    const bool cpu = q_.device() == Device::cpu;
-    const int64_t steps = cpu ? std::ssize(kCpuPrecisions) * std::ssize(sizes_.steps) : 0;
-    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups)) + steps;
+    const auto hosts = talk_->exchange(host_name());
+    result_.ranks_on_machine = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[0]));
+    const auto one_machine = [&](int n) {
+      return std::count(hosts.begin(), hosts.begin() + n, hosts[0]) == n;
+    };
+    // A calibration has the steps beside what connects the ranks that take them.
+    const bool steps = q_.device() == Device::cpu && result_.ranks_on_machine > 1 &&
+                       group_.size() % result_.ranks_on_machine == 0 &&
+                       one_machine(result_.ranks_on_machine);
+    const int64_t all = std::ssize(sizes_.bytes) * (pairs + 3 * std::ssize(groups)) +
+                        (steps ? std::ssize(kCpuPrecisions) * std::ssize(sizes_.steps) : 0);
     int64_t number = 0;
     for (const Kind& kind : kKinds)
       for (const int n : groups) {
@@ -57,14 +65,13 @@ class CommBench {
           measure(kind, n, bytes);
         }
       }
-    const auto hosts = talk_->exchange(host_name());
-    result_.ranks_on_machine = static_cast<int>(std::count(hosts.begin(), hosts.end(), hosts[0]));
-    for (const int n : groups) {
-      const bool one = std::count(hosts.begin(), hosts.begin() + n, hosts[0]) == n;
-      (one ? result_.networks : result_.networks_across)[n] = network_of(n);
+    for (const int n : groups)
+      (one_machine(n) ? result_.networks : result_.networks_across)[n] = network_of(n);
+    if (steps) {
+      const Room room = room_of_rank();
+      for (const Precision precision : kCpuPrecisions)
+        compute_together(precision, room, number, all);
     }
-    if (cpu)
-      for (const Precision precision : kCpuPrecisions) compute_together(precision, number, all);
     for (const CommRow& row : result_.rows)
       result_.link_bytes_per_second = std::max(result_.link_bytes_per_second, row.rate());
     return std::move(result_);
@@ -96,24 +103,34 @@ class CommBench {
                             .sent_bytes = kind.share * (n - 1) * 4.0 * static_cast<double>(slice)});
   }
 
+  // The same on all ranks, before any of them uses it.
+  Room room_of_rank() const {
+    const int64_t mine = room_for(Device::cpu).device;
+    std::vector<int64_t> all(static_cast<size_t>(group_.size()));
+    talk_->gather(std::as_writable_bytes(std::span(all)), std::as_bytes(std::span(&mine, 1)));
+    return {.device = *std::min_element(all.begin(), all.end()) / result_.ranks_on_machine};
+  }
+
   // Every rank takes the steps by itself, while all others do.
-  void compute_together(Precision precision, int64_t& number, int64_t all) {
+  void compute_together(Precision precision, const Room& room, int64_t& number, int64_t all) {
+    const StepSetup setup{Device::cpu, precision};
     const std::string name(name_of(precision));
     std::vector<StepTimes> steps;
     for (const BenchStep& step : sizes_.steps) {
       begin_(fmt::format("{}, {}, on all ranks at once", name_of(step), name), number++, all);
-      talk_->exchange("");  // all begin
-      if (const auto times = time_step({Device::cpu, precision}, step, sizes_.step_seconds,
-                                       result_.ranks_on_machine))
-        steps.push_back(*times);
+      // Ranks with more threads need more.
+      const auto fit = talk_->exchange(step_fits(setup, step, room) ? "fits" : "");
+      if (std::find(fit.begin(), fit.end(), "") == fit.end())
+        steps.push_back(time_step(setup, step, sizes_.step_seconds));
     }
-    const StepCosts mine = step_costs(steps).value_or(StepCosts());
-    std::vector<StepCosts> of_ranks(static_cast<size_t>(group_.size()));
-    talk_->gather(std::as_writable_bytes(std::span(of_ranks)), std::as_bytes(std::span(&mine, 1)));
-    const StepCosts slowest = *std::max_element(
-        of_ranks.begin(), of_ranks.end(),
+    if (steps.empty() || steps.size() < sizes_.steps.size()) return;
+    const StepCosts mine = *step_costs(steps);
+    std::vector<StepCosts> costs(static_cast<size_t>(group_.size()));
+    talk_->gather(std::as_writable_bytes(std::span(costs)), std::as_bytes(std::span(&mine, 1)));
+    const auto slowest = std::max_element(
+        costs.begin(), costs.end(),
         [](const StepCosts& a, const StepCosts& b) { return a.seconds < b.seconds; });
-    if (slowest.seconds > 0) result_.together.emplace(name, slowest);
+    result_.together.emplace(name, *slowest);
   }
 
   // Of as many calls on every rank; rank 0 says how many, and how long they took.
@@ -189,11 +206,17 @@ CommResult bench_comm(Queue& q, const Communicator& group, const CommSizes& size
   return CommBench(q, group, sizes, begin).run();
 }
 
+void add_to(Calibration& c, const CommResult& result) {
+  for (const auto& [ranks, network] : result.networks) c.networks[ranks] = network;
+  for (const auto& [ranks, network] : result.networks_across) c.networks_across[ranks] = network;
+  if (!result.together.empty()) c.together[result.ranks_on_machine] = result.together;
+}
+
 double ring_limit(const CommRow& row, const CommResult& result) {
   return row.sent_bytes / result.link_bytes_per_second;
 }
 
-std::string comm_table(const CommResult& result) {
+std::string comm_table(const CommResult& result, const PrecisionCosts& alone) {
   std::string text = fmt::format("  {:<16}{:>7}{:>11}{:>12}{:>12}{:>12}\n", "op", "ranks", "size",
                                  "time", "sent", "ring limit");
   for (const CommRow& row : result.rows) {
@@ -212,8 +235,9 @@ std::string comm_table(const CommResult& result) {
   tell(result.networks, "");
   tell(result.networks_across, " on several machines");
   for (const auto& [precision, costs] : result.together)
-    text += fmt::format("\n  {} with all ranks at work: the calibration's steps took {:.2f} s",
-                        precision, costs.seconds);
+    if (const auto one = alone.find(precision); one != alone.end())
+      text += fmt::format("\n  with all ranks at work, a step in {} takes {:.2f} times as long",
+                          precision, costs.seconds / one->second.seconds);
   return text + "\n";
 }
 

@@ -11,6 +11,7 @@
 #include "plan/calibration.h"
 
 // `capstan bench comm`: measures the collectives of a group, and derives what connects its ranks.
+// On a CPU, also the steps of `capstan bench`, which all ranks take at once.
 namespace capstan {
 
 struct CommRow {
@@ -27,7 +28,9 @@ struct CommResult {
   // By number of ranks, from the ops that do not compute: of one machine, and of several.
   std::map<int, Network> networks, networks_across;
   int ranks_on_machine = 1;  // of rank 0's
-  // Of ranks on CPUs, while all of them compute: of the rank that was the slowest.
+  // Of ranks on CPUs, while all of them compute: of the rank that was the slowest. Without
+  // precisions of which not every step fits, and if rank 0's machine has no network that was
+  // measured.
   PrecisionCosts together;
   // The highest rate at which a rank sent: a ring cannot be faster.
   double link_bytes_per_second = 0;
@@ -35,7 +38,7 @@ struct CommResult {
 
 struct CommSizes {
   std::vector<int64_t> bytes;
-  double seconds = 0.2;          // for each measurement of them
+  double seconds = 0.2;          // for each collective of each size
   std::vector<BenchStep> steps;  // of ranks on CPUs
   double step_seconds = 0.8;     // for each of them
 };
@@ -48,10 +51,14 @@ using CommProgress = std::function<void(const std::string& what, int64_t number,
 CommResult bench_comm(Queue& q, const Communicator& group, const CommSizes& sizes,
                       const CommProgress& begin);
 
+// Adds it to the calibration of what a rank computes with.
+void add_to(Calibration& calibration, const CommResult& result);
+
 // The seconds that a ring would need at the rate of the link.
 double ring_limit(const CommRow& row, const CommResult& result);
 
-// A printable table.
-std::string comm_table(const CommResult& result);
+// A printable table. With what the same steps cost on one rank alone, how much longer they take on
+// all at once.
+std::string comm_table(const CommResult& result, const PrecisionCosts& alone = {});
 
 }  // namespace capstan

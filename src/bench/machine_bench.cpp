@@ -142,8 +142,9 @@ class Bench {
                                         const std::string& type) {
     const std::string what = name_of(s);
     begin(what, type.c_str());
-    const auto times = time_step(setup, s, s_.seconds);
-    if (times) result_.rows.push_back({what, type, Unit::seconds, times->seconds});
+    if (!step_fits(setup, s, room_for(device_))) return std::nullopt;
+    const StepTimes times = time_step(setup, s, s_.seconds);
+    result_.rows.push_back({what, type, Unit::seconds, times.seconds});
     return times;
   }
 
@@ -151,9 +152,9 @@ class Bench {
   void measure_step(const NumberType& t) {
     const StepSetup setup{device_, precision_of(t), t.tf32};
     const BenchStep& step = s_.steps.front();
-    const double predicted = predict_step(setup, step, result_.calibration);
     const auto times = measure_step(step, setup, t.name);
     if (!times) return;
+    const double predicted = predict_step(setup, step, result_.calibration);
     TypeRates& rates = result_.calibration.types[t.name];
     rates.step_seconds = times->seconds;
     rates.step_predicted = predicted;

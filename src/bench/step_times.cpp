@@ -6,7 +6,6 @@
 
 #include "base/rng.h"
 #include "bench/op_timer.h"
-#include "machine/memory.h"
 #include "plan/predict.h"
 
 namespace capstan {
@@ -62,13 +61,13 @@ std::array<CallTotal, kOpKinds> totals_of(const Queue& q) {
 
 }  // namespace
 
-std::optional<StepTimes> time_step(const StepSetup& setup, const BenchStep& step, double seconds,
-                                   int ranks) {
+bool step_fits(const StepSetup& setup, const BenchStep& step, const Room& room) {
+  return fits(Trainer::plan(Training(setup, step).options), room);
+}
+
+StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds) {
   const Training training(setup, step);
   const RunPlan plan = Trainer::plan(training.options);
-  Room room = room_for(setup.device);
-  room.device /= ranks;
-  if (!fits(plan, room)) return std::nullopt;
   Arena arena(plan.device, setup.device), host(plan.host, Arena::Pinned{});
   Queue q(setup.device, arena, host);
   Trainer trainer(q, training.options);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "bench/sizes.h"
+#include "machine/memory.h"
 #include "plan/calibration.h"
 
 // Times training steps of small models: what `capstan bench` measures last, and on a CPU what
@@ -28,10 +29,9 @@ struct StepTimes {
   std::array<CallTotal, kOpKinds> calls;  // by OpKind; on a GPU nobody waits for each of them
 };
 
-// Takes steps for about this long, and at least three. None if a step does not fit in what each of
-// so many ranks has of the device's memory.
-std::optional<StepTimes> time_step(const StepSetup& setup, const BenchStep& step, double seconds,
-                                   int ranks = 1);
+bool step_fits(const StepSetup& setup, const BenchStep& step, const Room& room);
+// Takes steps for about this long, and at least three after the first.
+StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds);
 
 // The seconds of the step by a calibration.
 double predict_step(const StepSetup& setup, const BenchStep& step, const Calibration& calibration);

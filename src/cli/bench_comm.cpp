@@ -81,14 +81,6 @@ std::optional<Calibration> calibration_in(const fs::path& file, Device device) {
   return c;
 }
 
-void add_to(Calibration& c, const CommResult& result) {
-  for (const auto& [ranks, network] : result.networks) c.networks[ranks] = network;
-  for (const auto& [ranks, network] : result.networks_across) c.networks_across[ranks] = network;
-  // A file has it beside what connects as many ranks.
-  if (!result.together.empty() && c.networks.contains(result.ranks_on_machine))
-    c.together[result.ranks_on_machine] = result.together;
-}
-
 int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   const log::Quiet quiet(group.rank() != 0);
   const Device device = device_of(recipe.accelerator);
@@ -104,7 +96,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   };
   CommSizes sizes = comm_sizes(o.quick);
   // Only a calibration keeps what steps take.
-  if (group.open_channel("calibration")->exchange(calibration ? "kept" : "").front().empty())
+  if (group.open_channel("calibration")->share(calibration ? "kept" : "").empty())
     sizes.steps.clear();
   const CommResult result = bench_comm(q, group, sizes, progress);
   if (group.rank() != 0) return 0;
@@ -112,7 +104,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   if (o.json)
     print_json(json_of(result));
   else
-    fmt::print("{}", comm_table(result));
+    fmt::print("{}", comm_table(result, calibration ? calibration->precisions : PrecisionCosts()));
   if (!calibration) return 0;
   add_to(*calibration, result);
   write_calibration(file, *calibration);
@@ -125,10 +117,9 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
 int bench_comm(const Arguments& arguments) {
   CommandLine line(
       "Measures what connects several ranks: all-reduce, all-gather, reduce-scatter and sends by "
-      "size and number of ranks, beside the limit of a ring; on a CPU also steps that all ranks "
-      "take "
-      "at once. Adds it to the calibration that 'capstan bench' wrote. Start it as a run: with "
-      "--devices, or with mpirun. On a CPU it takes a minute or more.",
+      "size and number of ranks, beside the limit of a ring. Adds it to the calibration that "
+      "'capstan bench' wrote; to that of a CPU also how long steps take that all ranks take at "
+      "once, in one to three minutes. Start it as a run: with --devices, or with mpirun.",
       "capstan bench comm");
   Options o;
   add_accelerator(line, o.accelerator);

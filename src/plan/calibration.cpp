@@ -6,13 +6,13 @@
 namespace capstan {
 namespace {
 
-// Of what was measured with as many ranks, or the nearest number; null without any.
-template <class T>
-const T* nearest(const std::map<int, T>& measured, int ranks) {
+// Of what was measured and counts, with as many ranks or the nearest number; null without any.
+template <class T, class Counts>
+const T* nearest(const std::map<int, T>& measured, int ranks, const Counts& counts) {
   const T* found = nullptr;
   int distance = INT_MAX;
   for (const auto& [count, value] : measured)
-    if (std::abs(count - ranks) < distance) {
+    if (counts(value) && std::abs(count - ranks) < distance) {
       found = &value;
       distance = std::abs(count - ranks);
     }
@@ -41,7 +41,8 @@ void TypeRates::slow(OpKind kind, double times) {
 }
 
 std::optional<Network> network_of(const Calibration& c, int ranks, int machines) {
-  const Network* found = nearest(machines > 1 ? c.networks_across : c.networks, ranks);
+  const Network* found = nearest(machines > 1 ? c.networks_across : c.networks, ranks,
+                                 [](const Network&) { return true; });
   return found ? std::optional(*found) : std::nullopt;
 }
 
@@ -49,9 +50,14 @@ bool all_measured(const Calibration& c, int ranks, int machines) {
   return !c.from_data_sheet && (ranks == 1 || network_of(c, ranks, machines));
 }
 
-const PrecisionCosts& costs_of(const Calibration& c, int ranks) {
-  const PrecisionCosts* together = ranks > 1 ? nearest(c.together, ranks) : nullptr;
-  return together ? *together : c.precisions;
+const StepCosts* costs_of(const Calibration& c, int ranks, Precision precision) {
+  const auto of = [&](const PrecisionCosts& costs) {
+    const auto it = costs.find(name_of(precision));
+    return it == costs.end() ? nullptr : &it->second;
+  };
+  if (const PrecisionCosts* together = ranks > 1 ? nearest(c.together, ranks, of) : nullptr)
+    return of(*together);
+  return of(c.precisions);
 }
 
 std::string_view type_of_products(const TrainOptions& o) {
@@ -89,12 +95,11 @@ CostModel cost_model(const Calibration& c, const TrainOptions& o) {
     if (bytes > 0) m.rates(kind) = {rates.of(kind), bytes, std::nullopt, true};
   for (const OpKind kind : kByteKinds) m.rates(kind) = {.bytes_per_second = rates.of(kind)};
   m.rates(OpKind::copy) = {.bytes_per_second = c.bytes_per_second};
-  const PrecisionCosts& measured = costs_of(c, std::max(1, o.ranks.size / o.machines));
-  if (const auto of = measured.find(name_of(o.precision)); of != measured.end()) {
-    const StepCosts& s = of->second;
-    m.factor = s.seconds / s.predicted;
+  const int neighbours = std::max(1, o.ranks.size / o.machines);
+  if (const StepCosts* s = costs_of(c, neighbours, o.precision)) {
+    m.factor = s->seconds / s->predicted;
     for (size_t i = 0; i < kOpKinds; ++i)
-      m.kinds[i] = {1 / s.calls[i].per_flop, 1 / s.calls[i].per_byte, s.calls[i].per_call, true};
+      m.kinds[i] = {1 / s->calls[i].per_flop, 1 / s->calls[i].per_byte, s->calls[i].per_call, true};
   }
   if ((o.optimizer.paged || o.sharding.offload) && c.device == Device::cuda) {
     // Half of the state's bytes go in each direction, both at once.

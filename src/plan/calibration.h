@@ -105,8 +105,9 @@ std::optional<Network> network_of(const Calibration& calibration, int ranks, int
 // Whether a step of so many ranks is predicted from measurements alone, of their links as well.
 bool all_measured(const Calibration& calibration, int ranks, int machines);
 // Of a rank of so many on a machine: as measured with as many, or the nearest number; else, and of
-// one rank, as it has the machine to itself.
-const PrecisionCosts& costs_of(const Calibration& calibration, int ranks_on_machine);
+// one rank, as it has the machine to itself. Null if this precision was not measured.
+const StepCosts* costs_of(const Calibration& calibration, int ranks_on_machine,
+                          Precision precision);
 
 // The cost model with which `sim` imitates the machine for a run with these options. The state of a
 // paged optimizer crosses the bus. Throws Fault::usage if the calibration is for another kind of

@@ -235,7 +235,7 @@ std::string calibration_json(const Calibration& c) {
   for (const auto& [ranks, network] : c.networks) {
     ordered_json& n = out["networks"][std::to_string(ranks)];
     n = json_of(network);
-    if (const auto it = c.together.find(ranks); it != c.together.end())
+    if (const auto it = c.together.find(ranks); it != c.together.end() && !it->second.empty())
       n[kByPrecision] = json_of(it->second);
   }
   for (const auto& [ranks, network] : c.networks_across)
@@ -252,7 +252,8 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
-    file.refuse("version", "expected {}, found {}", kVersion, shown(file.value("version")));
+    file.refuse("version", "expected {}, found {}: measure the machine again", kVersion,
+                shown(file.value("version")));
   Calibration c;
   c.name = file.text("name");
   const std::string accelerator = file.text("accelerator");

@@ -77,12 +77,19 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   several.device = Device::cpu;
   several.to_device_per_second = several.to_host_per_second = several.bus_per_second = 0;
   several.precisions["32-true"] = {.calls = {}, .seconds = 1, .predicted = 1};
-  EXPECT_EQ(costs_of(several, 8), several.precisions) << "not measured on several";
+  const StepCosts& alone = several.precisions["32-true"];
+  EXPECT_EQ(costs_of(several, 8, Precision::f32_true), &alone) << "not measured on several";
   several.together[8]["32-true"] = {.calls = {}, .seconds = 2, .predicted = 1};
+  several.together[2]["bf16-true"] = {.calls = {}, .seconds = 3, .predicted = 1};
   const std::string text = calibration_json(several);
   EXPECT_EQ(parse_calibration(text, "c"), several);
-  EXPECT_EQ(costs_of(several, 2), several.together[8]) << "the nearest";
-  EXPECT_EQ(costs_of(several, 1), several.precisions) << "nobody else computes";
+  EXPECT_EQ(costs_of(several, 2, Precision::f32_true), &several.together[8]["32-true"])
+      << "the nearest that has it";
+  EXPECT_EQ(costs_of(several, 8, Precision::bf16_true), &several.together[2]["bf16-true"]);
+  EXPECT_EQ(costs_of(several, 1, Precision::f32_true), &alone) << "nobody else computes";
+  EXPECT_EQ(costs_of(several, 1, Precision::bf16_true), nullptr);
+  several.together[2].clear();
+  EXPECT_EQ(parse_calibration(calibration_json(several), "c").together.count(2), 0U);
   const std::string of_ranks = text.substr(text.find("\"networks\""));
   const std::string wrong =
       replaced(of_ranks, "\"seconds_per_flop\": 0.0", "\"seconds_per_flop\": 2");
