@@ -39,43 +39,11 @@ struct AttentionValues {
 
 // Every token with those of its document up to itself, or the last `window` of them. q_THD, k_TKD
 // and v_TKD are dense.
-inline AttentionValues attention_f64(const Layout& l, const Values& q, const Values& k,
-                                     const Values& v, double scale) {
-  const int64_t T = l.tokens(), D = l.D;
-  AttentionValues r{Values(q.size(), 0.0), Values(idx(l.H * T))};
-  int64_t first = 0;
-  for (const int64_t length : l.lengths) {
-    for (int64_t t = first; t < first + length; ++t)
-      for (int64_t h = 0; h < l.H; ++h) {
-        const int64_t begin = l.window > 0 ? std::max(first, t - l.window + 1) : first;
-        const double* const query = q.data() + (t * l.H + h) * D;
-        const auto row = [&](int64_t s) { return (s * l.K + h / (l.H / l.K)) * D; };
-        Values p;
-        for (int64_t s = begin; s <= t; ++s) p.push_back(scale * dot(query, k.data() + row(s), D));
-        const double top = *std::max_element(p.begin(), p.end());
-        double sum = 0;
-        for (double& x : p) sum += x = std::exp(x - top);
-        for (int64_t s = begin; s <= t; ++s)
-          for (int64_t d = 0; d < D; ++d)
-            r.o_THD[idx((t * l.H + h) * D + d)] += p[idx(s - begin)] / sum * v[idx(row(s) + d)];
-        r.lse_HT[idx(h * T + t)] = top + std::log(sum);
-      }
-    first += length;
-  }
-  return r;
-}
+AttentionValues attention_f64(const Layout& l, const Values& q, const Values& k, const Values& v,
+                              double scale);
 
 // NaN when either holds one; infinite when lengths differ.
-inline double largest_difference(const Values& a, const Values& b) {
-  if (a.size() != b.size()) return INFINITY;
-  double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double off = std::abs(a[i] - b[i]);
-    if (std::isnan(off)) return off;
-    worst = std::max(worst, off);
-  }
-  return worst;
-}
+double largest_difference(const Values& a, const Values& b);
 
 // One problem. q, k and v are columns of one buffer, as a fused projection leaves them; so are
 // their gradients.

@@ -12,31 +12,8 @@ struct HeadReference {
 };
 
 // D channels; the vocabulary follows from w.
-inline HeadReference head_loss_f64(const Values& x, const Values& w, const Values& labels,
-                                   int64_t D, bool gradients = false) {
-  const auto V = static_cast<int64_t>(w.size()) / D;
-  HeadReference r;
-  if (gradients) r.dx.resize(x.size()), r.dw.resize(w.size());
-  Values p(idx(V));
-  for (size_t t = 0; t < labels.size(); ++t) {
-    if (labels[t] == kIgnore) continue;
-    const size_t row = t * idx(D), label = static_cast<size_t>(labels[t]);
-    for (size_t v = 0; v < p.size(); ++v) p[v] = dot(&x[row], &w[v * idx(D)], D);
-    const double top = *std::max_element(p.begin(), p.end()), target = p[label];
-    double sum = 0;
-    for (double& l : p) sum += l = std::exp(l - top);
-    r.loss += std::log(sum) + top - target;
-    if (!gradients) continue;
-    for (size_t v = 0; v < p.size(); ++v) {
-      const double dlogit = p[v] / sum - (v == label ? 1 : 0);
-      for (size_t d = 0; d < idx(D); ++d) {
-        r.dx[row + d] += dlogit * w[v * idx(D) + d];
-        r.dw[v * idx(D) + d] += dlogit * x[row + d];
-      }
-    }
-  }
-  return r;
-}
+HeadReference head_loss_f64(const Values& x, const Values& w, const Values& labels, int64_t D,
+                            bool gradients = false);
 
 // On cuda the logits of narrow operands, and their gradients, are narrow, too.
 inline double logit_error(Device device, DType x, DType w) {

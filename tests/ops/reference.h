@@ -14,7 +14,8 @@
 #include "base/rng.h"
 #include "tensor/queue.h"
 
-// What the tests of ops share: tensors on any device, their values in f64, measures of error.
+// What the tests of ops share: tensors on any device, their values in f64, measures of error. Tests
+// are not optimised; what takes most of their time is in reference.cpp, which is.
 //
 //   CAPSTAN_ON_EVERY_DEVICE(RmsNorm);
 //   TEST_P(RmsNorm, MatchesF64) {
@@ -32,11 +33,7 @@ inline size_t idx(int64_t i) {
 
 // ---- measures ------------------------------------------------------------------------------
 
-// Tests are not optimised: through iterators this would be most of their time.
-inline double dot(const double* a, const double* b, int64_t n, double start = 0) {
-  for (int64_t i = 0; i < n; ++i) start += a[i] * b[i];
-  return start;
-}
+double dot(const double* a, const double* b, int64_t n, double start = 0);
 inline double dot(const Values& a, const Values& b) {
   return dot(a.data(), b.data(), std::ssize(a));
 }
@@ -46,13 +43,7 @@ inline double norm(const Values& a) {
 
 // ‖found - expected‖ / ‖expected‖: one wrong value among n of its size shows as 1/sqrt(n). NaN when
 // either holds one, so that every comparison with a tolerance fails; infinite when lengths differ.
-inline double error(const Values& found, const Values& expected) {
-  if (found.size() != expected.size()) return INFINITY;
-  Values difference(found);
-  for (size_t i = 0; i < found.size(); ++i) difference[i] -= expected[i];
-  const double size = norm(expected);
-  return size > 0 ? norm(difference) / size : norm(difference);
-}
+double error(const Values& found, const Values& expected);
 
 // The error that rounding explains when values of type `out` come from f32 sums of `terms` terms
 // and `steps` further operations. Rounding errors in a sum add up like a random walk, hence the
@@ -67,43 +58,13 @@ inline double tolerance(DType out, int64_t terms = 1, double steps = 4) {
 // directions, relative to ‖gradient‖‖direction‖/sqrt(n): the size that gradient·direction has for
 // such a direction. An error of `tol` in the gradient shows as `tol` times a normal value, so
 // compare with 4 * tolerance(…) + kDifferenceError.
-inline double gradient_error(const std::function<double(const Values&)>& f, const Values& at,
-                             const Values& gradient, int directions = 3) {
-  if (gradient.size() != at.size()) return INFINITY;
-  double worst = 0;
-  for (int k = 0; k < directions; ++k) {
-    const Rng rng({.seed = 99, .step = static_cast<uint64_t>(k)});
-    Values direction(at.size()), up(at), down(at);
-    // Error of the differences: h^2 from the third derivative, 2^-53 / h from rounding.
-    const double h = 1e-5;
-    for (size_t i = 0; i < at.size(); ++i) {
-      direction[i] = 2.0 * static_cast<double>(rng.uniform(i)) - 1.0;
-      up[i] += h * direction[i];
-      down[i] -= h * direction[i];
-    }
-    const double difference = (f(up) - f(down)) / (2 * h);
-    const double size =
-        norm(gradient) * norm(direction) / std::sqrt(static_cast<double>(at.size()));
-    const double off = std::abs(difference - dot(gradient, direction));
-    const double relative = size > 0 ? off / size : off;
-    if (std::isnan(relative)) return relative;
-    worst = std::max(worst, relative);
-  }
-  return worst;
-}
+double gradient_error(const std::function<double(const Values&)>& f, const Values& at,
+                      const Values& gradient, int directions = 3);
 inline constexpr double kDifferenceError = 1e-7;
 
 // c[m,n] = Σ_k a[m,k] b[k,n], either of which may be stored the other way round: as [k,m], [n,k].
-inline Values product_f64(int64_t M, int64_t N, int64_t K, const Values& a, bool a_turned,
-                          const Values& b, bool b_turned) {
-  Values c(idx(M * N));
-  for (int64_t m = 0; m < M; ++m)
-    for (int64_t n = 0; n < N; ++n)
-      for (int64_t k = 0; k < K; ++k)
-        c[idx(m * N + n)] +=
-            a[idx(a_turned ? k * M + m : m * K + k)] * b[idx(b_turned ? n * K + k : k * N + n)];
-  return c;
-}
+Values product_f64(int64_t M, int64_t N, int64_t K, const Values& a, bool a_turned, const Values& b,
+                   bool b_turned);
 
 // ---- devices and tensors -------------------------------------------------------------------
 
@@ -131,63 +92,13 @@ inline std::vector<DType> types_beside(std::initializer_list<DType> others) {
 
 // The values of a tensor, in the order of its indices. Rows are fetched one by one: they are dense
 // whatever the other strides.
-inline Values values_of(Queue& q, const Tensor& t) {
-  Values result;
-  if (t.numel() == 0) return result;
-  const int64_t D = t.dim(-1);
-  std::vector<std::byte> row(idx(D * size_of(t.dtype())));
-  for (int64_t r = 0; r < t.numel() / D; ++r) {
-    int64_t offset = 0, rest = r;
-    for (int i = t.rank() - 2; i >= 0; --i) {
-      offset += rest % t.dim(i) * t.stride(i);
-      rest /= t.dim(i);
-    }
-    auto* const address = static_cast<std::byte*>(t.raw()) + offset * size_of(t.dtype());
-    q.download(row.data(), Tensor(address, t.dtype(), {D}));
-    const Tensor host(row.data(), t.dtype(), {D});
-    for (int64_t d = 0; d < D; ++d) switch (t.dtype()) {
-        case DType::f32: result.push_back(double{host.as<float>()[d]}); break;
-        case DType::bf16: result.push_back(double{float(host.as<bf16>()[d])}); break;
-        case DType::f16: result.push_back(double{float(host.as<f16>()[d])}); break;
-        case DType::i32: result.push_back(host.as<int32_t>()[d]); break;
-        case DType::u8: result.push_back(host.as<uint8_t>()[d]); break;
-        case DType::f64: result.push_back(host.as<double>()[d]); break;
-      }
-  }
-  return result;
-}
+Values values_of(Queue& q, const Tensor& t);
 
 // A buffer that holds `values`, rounded to its type.
-inline Buffer buffer_of(Queue& q, DType dtype, const Shape& shape, const Values& values) {
-  Buffer buffer = q.arena().make(Category::data, dtype, shape, "test operand");
-  std::vector<std::byte> bytes(idx(shape.numel() * size_of(dtype)));
-  const Tensor host(bytes.data(), dtype, shape);
-  for (int64_t i = 0; i < shape.numel(); ++i) {
-    const auto value = static_cast<float>(values.at(idx(i)));
-    switch (dtype) {
-      case DType::f32: host.as<float>()[i] = value; break;
-      case DType::bf16: host.as<bf16>()[i] = bf16(value); break;
-      case DType::f16: host.as<f16>()[i] = f16(value); break;
-      case DType::i32: host.as<int32_t>()[i] = static_cast<int32_t>(values[idx(i)]); break;
-      case DType::u8: host.as<uint8_t>()[i] = static_cast<uint8_t>(values[idx(i)]); break;
-      case DType::f64: host.as<double>()[i] = values[idx(i)]; break;
-    }
-  }
-  q.upload(buffer, bytes.data());
-  return buffer;
-}
+Buffer buffer_of(Queue& q, DType dtype, const Shape& shape, const Values& values);
 
 // n values of a normal distribution; other seeds, other values.
-inline Values normal_values(int64_t n, uint64_t seed, double std = 1) {
-  const Rng rng({.seed = seed});
-  Values result(idx(n));
-  for (size_t i = 0; i < result.size(); ++i) {
-    const auto words = rng.draws(i);
-    const double u = (words[0] + 1.0) * 0x1p-32, angle = words[1] * 0x1p-32 * 2 * M_PI;
-    result[i] = std * std::sqrt(-2 * std::log(u)) * std::cos(angle);
-  }
-  return result;
-}
+Values normal_values(int64_t n, uint64_t seed, double std = 1);
 
 class OnEveryDevice : public testing::TestWithParam<Device> {
  protected:
