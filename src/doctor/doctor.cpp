@@ -42,7 +42,15 @@ class Judge {
            fmt::format("capstan {} ({}), {}", p.version, p.commit,
                        p.cuda ? fmt::format("with CUDA for architecture {}", p.architectures)
                               : "without CUDA"));
-    to_.ok("BLAS", fmt::format("{}; {}", p.blas, count(p.threads, "thread")));
+    const std::string blas = fmt::format("{}; {}", p.blas, count(p.threads, "thread"));
+    if (p.faster_blas.empty())
+      to_.ok("BLAS", blas);
+    else
+      to_.note("BLAS", blas,
+               fmt::format("it does not know this processor, and its products take several times "
+                           "as long as they could: set OPENBLAS_CORETYPE={}, or install a newer "
+                           "OpenBLAS",
+                           p.faster_blas));
     if (p.icu.empty())
       to_.note("ICU", "not built in: a tokenizer.json that needs it will be rejected",
                "install libicu-dev and build again");

@@ -193,6 +193,7 @@ MachineFacts look_at_machine(const fs::path& out_dir) {
   MachineFacts m;
   m.program.cuda = kWithCuda;
   m.program.blas = cpu::blas_name();
+  m.program.faster_blas = cpu::faster_blas_kernels();
   m.program.threads = omp_get_max_threads();
   m.program.icu = unicode::version();
   m.cpu = cpu_facts();

@@ -16,8 +16,9 @@ struct ProgramFacts {
   bool cuda = false;
   std::string architectures;  // architectures of its kernels: "90a", "80;90a"
   std::string blas;
-  int threads = 0;  // threads of a parallel loop
-  std::string icu;  // its version; empty: built without
+  std::string faster_blas;  // cpu::faster_blas_kernels()
+  int threads = 0;          // threads of a parallel loop
+  std::string icu;          // its version; empty: built without
 };
 
 struct CpuFacts {

@@ -22,6 +22,7 @@ MachineFacts healthy() {
                .cuda = true,
                .architectures = "90a",
                .blas = "OpenBLAS 0.3.21",
+               .faster_blas = "",
                .threads = 16,
                .icu = "74.2"};
   m.cpu = {.model = "A processor",
@@ -81,6 +82,13 @@ void expect_only(const MachineFacts& m, Severity severity, const std::string& ab
     EXPECT_NE(f.advice.find(advice), std::string::npos) << f.advice;
   }
   EXPECT_EQ(others, 1);
+}
+
+TEST(Judge, ABlasThatDoesNotKnowTheProcessorIsSlow) {
+  MachineFacts m = healthy();
+  m.program.faster_blas = "SKYLAKEX";
+  expect_only(m, Severity::note, "BLAS", "OpenBLAS 0.3.21; 16 threads",
+              "set OPENBLAS_CORETYPE=SKYLAKEX");
 }
 
 TEST(Judge, AContainerMayLackSharedMemoryAndDevices) {

@@ -36,4 +36,8 @@ void use_one_blas_thread();
 std::string blas_kernel();       // name and kernel of the library: "OpenBLAS 0.3.21 neoversen1"
 const std::string& blas_name();  // its own description: "OpenBLAS 0.3.21 … neoversen1 …"
 
+// Where OpenBLAS does not know the processor and took kernels without its vectors: the
+// OPENBLAS_CORETYPE that has them, "SKYLAKEX" or "HASWELL". Else empty.
+std::string faster_blas_kernels();
+
 }  // namespace capstan::cpu
