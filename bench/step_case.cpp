@@ -5,7 +5,7 @@
 #include <map>
 #include <sstream>
 
-#include "base/rng.h"
+#include "bench/step_times.h"
 
 namespace capstan::bench {
 namespace {
@@ -91,16 +91,7 @@ Case parse(const std::string& text) {
 }
 
 Dataset random_samples(const Case& c) {
-  Dataset data;
-  const Rng rng({.seed = 1});
-  uint64_t draw = 0;
-  for (int64_t s = 0; s < c.micro_batch * c.accumulation; ++s) {
-    std::vector<int32_t> tokens(static_cast<size_t>(c.seq) + 1);
-    for (auto& t : tokens)
-      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(c.model.vocab)));
-    data.add(tokens, 0);
-  }
-  return data;
+  return random_documents(c.micro_batch * c.accumulation, c.seq, c.model.vocab);
 }
 
 TrainOptions options_of(const Case& c, const Variant& v, const BatchLimits& limits) {

@@ -11,23 +11,10 @@
 namespace capstan {
 namespace {
 
-Dataset random_documents(const BenchStep& s) {
-  Dataset data;
-  const Rng rng({.seed = 1});
-  uint64_t draw = 0;
-  for (int64_t d = 0; d < s.micro_batches * s.documents; ++d) {
-    std::vector<int32_t> tokens(static_cast<size_t>(s.length) + 1);
-    for (auto& t : tokens)
-      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(s.model.vocab)));
-    data.add(tokens, 0);
-  }
-  return data;
-}
-
 // A step with its data, and how it is trained.
 struct Training {
   Training(const StepSetup& setup, const BenchStep& s)
-      : samples(random_documents(s)),
+      : samples(random_documents(s.micro_batches * s.documents, s.length, s.model.vocab)),
         batches{.max_seq_length = s.length, .vocab = s.model.vocab},
         documents(s.documents) {
     options.device = setup.device;
@@ -60,6 +47,19 @@ std::array<CallTotal, kOpKinds> totals_of(const Queue& q) {
 }
 
 }  // namespace
+
+Dataset random_documents(int64_t count, int64_t length, int64_t vocab) {
+  Dataset data;
+  const Rng rng({.seed = 1});
+  uint64_t draw = 0;
+  for (int64_t d = 0; d < count; ++d) {
+    std::vector<int32_t> tokens(static_cast<size_t>(length) + 1);
+    for (auto& t : tokens)
+      t = static_cast<int32_t>(rng.below(draw++, static_cast<uint64_t>(vocab)));
+    data.add(tokens, 0);
+  }
+  return data;
+}
 
 bool step_fits(const StepSetup& setup, const BenchStep& step, const Room& room) {
   return fits(Trainer::plan(Training(setup, step).options), room);

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "bench/sizes.h"
+#include "data/dataset/dataset.h"
 #include "machine/memory.h"
 #include "plan/calibration.h"
 
@@ -15,6 +16,9 @@ namespace capstan {
 // The precisions of a CPU's calibration.
 inline constexpr std::array kCpuPrecisions = {Precision::f32_true, Precision::bf16_mixed,
                                               Precision::bf16_true};
+
+// Documents of this many random tokens, the same each time.
+Dataset random_documents(int64_t count, int64_t length, int64_t vocab);
 
 // How a step computes.
 struct StepSetup {

@@ -62,14 +62,17 @@ nlohmann::ordered_json json_of(const CommResult& result) {
 
 // The calibration of what a rank computes with, to which the result will be added. Warns if there
 // is none: before the measuring, like all that is refused.
-std::optional<Calibration> calibration_in(const fs::path& file, Device device) {
+std::optional<Calibration> calibration_in(const fs::path& file, const Options& o, Device device) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) {
+    const std::string threads =
+        device == Device::cpu ? fmt::format("OMP_NUM_THREADS={} ", num_threads()) : "";
+    std::string out;
+    if (file.empty() || !o.out.empty()) out = " --out " + (file.empty() ? "FILE" : file.string());
     log::warn(
-        "{}: there is no calibration yet, so the result will not be kept; run {}'capstan bench{}' "
+        "{}: there is no calibration yet, so the result will not be kept; run '{}capstan bench{}' "
         "first",
-        file.empty() ? "no cache folder" : file.string(),
-        fmt::format("OMP_NUM_THREADS={} ", num_threads()), file.empty() ? " --out FILE" : "");
+        file.empty() ? "no cache folder" : file.string(), threads, out);
     return std::nullopt;
   }
   require_writable_file(file);
@@ -88,7 +91,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   Queue q(device, arena);
   std::optional<Calibration> calibration;
   const fs::path file = o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out);
-  if (group.rank() == 0) calibration = calibration_in(file, device);
+  if (group.rank() == 0) calibration = calibration_in(file, o, device);
   const bool shows = group.rank() == 0 && isatty(STDERR_FILENO) != 0;
   const auto progress = [&](const std::string& what, int64_t number, int64_t of) {
     if (shows)
@@ -118,8 +121,9 @@ int bench_comm(const Arguments& arguments) {
   CommandLine line(
       "Measures what connects several ranks: all-reduce, all-gather, reduce-scatter and sends by "
       "size and number of ranks, beside the limit of a ring. Adds it to the calibration that "
-      "'capstan bench' wrote; to that of a CPU also how long steps take that all ranks take at "
-      "once, in one to three minutes. Start it as a run: with --devices, or with mpirun.",
+      "'capstan bench' wrote; to that of a CPU also how long steps take while all ranks compute, "
+      "which is measured in one to three minutes. Start it as a run: with --devices, or with "
+      "mpirun.",
       "capstan bench comm");
   Options o;
   add_accelerator(line, o.accelerator);
