@@ -135,7 +135,7 @@ int bench_comm(const Arguments& arguments) {
   if (!line.parse(arguments)) return 0;
   const Recipe recipe = recipe_of(o);
   if (launched_ranks())
-    return run_as_launched([&](LaunchedRank& rank) {
+    return run_as_launched(recipe.timeout, [&](LaunchedRank& rank) {
       rank.start(recipe);
       return measure(o, recipe, rank.group());
     });

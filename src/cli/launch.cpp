@@ -3,16 +3,19 @@
 #include <fmt/format.h>
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/units.h"
 #include "cli/failure.h"
+#include "comm/launch_watch.h"
 #include "comm/nccl_library.h"
 #include "comm/thread_group.h"
 #include "machine/name.h"
@@ -58,6 +61,15 @@ std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
     gpus.push_back(static_cast<int>(gpu));
   }
   return gpus;
+}
+
+// For a process that hangs in code that is not ours: mpirun then ends the others. Who tells stays
+// until those whose time is over a little later have found that they need not.
+void end_process(const std::string& why, bool tells) {
+  const Failure failure = failure_of(std::make_exception_ptr(Error(Fault::peer, why)));
+  if (tells) tell(failure);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ::_exit(failure.exit_code);
 }
 
 // This process's machine and the cores that it may use there, as text.
@@ -156,12 +168,23 @@ void LaunchedRank::fail_all(std::exception_ptr why) noexcept {
   std::abort();  // not reached
 }
 
-int run_as_launched(const std::function<int(LaunchedRank&)>& body) {
-  const std::unique_ptr<ProcessGroup> processes = join_launched_ranks(std::chrono::seconds(300));
+void LaunchedRank::meet() {
+  talk_->exchange("");
+}
+
+int run_as_launched(double timeout, const std::function<int(LaunchedRank&)>& body) {
+  using Doing = LaunchWatch::Doing;
+  LaunchWatch watch(launched_ranks().value_or(Ranks()), host_name(), end_process);
+  watch.limit(Doing::start, duration(timeout));
+  const std::unique_ptr<ProcessGroup> processes = join_launched_ranks(duration(timeout));
+  watch.lift();
   const log::Quiet quiet(processes->communicator().rank() != 0);
   LaunchedRank launched(*processes);
   try {
-    return body(launched);
+    const int code = body(launched);
+    launched.meet();  // the others may take their time, but not to end MPI
+    watch.limit(Doing::end, duration(timeout));
+    return code;
   } catch (...) {
     launched.fail_all(std::current_exception());
   }

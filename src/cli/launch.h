@@ -40,6 +40,8 @@ class LaunchedRank {
   void start(const Recipe& recipe);
   // Calls `body` on rank 0, and then on all others.
   void in_turn(const std::function<void()>& body);
+  // Waits until all ranks have called it.
+  void meet();
   // Ends the processes of all ranks, after one of them has told the user why. To be called while
   // the memory exists that collectives use: messages may be on their way to it.
   [[noreturn]] void fail_all(std::exception_ptr why) noexcept;
@@ -50,7 +52,9 @@ class LaunchedRank {
   std::unique_ptr<HostChannel> talk_;
 };
 
-// Calls body(rank) and returns its result, with all ranks together. If it throws, fail_all().
-int run_as_launched(const std::function<int(LaunchedRank&)>& body);
+// Calls body(rank) and returns its result, with all ranks together. If it throws, fail_all(). If
+// MPI does not start or end within `timeout` seconds, the process ends with the code of
+// Fault::peer.
+int run_as_launched(double timeout, const std::function<int(LaunchedRank&)>& body);
 
 }  // namespace capstan::cli

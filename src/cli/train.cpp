@@ -91,9 +91,11 @@ int carry_out(TrainingRun& run) {
   return 128 + run.interrupted();
 }
 
-bool asks_for_help(const Arguments& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(),
-                     [](const std::string& word) { return word == "--help" || word == "-h"; });
+// What one rank does for all.
+bool only_prints(const Arguments& arguments) {
+  return std::any_of(arguments.begin(), arguments.end(), [](const std::string& word) {
+    return word == "--help" || word == "-h" || word == "--print_config";
+  });
 }
 
 // What all ranks of a run have in common.
@@ -125,11 +127,21 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     return recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
   };
   std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
-  if (launched_ranks())
-    return run_as_launched([&](LaunchedRank& rank) {
-      if (rank.group().rank() != 0 && asks_for_help(arguments)) return 0;
-      auto recipe = read_recipe();
+  if (const auto ranks = launched_ranks()) {
+    const log::Quiet quiet(ranks->rank != 0);
+    if (ranks->rank != 0 && only_prints(arguments)) return 0;
+    // Read before MPI starts, which may take as long as the recipe says. What is wrong with it, all
+    // ranks tell together.
+    std::optional<Recipe> recipe;
+    std::exception_ptr wrong;
+    try {
+      recipe = read_recipe();
       if (!recipe) return 0;
+    } catch (...) {
+      wrong = std::current_exception();
+    }
+    return run_as_launched(recipe.value_or(Recipe()).timeout, [&](LaunchedRank& rank) {
+      if (wrong) std::rethrow_exception(wrong);
       rank.start(*recipe);
       std::optional<FolderLock> out_dir;
       if (rank.group().rank() == 0) out_dir.emplace(recipe->out_dir);
@@ -142,6 +154,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
       return run_rank({*recipe, task, inputs, invocation}, rank.group(),
                       [&](std::exception_ptr why) { rank.fail_all(why); });
     });
+  }
   auto recipe = read_recipe();
   if (!recipe) return 0;
   const Placement placement = place_ranks(*recipe);

@@ -209,6 +209,45 @@ class RanksOfMpi : public RanksOfThreads {
   }
   Outcome run_mpi(int ranks, const Words& words) const { return finish(mpirun(ranks, words)); }
 
+  // Processes that run in the test's folder.
+  int processes_here() const {
+    int found = 0;
+    for (const auto& entry : fs::directory_iterator("/proc")) {
+      std::error_code error;
+      found += fs::read_symlink(entry.path() / "cwd", error) == fs::canonical(folder.path());
+    }
+    return found;
+  }
+
+  // Three ranks, with these words for mpirun before the program's. One of them comes no further:
+  // the others say which, and all end, in time.
+  void expect_end_without(const Words& how, const std::string& who) {
+    SCOPED_TRACE(testing::PrintToString(how));
+    Words words = {CAPSTAN_MPIEXEC, "-n", "3"};
+    words.insert(words.end(), how.begin(), how.end());
+    words.emplace_back(CAPSTAN_PROGRAM);
+    for (const std::string& word : tiny({"--timeout=1", "--out_dir=x", "--train.max_steps=1"}))
+      words.push_back(word);
+    const auto start = std::chrono::steady_clock::now();
+    const pid_t all = start_program(CAPSTAN_MPIEXEC, words);
+    std::thread limit([all] {  // so that a failure is one, and not a wait
+      for (int i = 0; i < 200 && ::kill(all, 0) == 0; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      ::kill(all, SIGTERM);
+    });
+    const Outcome o = finish(all);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    limit.join();
+    EXPECT_EQ(o.code, 6) << o.err;
+    EXPECT_EQ(times(o.err, "error: "), 1u) << o.err;
+    expect_holds(o.err, {"within 1 s: rank 1 on ", who});
+    EXPECT_LT(seconds.count(), 10) << "the start, the timeout, a second, and mpirun's own end";
+    for (int i = 0; i < 30 && processes_here() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_EQ(processes_here(), 0);
+    fs::remove_all(at("x"));
+  }
+
   // The process of a rank of ours.
   pid_t process_of(int rank) const {
     const std::string mine = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
@@ -351,6 +390,17 @@ TEST_F(RanksOfMpi, EndTogetherWhenOneIsKilledOrStopped) {
   expect_all_end(2, SIGSTOP, 6, {"waited 3 s for rank 2"});
   expect_all_end(0, SIGSTOP, 6, {"waited 3 s for rank 0"});
   expect_all_end(1, SIGUSR1, 128 + SIGUSR1, {"interrupted after step"});
+}
+
+TEST_F(RanksOfMpi, EndInTimeIfOneDoesNotStartOrEndMpi) {
+  for (const char* first : {"kill -STOP $$", "exit 0"})
+    expect_end_without(
+        {"sh", "-c", fmt::format("test $OMPI_COMM_WORLD_RANK = 1 && {}; exec \"$@\"", first), "sh"},
+        " has not reached that point");
+  for (const char* function : {"MPI_Init_thread", "MPI_Finalize"})
+    expect_end_without({"-x", "LD_PRELOAD=" CAPSTAN_STOP_IN_MPI, "-x", "CAPSTAN_STOP_RANK=1", "-x",
+                        std::string("CAPSTAN_STOP_IN=") + function},
+                       ") does not answer");
 }
 
 #endif
