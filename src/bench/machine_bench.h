@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "bench/sizes.h"
+#include "bench/turns.h"
 #include "plan/calibration.h"
 
 // `capstan bench`: measures a device and derives its calibration.
@@ -23,11 +24,18 @@ struct BenchRow {
 struct BenchResult {
   std::vector<BenchRow> rows;
   Calibration calibration;
+  // Measurements that other programs disturbed in every turn, and how many processors they had.
+  struct Disturbed {
+    std::string name;
+    double processors = 0;
+  };
+  std::vector<Disturbed> disturbed;
+  int64_t measurements = 0;
 };
 
-// Calls `begin` before each measurement, with its number (from 0) and the total. Skips training
-// steps that do not fit in the device's memory.
-using BenchProgress = std::function<void(std::string_view what, int64_t number, int64_t of)>;
+// Skips training steps that do not fit in the device's memory, and on a slow CPU those that would
+// take longer than there is time (BenchSizes::limit). On a CPU, what other programs disturb is
+// measured again.
 BenchResult bench_machine(Device device, const BenchSizes& sizes, const BenchProgress& begin);
 
 // The vendor's peak of a device, in FLOP/s and bytes/s; 0 if unknown.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <vector>
 
 #include "tensor/queue.h"
@@ -43,12 +44,17 @@ struct OpTime {
   double bytes_per_second() const { return cost.bytes / seconds; }
 };
 
+// A single call that takes longer than so many seconds is not repeated.
+inline constexpr double kEndlessPatience = std::numeric_limits<double>::infinity();
+
 // The median of at least three repeats of the op that `setup` returns, within about
 // `budget_seconds`. On a GPU a repeat is as many calls in a row as take a few milliseconds.
-OpTime time_ops(Device device, bool tf32, double budget_seconds, const OpSetup& setup);
+OpTime time_ops(Device device, bool tf32, double budget_seconds, const OpSetup& setup,
+                double patience = kEndlessPatience);
 
 // The median of repeats of `once`, which returns when done: one warm-up, at least three repeats,
-// and more while the budget lasts.
-double median_seconds(double budget_seconds, const std::function<void()>& once);
+// and more while the budget lasts. Beyond the patience the warm-up itself.
+double median_seconds(double budget_seconds, const std::function<void()>& once,
+                      double patience = kEndlessPatience);
 
 }  // namespace capstan

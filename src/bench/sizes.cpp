@@ -25,6 +25,8 @@ BenchSizes gpu_sizes() {
   s.copied = int64_t{512} << 20;
   s.steps = {{model_of(2048, 5632, 4, 32, 4, 32000), 2, 2048}};
   s.seconds = 0.2;
+  s.patience = 5;
+  s.limit = 60;
   return s;
 }
 
@@ -45,6 +47,9 @@ BenchSizes cpu_sizes() {
              {model_of(128, 352, 2, 4, 4, 32000), 2, 512},
              {model_of(384, 1024, 3, 12, 12, 4096), 8, 128, Recompute::block}};
   s.seconds = 0.8;
+  s.patience = 1;
+  s.turns = 3;
+  s.limit = 120;
   return s;
 }
 
@@ -54,6 +59,8 @@ BenchSizes bench_sizes(Device device, bool quick) {
   BenchSizes s = device == Device::cuda ? gpu_sizes() : cpu_sizes();
   if (!quick) return s;
   s.seconds /= 8;
+  s.patience /= 4;
+  s.limit /= 4;
   s.squares.resize(1);
   if (device == Device::cuda) return s;
   s.tokens /= 2, s.head_tokens /= 2, s.documents.front().count /= 2;

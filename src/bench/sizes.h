@@ -35,6 +35,9 @@ struct BenchSizes {
   int64_t copied = 0;            // bytes
   std::vector<BenchStep> steps;  // on a GPU only the first
   double seconds = 0;            // for each measurement
+  double patience = 0;           // a call that takes longer than these seconds is not repeated
+  int turns = 1;                 // of a measurement that other programs disturb, at most
+  double limit = 0;              // seconds after which no further turn and no long step begins
 };
 // TinyLlama's shapes on a GPU; smaller ones on a CPU, a minute on two cores. `quick`: a quarter of
 // that.

@@ -65,7 +65,8 @@ bool step_fits(const StepSetup& setup, const BenchStep& step, const Room& room) 
   return fits(Trainer::plan(Training(setup, step).options), room);
 }
 
-StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds) {
+StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds,
+                    double patience) {
   const Training training(setup, step);
   const RunPlan plan = Trainer::plan(training.options);
   Arena arena(plan.device, setup.device), host(plan.host, Arena::Pinned{});
@@ -74,17 +75,20 @@ StepTimes time_step(const StepSetup& setup, const BenchStep& step, double second
   trainer.params().initialize(q, 1);
   StepBatches batches(training.samples, training.samples.size(), training.documents, 1,
                       training.batches);
-  // Without the first step. The median: what other programs do to some of them does not count.
+  // The median: what other programs do to some of them does not count.
   std::vector<StepTimes> all;
   int64_t number = 0;
-  median_seconds(seconds, [&] {
+  const auto once = [&] {
     q.reset_totals();
     const auto start = std::chrono::steady_clock::now();
     trainer.step(batches.of(number), number, &batches);
     q.synchronize();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (number++ > 0) all.push_back({took.count(), totals_of(q)});
-  });
+    all.push_back({took.count(), totals_of(q)});
+    ++number;
+  };
+  median_seconds(seconds, once, patience);
+  if (all.size() > 1) all.erase(all.begin());  // the first step also tunes products
   const auto middle = all.begin() + std::ssize(all) / 2;
   std::nth_element(all.begin(), middle, all.end(),
                    [](const StepTimes& a, const StepTimes& b) { return a.seconds < b.seconds; });

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 
+#include "bench/op_timer.h"
 #include "bench/sizes.h"
 #include "data/dataset/dataset.h"
 #include "machine/memory.h"
@@ -34,8 +35,10 @@ struct StepTimes {
 };
 
 bool step_fits(const StepSetup& setup, const BenchStep& step, const Room& room);
-// Takes steps for about this long, and at least three after the first.
-StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds);
+// Takes steps for about this long, and at least three after the first; the first alone if that took
+// longer than the patience.
+StepTimes time_step(const StepSetup& setup, const BenchStep& step, double seconds,
+                    double patience = kEndlessPatience);
 
 // The seconds of the step by a calibration.
 double predict_step(const StepSetup& setup, const BenchStep& step, const Calibration& calibration);

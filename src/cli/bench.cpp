@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "bench/machine_bench.h"
 #include "cli/bench_comm.h"
 #include "cli/command_line.h"
@@ -41,12 +43,31 @@ void print_json(const BenchResult& result, const fs::path& file) {
     if (const auto share = share_of_peak(row, result)) r["of_peak"] = *share;
     rows.push_back(r);
   }
+  nlohmann::ordered_json disturbed = nlohmann::ordered_json::array();
+  for (const BenchResult::Disturbed& d : result.disturbed)
+    disturbed.push_back({{"what", d.name}, {"processors_of_others", d.processors}});
   const nlohmann::ordered_json out = {
       {"file", file.string()},
       {"peak", known_peak(result.calibration.name) ? "maker" : "measured"},
       {"rows", rows},
+      {"measurements", result.measurements},
+      {"disturbed", disturbed},
       {"calibration", nlohmann::ordered_json::parse(calibration_json(result.calibration))}};
   cli::print_json(out);
+}
+
+// What other programs disturbed, however often it was measured.
+void warn_of_others(const BenchResult& result) {
+  if (result.disturbed.empty()) return;
+  const auto most =
+      std::max_element(result.disturbed.begin(), result.disturbed.end(),
+                       [](const auto& a, const auto& b) { return a.processors < b.processors; });
+  log::warn(
+      "other programs had up to {:.1f} processors during {} of {}, even when they were repeated "
+      "(most during '{}'): these times are too long, and so will be those of 'capstan plan'; "
+      "measure again when the machine is idle",
+      most->processors, result.disturbed.size(), count(result.measurements, "measurement"),
+      most->name);
 }
 
 // Ratio of the measured time of known steps to the sum of their ops. Predictions are scaled by it.
@@ -76,7 +97,9 @@ int bench(const Arguments& arguments) {
   CommandLine line(
       "Measures this machine: matrix products, memory, attention, the other ops, and a training "
       "step. Saves the result as a calibration, from which 'capstan plan' predicts the time of a "
-      "run. Takes up to a minute. 'capstan bench comm' measures what connects several ranks.",
+      "run. Takes about a minute on an idle CPU (less on a GPU), and up to three on one that is "
+      "slow or that other programs use: what they disturb is measured again. 'capstan bench comm' "
+      "measures what connects several ranks.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;
@@ -95,6 +118,7 @@ int bench(const Arguments& arguments) {
   gpu_catalogue();  // what is wrong with the user's own is told before the measuring, not after
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   log::clear_bar();
+  warn_of_others(result);
   write_calibration(file, result.calibration);
   if (json) {
     print_json(result, file);

@@ -123,5 +123,36 @@ TEST(Medians, DoNotCountTheFirstAndTakeAtLeastThree) {
   EXPECT_EQ(calls, 4);
 }
 
+// On a slow machine a single call may take longer than all repeats should.
+TEST(Medians, DoNotRepeatWhatTakesTooLong) {
+  int calls = 0;
+  EXPECT_GT(median_seconds(
+                10, [&] { ++calls; }, 0),
+            0);
+  EXPECT_EQ(calls, 1);
+}
+
+// Once the time is over, three steps of a precision are enough for the cost of its calls.
+TEST(MachineBench, LeavesOutStepsThatThereIsNoTimeFor) {
+  BenchSizes sizes = tiny();
+  sizes.steps.push_back(sizes.steps.front());
+  sizes.steps.back().length = 96;
+  const BenchResult r = bench_machine(Device::cpu, sizes, {});
+  for (const char* precision : {"32-true", "bf16-mixed", "bf16-true"}) {
+    const auto of_precision = [&](const BenchRow& row) {
+      return row.unit == BenchRow::Unit::seconds && row.type == precision;
+    };
+    EXPECT_EQ(std::count_if(r.rows.begin(), r.rows.end(), of_precision), 3) << precision;
+    EXPECT_TRUE(r.calibration.precisions.contains(precision));
+    for (const BenchRow& row : r.rows)
+      if (of_precision(row)) {
+        EXPECT_EQ(row.what.find("x 96 tokens"), std::string::npos) << "the longest is left out";
+      }
+  }
+  sizes.limit = 3600;
+  const BenchResult all = bench_machine(Device::cpu, sizes, {});
+  EXPECT_EQ(std::ssize(all.rows), std::ssize(r.rows) + 3);
+}
+
 }  // namespace
 }  // namespace capstan
