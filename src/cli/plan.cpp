@@ -258,7 +258,7 @@ int plan(const Arguments& arguments) {
   q.task = given ? *given : task_of(q.words);
   Recipe defaults = defaults_of(q.task);
   if (o.search) defaults.micro_batch_size = 1;  // the search chooses it
-  const auto recipe = recipe_from(q.words, q.task, "", defaults, Inputs::of_plan);
+  const auto recipe = recipe_from(q.words, q.task, "", defaults, Inputs::of_plan, &q.given);
   if (!recipe) return 0;
   q.recipe = *recipe;
   q.asked_precision = recipe->precision;

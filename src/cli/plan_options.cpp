@@ -27,6 +27,33 @@ std::string suggestion_for(std::string_view word) {
   return did_you_mean(word, names);
 }
 
+// Of the words that say what is planned, those that were met so far: a plan is of one of each.
+class Subjects {
+ public:
+  void take_command(const std::string& word) {
+    require(command_.empty(), Fault::usage,
+            "plan: {} and {} are two commands, and a plan is of one; plan each by itself", command_,
+            word);
+    command_ = word;
+  }
+  void take_model(const std::string& word) {
+    require(model_.empty(), Fault::usage,
+            "plan: {} and {} are two models, and a plan is of one; plan each by itself", model_,
+            word);
+    model_ = word;
+  }
+  void take_recipe(const std::string& word) {
+    require(recipe_.empty(), Fault::usage,
+            "plan: {0} and {1} are two recipes, and a plan is of one; plan each by itself, or, if "
+            "the second changes keys of the first: --config {0} --config {1}",
+            recipe_, word);
+    recipe_ = word;
+  }
+
+ private:
+  std::string command_, model_, recipe_;
+};
+
 // A deadline and a budget choose one of many machines, unless one is given.
 void require_sense_of_wish(const PlanOptions& o) {
   if (!o.deadline && o.budget == 0) return;
@@ -141,15 +168,19 @@ std::optional<Task> command_named(const std::string& word) {
 
 Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
   Arguments out;
+  Subjects subjects;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     std::error_code error;
     if (word.starts_with("--")) {
       out.push_back(word);
-      const bool has_value = word.find('=') != std::string::npos;
-      if (!has_value && i + 1 < words.size() && !words[i + 1].starts_with("--"))
+      const size_t equals = word.find('=');
+      if (equals == std::string::npos && i + 1 < words.size() && !words[i + 1].starts_with("--"))
         out.push_back(words[++i]);
+      if (word.substr(0, equals) == "--checkpoint_dir")
+        subjects.take_model(equals == std::string::npos ? out.back() : word.substr(equals + 1));
     } else if (const auto named = command_named(word)) {
+      subjects.take_command(word);
       task = named;
     } else {
       const bool there = fs::exists(word, error);
@@ -158,6 +189,7 @@ Arguments with_keys(const Arguments& words, std::optional<Task>& task) {
               "{}: cannot open: there is no such recipe or folder, and no known model of that "
               "name{}. Known models are {}",
               word, suggestion_for(word), known_families());
+      model ? subjects.take_model(word) : subjects.take_recipe(word);
       out.push_back(model ? "--checkpoint_dir" : "--config");
       out.push_back(word);
     }

@@ -27,7 +27,7 @@ std::optional<Arguments> parse_plan_options(PlanOptions& options, const Argument
 
 std::optional<Task> command_named(const std::string& word);
 // The keys, with positional words as keys: a command (then in `task`), a model's folder or known
-// name, or a recipe.
+// name, or a recipe. Throws Fault::usage for two of a kind.
 Arguments with_keys(const Arguments& words, std::optional<Task>& task);
 
 }  // namespace capstan::cli

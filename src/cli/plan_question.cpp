@@ -35,10 +35,42 @@ TrainOptions options_with(const Question& q, const Recipe& recipe) {
   return o;
 }
 
-bool names_devices(const Arguments& words) {
-  return std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return word.starts_with("--devices") || word.starts_with("--num_nodes");
-  });
+// A number of GPUs or machines that the user asked for. LitGPT writes `devices: 1` and
+// `num_nodes: 1` into all of its recipes, so one of a file asks for nothing.
+struct AskedNumber {
+  std::string key, place;  // "devices", "r.yaml:3:1"
+  int64_t number = 1;
+
+  bool of_litgpt() const { return place != kFromCommandLine && number == 1; }
+  std::string text() const { return fmt::format("{}: {} ({})", key, number, place); }
+};
+
+std::vector<AskedNumber> asked_numbers(const Question& q) {
+  std::vector<AskedNumber> all;
+  const auto add = [&](const char* key, int64_t number) {
+    const auto found = q.given.find(key);
+    if (found != q.given.end()) all.push_back({key, found->second, number});
+  };
+  if (!q.recipe.devices.automatic) add("devices", q.recipe.devices.count);
+  add("num_nodes", q.recipe.num_nodes);
+  return all;
+}
+
+// A deadline and a budget choose how many GPUs of which machines, unless one is named.
+void require_no_number_of_gpus(const Question& q, const std::string& wish) {
+  for (const AskedNumber& asked : asked_numbers(q))
+    require(asked.of_litgpt(), Fault::usage,
+            "plan: {} chooses how many GPUs on how many machines, but there is {}; leave out "
+            "--gpus and --nodes (devices, num_nodes), or name the GPU, too (--gpu)",
+            wish, asked.text());
+}
+
+void tell_replaced_numbers(const Question& q, const Machines& chosen) {
+  for (const AskedNumber& asked : asked_numbers(q)) {
+    const int now = asked.key == "devices" ? chosen.devices : chosen.count;
+    if (now != asked.number)
+      log::info("{}: {} chose {} instead", asked.text(), wish_name(q.options), now);
+  }
 }
 
 // Of a GPU without a row nothing can be planned; its name may be misspelt.
@@ -78,10 +110,7 @@ std::vector<RentedRun> offers_of(const Question& q) {
           "plan: {} compares GPUs that can be rented, but the accelerator is cpu; leave one of "
           "them out",
           wish);
-  require(q.gpu || !names_devices(q.words), Fault::usage,
-          "plan: {} chooses how many GPUs on how many machines; leave out --gpus and --nodes "
-          "(devices, num_nodes), or name the GPU, too (--gpu)",
-          wish);
+  if (!q.gpu) require_no_number_of_gpus(q, wish);
   require(q.planned.steps.has_value(), Fault::usage,
           "plan: {} needs the number of steps; give the data (--data.json_path, "
           "--data.train_data_path …), --train.max_steps or --train.max_tokens",
@@ -101,6 +130,7 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
   if (that_meets(offers) == nullptr)
     log::warn("{}: no machine that can be rented meets it; this plan is for the {}",
               wish_name(q.options), in_time(q.wish, *chosen) ? "cheapest one" : "fastest one");
+  tell_replaced_numbers(q, chosen->machines);
   take_named_gpu(q, chosen->gpu);
   q.recipe.devices = {.count = chosen->machines.devices};
   q.recipe.num_nodes = chosen->machines.count;

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/plan_options.h"
 #include "cli/planned.h"
+#include "cli/recipe_arguments.h"
 #include "plan/fit.h"
 #include "plan/gpu_catalogue.h"
 #include "plan/offers.h"
@@ -20,6 +21,7 @@ struct Question {
   Arguments words;  // keys of the recipe
   Task task = Task::finetune_full;
   Recipe recipe;
+  GivenKeys given;  // keys of the recipe that were given, and where
   // As asked for, whatever the GPU takes and what is settled for it.
   std::optional<Precision> asked_precision;
   MicroBatch asked_micro_batch;

@@ -122,7 +122,7 @@ void set_all(RecipeInput& input, const Pairs& pairs) {
 }  // namespace
 
 std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::string_view summary,
-                                  const Recipe& defaults, Inputs inputs) {
+                                  const Recipe& defaults, Inputs inputs, GivenKeys* given) {
   RecipeInput input(task, defaults);
   const auto parsed = parse(arguments, task, summary, defaults, input);
   if (!parsed) return std::nullopt;
@@ -136,6 +136,9 @@ std::optional<Recipe> recipe_from(const Arguments& arguments, Task task, std::st
     };
   Recipe recipe = input.finish(also);
   for (const std::string& note : input.notes()) log::info("{}", note);
+  if (given != nullptr)
+    for (const Option& o : options())
+      if (input.given(o.key)) given->emplace(o.key, input.origin_of(o));
   if (parsed->print_config) {
     fmt::print("{}", input.print_config(recipe));
     return std::nullopt;

@@ -85,6 +85,30 @@ TEST_F(PlanAnswers, TheCommandIsOneThatPlansTheSame) {
   EXPECT_EQ(again["time"]["step_seconds"], chosen["time"]["step_seconds"]);
 }
 
+// As those of the command line; but LitGPT writes one device and one node into all of its recipes.
+TEST_F(PlanAnswers, ADeadlineDropsNoNumberOfGpusOfARecipe) {
+  const auto words = [&](const std::string& keys) {
+    write("r.yaml", "train.max_seq_length: 512\n" + keys);
+    return tuned({"--config=r.yaml", "--deadline=36h"});
+  };
+  const auto refused = [&](const std::string& keys, const Words& parts) {
+    Words all = words(keys);
+    all.insert(all.begin(), "plan");
+    expect_refused(2, all, parts);
+  };
+  refused("devices: 4\n", {"--deadline chooses how many GPUs", "devices: 4 (r.yaml:2:1)", "--gpu"});
+  refused("num_nodes: 2\n", {"num_nodes: 2 (r.yaml:2:1)"});
+  plan(words("devices: auto\nnum_nodes: 1\n"), 0);
+  // What the fastest machine has instead of one GPU is said.
+  Words alone = words("devices: 1\n");
+  alone.insert(alone.begin(), "plan");
+  alone.back() = "--deadline=1s";
+  alone.emplace_back("--train.epochs=1000");
+  const Outcome o = run(alone);
+  EXPECT_EQ(o.code, 0) << o.err;
+  expect_holds(unwrapped(o.err), {"devices: 1 (r.yaml:2:1): --deadline chose "});
+}
+
 TEST_F(PlanAnswers, ANamedGpuIsToldWhetherItMeetsTheWish) {
   const auto answer = [&](const Words& more) {
     Words words = tuned(more);

@@ -30,8 +30,9 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   const json full = plan({"finetune_full", "Llama-3.2-1B", "a.yaml", "--memory=80GiB"}, 0);
   EXPECT_EQ(full["model"]["trainable"], 1'235'814'400);
   EXPECT_EQ(full["batch"]["longest"], 512);
-  const json lora =
-      plan({"finetune", "meta-llama/Llama-3.2-1B", "a.yaml", "b.yaml", "--memory", "80GiB"}, 0);
+  const json lora = plan({"finetune", "meta-llama/Llama-3.2-1B", "--config", "a.yaml", "--config",
+                          "b.yaml", "--memory", "80GiB"},
+                         0);
   EXPECT_LT(lora["model"]["trainable"], 10'000'000);
   EXPECT_EQ(lora["batch"]["longest"], 256) << "of two recipes the later counts";
   fs::create_directory(at("Llama-3.2-1B"));
@@ -39,6 +40,20 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
   expect_holds(empty.err + empty.out, {"Llama-3.2-1B"});
   expect_refused(4, {"plan", "finetun"}, {"finetun: cannot open", "did you mean finetune?"});
   expect_refused(4, {"plan", "finetune_full", "open_lama_7b"}, {"did you mean open_llama_7b?"});
+}
+
+// A plan of the last one alone, or of two recipes made one, is nobody's question.
+TEST_F(Plan, RefusesTwoOfAKind) {
+  write("a.yaml", "train.max_seq_length: 512\n");
+  write("b.yaml", "train.max_seq_length: 256\n");
+  expect_refused(2, {"plan", "Llama-3.2-1B", "Llama-3.1-8B", "--memory=80GiB"},
+                 {"Llama-3.2-1B and Llama-3.1-8B are two models", "a plan is of one"});
+  expect_refused(2, {"plan", "Llama-3.2-1B", "--checkpoint_dir", "Llama-3.1-8B", "--memory=80GiB"},
+                 {"Llama-3.2-1B and Llama-3.1-8B are two models"});
+  expect_refused(2, {"plan", "Llama-3.2-1B", "a.yaml", "b.yaml", "--memory=80GiB"},
+                 {"a.yaml and b.yaml are two recipes", "--config a.yaml --config b.yaml"});
+  expect_refused(2, {"plan", "finetune", "finetune_full", "Llama-3.2-1B", "--memory=80GiB"},
+                 {"finetune and finetune_full are two commands"});
 }
 
 TEST_F(Plan, AMicroBatchOfAnySizeIsPlannedAtOnce) {
