@@ -132,8 +132,7 @@ Time time_of(const StepEstimate& step, const Question& q, const Calibration& cal
     t.step.slow(t.correction);
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
-  t.range =
-      uncertainty_of(calibration, ranks, machines, q.options.correct ? std::nullopt : t.record);
+  t.range = uncertainty_of(calibration, ranks, machines, t.record, t.correction);
   return t;
 }
 

@@ -210,15 +210,50 @@ TEST(Uncertainties, AreThoseOfEnoughRunsHere) {
   Calibration measured;
   measured.device = Device::cuda;
   TrackRecord record;
-  record.timed = kEnoughToCorrect;
+  record.timed = kEnoughToNarrow;
   record.lowest_ratio = 1.02;
   record.highest_ratio = 1.5;
   const Uncertainty known = uncertainty_of(measured, 1, 1, record);
   EXPECT_EQ(known.low, 1) << "the prediction itself is within";
   EXPECT_EQ(known.high, 1.5);
+  record.timed = kEnoughToCorrect;
+  const Uncertainty few = uncertainty_of(measured, 1, 1, record),
+                    none = uncertainty_of(measured, 1, 1);
+  EXPECT_EQ(few.low, none.low) << "few runs widen the range and do not narrow it";
+  EXPECT_EQ(few.high, 1.5);
   EXPECT_LT(uncertainty_of(measured, 8, 1, record).high, 1.5) << "the record is of one GPU";
   record.timed = kEnoughToCorrect - 1;
   EXPECT_EQ(uncertainty_of(measured, 1, 1, record).high, uncertainty_of(measured, 1, 1).high);
+}
+
+// A factor moves the prediction; it does not make runs differ less from each other.
+TEST(Uncertainties, OfCorrectedTimesHoldTheRunsThatCorrectedThem) {
+  Calibration measured;
+  measured.device = Device::cuda;
+  TrackRecord record;
+  record.timed = kEnoughToCorrect;
+  record.lowest_ratio = 0.8;
+  record.median_ratio = 1.6;
+  record.highest_ratio = 3.2;
+  const double factor = correction(record);
+  for (const int timed : {kEnoughToCorrect, kEnoughToNarrow, 100}) {
+    record.timed = timed;
+    const Uncertainty u = uncertainty_of(measured, 1, 1, record, factor);
+    EXPECT_DOUBLE_EQ(u.low, 0.5);
+    EXPECT_DOUBLE_EQ(u.high, 2);
+  }
+  // Three that agree by chance are no better known than what was calibrated.
+  record.timed = kEnoughToCorrect;
+  record.lowest_ratio = 1.59;
+  record.highest_ratio = 1.61;
+  const Uncertainty few = uncertainty_of(measured, 1, 1, record, factor),
+                    none = uncertainty_of(measured, 1, 1);
+  EXPECT_EQ(few.low, none.low);
+  EXPECT_EQ(few.high, none.high);
+  record.timed = kEnoughToNarrow;
+  const Uncertainty many = uncertainty_of(measured, 1, 1, record, factor);
+  EXPECT_GT(many.low, none.low);
+  EXPECT_LT(many.high, none.high);
 }
 
 }  // namespace
