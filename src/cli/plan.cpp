@@ -52,6 +52,12 @@ std::string why_unknown(const Question& q) {
          "bench comm'), or name a GPU of the catalogue (--gpu)";
 }
 
+void plan_recipe(Question& q) {
+  q.planned = plan_for(q.recipe, q.task);
+  q.planned.default_length =
+      q.task == Task::pretrain && q.recipe.max_tokens && !q.given.contains("train.max_tokens");
+}
+
 // The search on so many GPUs of so many machines; none if nothing is known of what connects them.
 std::optional<MeshQuestion> question_of(const Question& q, int devices, int machines) {
   Recipe recipe = q.recipe;
@@ -266,14 +272,14 @@ int plan(const Arguments& arguments) {
   for (const std::string* const file : {&o.html, &o.trace})
     if (!file->empty()) require_writable_file(*file);
   if (!o.gpu.empty()) take_named_gpu(q, gpu_catalogue().named(o.gpu));
-  q.planned = plan_for(q.recipe, q.task);
+  plan_recipe(q);
   std::vector<RentedRun> offers;
   q.wish = o.wish();
   if (q.wish.any() && !o.search) {
     offers = offers_of(q);
     if (!q.gpu) {
       choose_machine(q, offers);
-      q.planned = plan_for(q.recipe, q.task);
+      plan_recipe(q);
     }
   }
   Planned& planned = q.planned;
@@ -306,7 +312,7 @@ int plan(const Arguments& arguments) {
   if (o.json)
     fmt::print("{}\n", text(!o.html.empty()));
   else
-    print_plan_text(planned, answers);
+    print_plan_text(planned, q.recipe, answers);
   if (!o.html.empty()) log::info("page: wrote {}", o.html);
   if (!o.trace.empty() && step)
     write_plan_trace(o.trace, planned, *step, *answers.time);

@@ -44,16 +44,24 @@ int64_t data_bytes(const Recipe& r) {
   return bytes;
 }
 
-// Checkpoints that are there at the end, besides the final one.
-std::optional<int64_t> kept(const Recipe& r, const std::optional<int64_t>& steps) {
+// Checkpoints that are there at the end, besides the final one. A run whose length is the default
+// is one whose length is not known: few run for three trillion tokens.
+std::optional<int64_t> kept(const Recipe& r, const Planned& planned) {
   if (!r.save_interval) return 0;
   std::optional<int64_t> written;
-  if (steps) written = (*steps - 1) / *r.save_interval;
+  if (planned.steps && !planned.default_length) written = (*planned.steps - 1) / *r.save_interval;
   if (!r.keep_last) return written;
   return written ? std::min(*written, *r.keep_last) : *r.keep_last;
 }
 
 }  // namespace
+
+std::optional<double> between_machines(const Machines& machines) {
+  if (machines.count == 1 || !machines.network) return std::nullopt;
+  const Network& n = *machines.network;
+  // What was measured as a whole has one rate.
+  return n.ranks_per_machine > 0 ? n.across.bytes_per_second : n.bytes_per_second;
+}
 
 Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const Answers& a) {
   const TrainOptions& o = planned.options;
@@ -63,10 +71,15 @@ Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const An
   n.model_bytes = spec.trainable_count() * size_of(types_of(o.precision).compute);
   if (task != Task::pretrain) n.base_bytes = 2 * make_spec(o.model).parameter_count();
   n.data_bytes = data_bytes(recipe);
-  const auto checkpoints = kept(recipe, planned.steps);
-  n.checkpoints = checkpoints.value_or(1);
-  const int64_t all = (n.checkpoints + 1) * n.checkpoint_bytes + n.model_bytes + n.base_bytes;
-  n.disk_bytes = static_cast<int64_t>(provisioned(static_cast<double>(all + n.data_bytes)));
+  n.checkpoints = kept(recipe, planned).value_or(1);
+  n.keeps_all = recipe.save_interval && !recipe.keep_last;
+  const auto disk = [&](int64_t checkpoints) {
+    const int64_t models = n.model_bytes + n.base_bytes;
+    const int64_t all = (checkpoints + 1) * n.checkpoint_bytes + models + n.data_bytes;
+    return static_cast<int64_t>(provisioned(static_cast<double>(all)));
+  };
+  n.disk_bytes = disk(n.checkpoints);
+  if (n.keeps_all && n.checkpoints > kUsuallyKept) n.disk_of_last = disk(kUsuallyKept);
   const int devices = a.machines.devices;
   n.host_bytes = a.fit.plan.host.total_bytes * devices;
   if (o.device == Device::cuda && a.gpu) {

@@ -31,18 +31,23 @@ struct Largest {
   int64_t micro_batch = 0, sequence = 0;
 };
 
+// Checkpoints that are enough to go back to, of a run that keeps every one that it writes.
+inline constexpr int64_t kUsuallyKept = 3;
+
 // What the run needs besides its devices.
 struct Needs {
   int64_t host_bytes = 0;        // of each machine: what is planned, or as much as its GPUs have
   int64_t cores = 0;             // of each machine
   int64_t checkpoint_bytes = 0;  // one that a run can resume
-  int64_t checkpoints = 0;       // that are kept at once, if that is known
-  int64_t model_bytes = 0;       // the final model
-  int64_t base_bytes = 0;        // the model that is tuned, in 16 bits
-  int64_t data_bytes = 0;        // if the recipe gives them by path
-  int64_t disk_bytes = 0;        // of all this, 80% full
-  double input_tokens = 0;       // a second that the run reads
-  double tokenizer_tokens = 0;   // a second that were tokenized here; 0: not measured
+  int64_t checkpoints = 0;      // besides the final one that are there at the end, if that is known
+  bool keeps_all = false;       // of the checkpoints that it writes: nothing says how many
+  int64_t disk_of_last = 0;     // the disk if kUsuallyKept were kept; 0: no less
+  int64_t model_bytes = 0;      // the final model
+  int64_t base_bytes = 0;       // the model that is tuned, in 16 bits
+  int64_t data_bytes = 0;       // if the recipe gives them by path
+  int64_t disk_bytes = 0;       // of all this, 80% full
+  double input_tokens = 0;      // a second that the run reads
+  double tokenizer_tokens = 0;  // a second that were tokenized here; 0: not measured
 };
 
 struct Answers {
@@ -68,6 +73,9 @@ struct Answers {
   // Instances are not joined as machines with such GPUs usually are.
   bool can_be_rented() const { return machines.count == 1 || stated.across; }
 };
+
+// Bytes/s of each GPU to other machines, each way; none of one machine, or if it is not known.
+std::optional<double> between_machines(const Machines& machines);
 
 Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const Answers& answers);
 

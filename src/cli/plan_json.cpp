@@ -58,12 +58,18 @@ json phases_json(const MemoryPlan& plan) {
   return out;
 }
 
+// What joins machines, beside every answer that depends on it.
+void add_network(json& out, const Machines& machines) {
+  if (const auto bytes = between_machines(machines)) out["between_machines"] = *bytes;
+}
+
 json run_json(const Planned& p, const Recipe& recipe, const Answers& a) {
   const TrainOptions& o = a.fit.options;
   json out = {{"device", name_of(o.device)}};
   if (a.gpu) out["gpu"] = a.gpu->id;
   out["gpus"] = a.machines.ranks();
   out["machines"] = a.machines.count;
+  add_network(out, a.machines);
   out["mesh"] = o.ranks.size == 1 ? "one rank" : mesh_name(o);
   out["precision"] = name_of(o.precision);
   out["activations"] = name_of(o.recompute);
@@ -156,6 +162,7 @@ json scaling_json(const Planned& p, const Answers& a) {
                 {"mesh", point.machines.ranks() == 1 ? "one rank" : mesh_name(r.options)},
                 {"fits", r.fits},
                 {"peak_bytes", r.ranks.most}};
+    add_network(row, point.machines);
     add_step(row, r.step, p.steps);
     if (point.efficiency > 0) row["efficiency"] = point.efficiency;
     if (r.step && p.steps && (point.machines.count == 1 || a.stated.across)) {
@@ -185,6 +192,7 @@ json offers_json(const Answers& a) {
                 {"low_dollars", r.dollars.low},
                 {"high_dollars", r.dollars.high},
                 {"front", r.front}};
+    add_network(row, r.machines);
     if (r.meets) row["meets"] = *r.meets;
     out.push_back(row);
   }
@@ -192,7 +200,10 @@ json offers_json(const Answers& a) {
 }
 
 json needs_json(const Needs& n) {
-  json out = {{"checkpoint_bytes", n.checkpoint_bytes}, {"disk_bytes", n.disk_bytes}};
+  json out = {{"checkpoint_bytes", n.checkpoint_bytes},
+              {"checkpoints", n.checkpoints + 1},
+              {"disk_bytes", n.disk_bytes}};
+  if (n.disk_of_last > 0) out["disk_bytes_of_last"] = n.disk_of_last;
   if (n.host_bytes > 0) out["host_memory_bytes"] = n.host_bytes;
   if (n.cores > 0) out["cores"] = n.cores;
   if (n.data_bytes > 0) out["data_bytes"] = n.data_bytes;
@@ -310,6 +321,7 @@ std::string plan_json(const Planned& p, const Recipe& recipe, const Answers& a,
   if (p.options.device == Device::cuda)
     out["host_memory"] = memory_json(fit.plan.host, fit.available.host);
   if (p.steps) out["steps"] = *p.steps;
+  if (p.steps && p.default_length) out["length_is_default"] = true;
   if (p.options.ranks.size > 1)
     out["ranks"] = {{"count", p.options.ranks.size},
                     {"strategy", strategy_name(p.options.sharding)},

@@ -111,6 +111,8 @@ std::string time_lines(const Planned& p, const Answers& a) {
                           t.calibration.name, t.calibration.date),
               "  ");
   s += parts_line(t.step) + utilization_line(p, a);
+  if (const std::string between = between_text(a.machines, a); !between.empty())
+    s += wrapped(fmt::format("{}: {}", count(a.machines.count, "machine"), between), "    ");
   if (constexpr double kMuch = 0.2; t.step.exposed > kMuch)
     s += wrapped(fmt::format("{:.0f}% of it computation waits for communication: --search looks "
                              "for a layout with less",
@@ -175,17 +177,42 @@ std::string quick_line(const TrainOptions& o, int64_t planned) {
       "  ");
 }
 
-std::string needs_lines(const Planned& p, const Answers& a) {
+// Which checkpoints a run keeps, if it may be too many.
+std::string kept_text(const Planned& p, const Recipe& recipe, const Needs& n) {
+  if (!n.keeps_all) return "";
+  if (p.default_length)
+    return fmt::format(
+        "; each further checkpoint, one every {}, takes {} more, unless "
+        "train.keep_last says how many are kept",
+        count(*recipe.save_interval, "step"), format_bytes(n.checkpoint_bytes));
+  if (n.disk_of_last == 0) return "";
+  return fmt::format("; with --train.keep_last {} it needs {}", kUsuallyKept,
+                     format_bytes(n.disk_of_last));
+}
+
+std::string length_line(const Planned& p, const Recipe& recipe) {
+  if (!p.default_length || !p.steps || !recipe.max_tokens) return "";
+  return wrapped(
+      fmt::format("nothing says how long to train: {} are LitGPT's default of {:.3g} tokens, which "
+                  "is for many GPUs; --train.max_tokens or --train.max_steps says how long",
+                  count(*p.steps, "step"), static_cast<double>(*recipe.max_tokens)),
+      "  ");
+}
+
+std::string needs_lines(const Planned& p, const Recipe& recipe, const Answers& a) {
   const Needs& n = a.needs;
+  const bool named = p.steps && !p.default_length;
   std::string s =
       fmt::format("  a training checkpoint takes {} on disk{}\n", format_bytes(n.checkpoint_bytes),
-                  p.steps ? "; the run has " + count(*p.steps, "step") : "");
+                  named ? "; the run has " + count(*p.steps, "step") : "");
+  s += length_line(p, recipe);
   if (p.steps)
     s += wrapped(fmt::format("the run needs about {} of disk: {}, the model{}{}, "
-                             "and a fifth free",
+                             "and a fifth free{}",
                              format_bytes(n.disk_bytes), count(n.checkpoints + 1, "checkpoint"),
                              n.base_bytes > 0 ? ", that which is tuned" : "",
-                             n.data_bytes > 0 ? ", data of " + format_bytes(n.data_bytes) : ""),
+                             n.data_bytes > 0 ? ", data of " + format_bytes(n.data_bytes) : "",
+                             kept_text(p, recipe, n)),
                  "  ");
   if (n.cores > 0)
     s += wrapped(fmt::format("each host: {} of memory or more, {} cores",
@@ -204,7 +231,7 @@ std::string command_lines(const Answers& a) {
 
 }  // namespace
 
-void print_plan_text(const Planned& p, const Answers& a) {
+void print_plan_text(const Planned& p, const Recipe& recipe, const Answers& a) {
   const TrainOptions& o = p.options;
   const ModelSpec spec = spec_of(o);
   const std::string adapters =
@@ -231,7 +258,7 @@ void print_plan_text(const Planned& p, const Answers& a) {
     fmt::print("{}", wrapped(fmt::format("{}", fmt::join(most, ", or ")), "  largest that fits: "));
   const std::string advice = precision_note(o);
   fmt::print("{}{}{}{}{}{}\n{}{}{}{}{}", a.cuda_share, quick_line(o, a.fit.plan.device.total_bytes),
-             needs_lines(p, a), a.fit.fits() ? time_lines(p, a) : "", cost_lines(a),
+             needs_lines(p, recipe, a), a.fit.fits() ? time_lines(p, a) : "", cost_lines(a),
              advice.empty() ? "" : wrapped(advice, "  "), wrapped(a.fit.verdict(), ""),
              remedy_table(a), scaling_table(p, a), offer_table(a), command_lines(a));
 }

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "base/visible.h"
 #include "base/wrapped.h"
 
 namespace capstan::cli {
@@ -73,6 +74,28 @@ std::string wishes_of(const Wish& wish) {
   return fmt::format("{}", fmt::join(all, " and "));
 }
 
+// Below rented machines, if there are several of a kind: what joins them, which is not what joins
+// machines that were built for it.
+std::string rented_network(const Answers& a, const std::vector<const RentedRun*>& shown) {
+  const auto joined = [&](bool stated) {
+    return std::any_of(shown.begin(), shown.end(), [&](const RentedRun* r) {
+      const bool said = a.stated.across && a.network_origin == "--network";
+      return r->machines.count > 1 && (said && r->gpu.id == a.stated.gpu) == stated;
+    });
+  };
+  std::vector<std::string> all;
+  if (joined(false)) {
+    const Link between = prices().between;
+    all.push_back(fmt::format("{:.3g} Gb/s of each, which its GPUs share ({})", between.gigabits,
+                              visible(between.origin)));
+  }
+  if (joined(true))
+    all.push_back(fmt::format("of {} {:.3g} GB/s for each GPU (--network)", a.stated.gpu,
+                              *a.stated.across / 1e9));
+  if (all.empty()) return "";
+  return wrapped(fmt::format("several machines: joined by {}", fmt::join(all, ", ")), "");
+}
+
 // Even if the run takes the longest that is likely. What has no price meets no budget.
 bool meets(const Answers& a) {
   const double longest = a.time->range.high * *a.time->run_seconds;
@@ -96,6 +119,20 @@ std::string three_digits(double n) {
   digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
   for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
   return digits;
+}
+
+std::string between_text(const Machines& machines, const Answers& a) {
+  const auto bytes = between_machines(machines);
+  if (!bytes) return "";
+  std::string origin = a.stated.across ? visible(a.network_origin) : "by data sheet";
+  if (!a.stated.across && machines.calibration &&
+      network_of(*machines.calibration, machines.ranks(), machines.count))
+    origin = "as measured";
+  else if (!a.stated.across && a.gpu)
+    origin = fmt::format("as machines with {} usually have; --network says otherwise", a.gpu->id);
+  return fmt::format(
+      "{:.3g} GB/s for each {} between them ({})", *bytes / 1e9,
+      machines.calibration && machines.calibration->device == Device::cpu ? "rank" : "GPU", origin);
 }
 
 std::string remedy_table(const Answers& a) {
@@ -134,6 +171,8 @@ std::string scaling_table(const Planned& p, const Answers& a) {
   const MeshShape& shape = a.scaling.back().run.options.mesh;
   if (shape.tensor * shape.context * shape.pipeline > 1)
     s += "tp, cp, pp: ranks that divide each layer, each sequence, the blocks\n";
+  if (const std::string between = between_text(a.scaling.back().machines, a); !between.empty())
+    s += wrapped(fmt::format("several machines: {}", between), "");
   return s + "kept: tokens/s for each GPU, of that of the fewest that fit\n";
 }
 
@@ -151,7 +190,7 @@ std::string offer_table(const Answers& a) {
   }
   if (const auto more = std::ssize(a.offers) - std::ssize(shown); more > 0)
     s += fmt::format("and {} more, which {} more\n", more, more == 1 ? "costs" : "cost");
-  s += "*: no other is both faster and cheaper\n";
+  s += "*: no other is both faster and cheaper\n" + rented_network(a, shown);
   if (!wished) return s;
   const auto meeting =
       std::count_if(a.offers.begin(), a.offers.end(), [](const RentedRun& r) { return *r.meets; });

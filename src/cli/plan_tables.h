@@ -12,6 +12,9 @@ std::string about(double seconds);
 // "74,000", "67.4": three digits are enough for an estimate.
 std::string three_digits(double n);
 
+// "50 GB/s for each GPU between them (as machines with h100-sxm usually have; …)"; empty of one.
+std::string between_text(const Machines& machines, const Answers& answers);
+
 std::string remedy_table(const Answers& answers);
 std::string scaling_table(const Planned& planned, const Answers& answers);
 std::string offer_table(const Answers& answers);

@@ -18,6 +18,7 @@ struct Planned {
   std::optional<int64_t> steps;
   std::optional<RunInputs> inputs;  // of the data
   bool rough = false;               // their lengths are estimated
+  bool default_length = false;      // of pretraining: nothing says how long to train
   RankBytes ranks;                  // if there are several
   bool elsewhere = false;           // on a GPU that is not this machine's
 

@@ -312,10 +312,15 @@ int64_t total(const RunPlan& plan) {
   return plan.device.total_bytes + plan.host.total_bytes;
 }
 
-std::string needed_on_host(const MemoryPlan& plan, int64_t available) {
+// Host memory is planned for each rank; a machine needs it for all of its ranks.
+std::string of_host_memory(const TrainOptions& options) {
+  return options.ranks.size > 1 ? "of host memory for each GPU" : "of host memory";
+}
+
+std::string needed_on_host(const RunPlan& plan, int64_t available, const TrainOptions& options) {
   const std::string of =
       available == Room().host ? "" : fmt::format(" of {}", format_bytes(available));
-  return fmt::format("{}{} of host memory", format_bytes(plan.total_bytes), of);
+  return fmt::format("{}{} {}", format_bytes(plan.host.total_bytes), of, of_host_memory(options));
 }
 
 }  // namespace
@@ -336,13 +341,13 @@ std::string Fit::verdict() const {
   if (fits()) {
     std::string s = fmt::format("fits: needs {} of {}{}", format_bytes(plan.device.total_bytes),
                                 format_bytes(available.device), gpu ? " on the GPU" : "");
-    if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan.host, available.host);
+    if (plan.host.total_bytes > 0) s += " and " + needed_on_host(plan, available.host, options);
     if (dropped_staging > 0 && recompute_was_chosen)
       s += "; no memory is left for a copy of the state, so training pauses while a checkpoint is "
            "written";
     else if (dropped_staging > 0)
       s += fmt::format("; with {} more{} it could save without pausing",
-                       format_bytes(dropped_staging), gpu ? " of host memory" : "");
+                       format_bytes(dropped_staging), gpu ? " " + of_host_memory(options) : "");
     return s;
   }
   std::vector<std::string> short_of;
@@ -350,9 +355,8 @@ std::string Fit::verdict() const {
     short_of.push_back(fmt::format("{}{}, {} free", format_bytes(plan.device.total_bytes),
                                    gpu ? " on the GPU" : "", format_bytes(available.device)));
   if (plan.host.total_bytes > available.host)
-    short_of.push_back(fmt::format("{} of host memory, {} free",
-                                   format_bytes(plan.host.total_bytes),
-                                   format_bytes(available.host)));
+    short_of.push_back(fmt::format("{} {}, {} free", format_bytes(plan.host.total_bytes),
+                                   of_host_memory(options), format_bytes(available.host)));
   const std::string way =
       changes.empty()
           ? "No change of activations, precision, micro-batch or optimizer is enough: use "

@@ -143,6 +143,93 @@ TEST_F(PlanAnswers, TokensAreStepsOfFullSamples) {
   EXPECT_EQ(steps("--train.max_steps=7"), 7);
 }
 
+// LitGPT's default is three trillion tokens; nobody has a disk for a checkpoint every 1000 steps.
+TEST_F(PlanAnswers, TheDefaultLengthOfPretrainingIsSaidToBeOne) {
+  const Words words = {"pretrain", "Llama-3.2-1B", "--gpu=h100-sxm", "--train.max_seq_length=2048"};
+  const auto text = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.begin(), "plan");
+    all.insert(all.end(), more.begin(), more.end());
+    return unwrapped(run(all).out);
+  };
+  const auto needs = [&](const Words& more) {
+    Words all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return plan(all, 0);
+  };
+  expect_holds(text({}), {"nothing says how long to train: ", "LitGPT's default of 3e+12 tokens",
+                          "--train.max_tokens or --train.max_steps", "2 checkpoints",
+                          "each further checkpoint, one every 1000 steps, takes ",
+                          "train.keep_last says how many are kept"});
+  const json unsaid = needs({});
+  EXPECT_EQ(unsaid["length_is_default"], true);
+  EXPECT_EQ(unsaid["needs"]["checkpoints"], 2);
+  EXPECT_LT(unsaid["needs"]["disk_bytes"], int64_t{100} << 30);
+  const json kept = needs({"--train.keep_last=5"});
+  EXPECT_EQ(kept["needs"]["checkpoints"], 6);
+  // A length that was asked for is counted as the run keeps it, and what is enough beside it.
+  const json asked = needs({"--train.max_steps=100001"});
+  EXPECT_FALSE(asked.contains("length_is_default"));
+  EXPECT_EQ(asked["needs"]["checkpoints"], 101);
+  EXPECT_LT(asked["needs"]["disk_bytes_of_last"], asked["needs"]["disk_bytes"]);
+  const std::string long_run = text({"--train.max_steps=100001"});
+  expect_holds(long_run, {"101 checkpoints", "with --train.keep_last 3 it needs "});
+  EXPECT_EQ(long_run.find("nothing says how long"), std::string::npos);
+  EXPECT_FALSE(needs({"--train.max_tokens=3000000000000"}).contains("length_is_default"));
+}
+
+// Machines with H100 usually have 50 GB/s for each GPU, rented ones 25 Gb/s for eight of them: two
+// answers for 16 GPUs, each with its network.
+TEST_F(PlanAnswers, SaysWhatJoinsTheMachinesOfEachAnswer) {
+  write("prices.yaml", "date: 2026-08-03\norigin: a test\ninstances:\n  h100-sxm: {8: 32}\n");
+  Words words = {"finetune_full",
+                 "Llama-3.1-8B",
+                 "--gpu=h100-sxm",
+                 "--gpus=8",
+                 "--nodes=2",
+                 "--train.max_seq_length=2048",
+                 "--html=plan.html",
+                 "--train.max_steps=100",
+                 "--train.global_batch_size=32"};
+  const json out = plan(words, 0);
+  EXPECT_EQ(out["run"]["between_machines"], 50e9);
+  const auto between = [&](const char* table) {
+    for (const json& row : out[table])
+      if (row["gpus"] == 16) return row.value("between_machines", 0.0);
+    return -1.0;
+  };
+  EXPECT_EQ(between("scaling"), 50e9);
+  EXPECT_NEAR(between("offers"), 25e9 / 8 / 8, 1);
+  for (const char* table : {"scaling", "offers"})
+    for (const json& row : out[table]) {
+      EXPECT_EQ(row.contains("between_machines"), row["machines"] > 1) << row;
+    }
+  words.insert(words.begin(), "plan");
+  expect_holds(unwrapped(run(words).out),
+               {"2 machines: 50 GB/s for each GPU between them (as machines with h100-sxm usually "
+                "have; --network says otherwise)",
+                "several machines: 50 GB/s for each GPU between them",
+                "several machines: joined by 25 Gb/s of each, which its GPUs share (general"});
+  expect_holds(slurp(at("plan.html")), {"'between machines'"});
+}
+
+TEST_F(PlanAnswers, HostMemoryIsThatOfEachGpu) {
+  const auto verdict = [&](const char* gpus, const char* host, int code) {
+    return plan({"finetune_full", "Llama-3.2-1B", "--gpu=a10", gpus, host,
+                 "--strategy=zero3_offload", "--train.max_seq_length=512"},
+                code)["verdict"]
+        .get<std::string>();
+  };
+  expect_holds(verdict("--gpus=2", "--host-memory=1TiB", 0),
+               {" of 512 GiB of host memory for each GPU"});
+  expect_holds(verdict("--gpus=2", "--host-memory=1GiB", 3),
+               {" of host memory for each GPU, 512 MiB free"});
+  const std::string alone = plan({"finetune_full", "Llama-3.2-1B", "--gpu=a10",
+                                  "--strategy=offload", "--train.max_seq_length=512"},
+                                 0)["verdict"];
+  EXPECT_EQ(alone.find("each"), std::string::npos) << alone;
+}
+
 TEST_F(PlanAnswers, WhereNothingMeetsTheWishItSaysSoAndComesNear) {
   const auto nearest = [&](const std::string& wish, const char* which) {
     Words words = tuned({wish, "--train.epochs=1000"});

@@ -120,7 +120,8 @@ TINY = ["--model.hidden_size", "64", "--model.intermediate_size", "128", "--mode
         "--train.max_seq_length", "64", "--train.max_steps", "3"]
 # What it is, the exit code, and the words after `capstan plan`.
 PLANS = [
-    ("8 GPUs", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "8", "--host-memory", "1TiB"]),
+    ("8 GPUs", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "8", "--host-memory", "1TiB",
+                   "--train.max_steps", "9000"]),
     ("does not fit", 3, [*TUNE, *BATCH, "--train.max_seq_length", "2048", "--gpu", "v100-16"]),
     ("pipeline", 0, ["pretrain", "Llama-3.2-1B", *BATCH, "--gpu", "a100-80-sxm", "--gpus", "4", "--nodes",
                      "2", "--pipeline_parallel", "4", "--html", "page.html"]),
@@ -185,7 +186,7 @@ LEAST = {
                "phases": [{"phase": "step", "peak_bytes": 100}]},
     "activations": "none", "batch": {"samples": 1, "tokens": 8, "longest": 8},
     "largest": {"micro_batch_size": 1, "max_seq_length": 8}, "checkpoint_bytes": 1, "fits_with": [],
-    "basis": "data", "needs": {"checkpoint_bytes": 1, "disk_bytes": 2}}
+    "basis": "data", "needs": {"checkpoint_bytes": 1, "checkpoints": 1, "disk_bytes": 2}}
 WRONG = [(["format"], "capstan-plan-2"), (["fits"], 1), (["fits"], "true"), (["needs"], None),
          (["more"], 1), (["model", "parameters"], 1.5), (["model", "parameters"], True),
          (["memory", "peak_bytes"], -1), (["memory", "peak_bytes"], "100"),

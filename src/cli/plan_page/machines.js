@@ -2,14 +2,22 @@
 
 const isPlanned = (r) => plan.run && r.gpus === plan.run.gpus;
 
+// What each GPU has to other machines: on one page it may differ, since rented instances have less.
+const betweenText = (r) => known(r.between_machines) ? `${amount(r.between_machines)}B/s` : '–';
+const joins = (rows) => rows.some((r) => known(r.between_machines));
+const kBetween = 'between machines';
+
 function scalingSection() {
   const rows = [...(plan.scaling || [])].sort((a, b) => a.gpus - b.gpus);
   if (!rows.length) return null;
   const timed = rows.filter((r) => r.fits && r.tokens_per_second > 0);
-  const columns = ['GPUs', 'mesh', 'memory', 'fits', ...(timed.length ? kScalingTimes : [])];
-  const cells = (r) => [grouped(r.gpus), r.mesh, bytes(r.peak_bytes), r.fits ? 'yes' : 'no',
-                        seconds(r.step_seconds), grouped(r.tokens_per_second),
-                        percent(r.efficiency), seconds(r.run_seconds), dollars(r.dollars)]
+  const link = joins(rows) ? [kBetween] : [];
+  const columns =
+      ['GPUs', 'mesh', ...link, 'memory', 'fits', ...(timed.length ? kScalingTimes : [])];
+  const cells = (r) => [grouped(r.gpus), r.mesh, ...link.map(() => betweenText(r)),
+                        bytes(r.peak_bytes), r.fits ? 'yes' : 'no', seconds(r.step_seconds),
+                        grouped(r.tokens_per_second), percent(r.efficiency),
+                        seconds(r.run_seconds), dollars(r.dollars)]
                            .slice(0, columns.length);
   const numbers =
       numbersOf('scaling', columns, rows.map((r) => ({on: isPlanned(r), cells: cells(r)})));
@@ -60,6 +68,7 @@ const cross = (x, y) =>
 function scalingText(r) {
   return [
     `${counted(r.gpus, 'GPU')}, ${r.mesh}`,
+    known(r.between_machines) && `${betweenText(r)} of each GPU to other machines`,
     `${r.fits ? 'fits' : 'does not fit'}: ${bytes(r.peak_bytes)}`,
     known(r.tokens_per_second) && `${grouped(r.tokens_per_second)} tokens/s`,
     known(r.efficiency) && `efficiency ${percent(r.efficiency)}`,
@@ -113,11 +122,14 @@ function offersSection() {
 }
 
 function offersTable(offers, judged) {
-  const columns =
-      ['machines', 'mesh', 'activations', 'memory', 'a step', 'time', 'cost', 'unbeaten', 'meets'];
-  const cells = (o) =>
-      [offerName(o), o.mesh, o.activations, bytes(o.peak_bytes), seconds(o.step_seconds),
-       seconds(o.run_seconds), dollars(o.dollars), o.front ? 'yes' : 'no', o.meets ? 'yes' : 'no'];
+  const link = joins(offers) ? [kBetween] : [];
+  const columns = [
+    'machines', 'mesh', ...link, 'activations', 'memory', 'a step', 'time', 'cost', 'unbeaten',
+    'meets'
+  ];
+  const cells = (o) => [offerName(o), o.mesh, ...link.map(() => betweenText(o)), o.activations,
+                        bytes(o.peak_bytes), seconds(o.step_seconds), seconds(o.run_seconds),
+                        dollars(o.dollars), o.front ? 'yes' : 'no', o.meets ? 'yes' : 'no'];
   const count = judged ? columns.length : columns.length - 1;
   return table(
       'offers', columns.slice(0, count),

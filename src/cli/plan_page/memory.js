@@ -59,7 +59,8 @@ function hostMemory(h) {
   if (!h || !known(h.peak_bytes)) return null;
   const {limit, limitText} = limitOf(h.available_bytes), given = byCategory(h.by_category);
   const parts = given.length ? given : [{name: 'in all', value: h.peak_bytes, hue: 'blue'}];
-  return figure('Memory of the host', `${bothBytes(h.peak_bytes)} at its peak.`, [
+  const ofEach = plan.run && plan.run.gpus > 1 ? ', for each GPU' : '';
+  return figure('Memory of the host', `${bothBytes(h.peak_bytes)} at its peak${ofEach}.`, [
     stack('Memory of the host by category', parts, limit, limitText), legend(withSizes(parts)),
     numbersOf('memory of the host', kCategoryColumns, categoryRows(parts))
   ]);

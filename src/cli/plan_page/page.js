@@ -18,8 +18,8 @@ function needsSection() {
   const n = plan.needs || {};
   const size = (v) => known(v) && bothBytes(v), rate = (v) => known(v) && `${amount(v)} tokens/s`;
   const box = facts([
-    ['Host memory', size(n.host_memory_bytes)],
-    ['Processor cores', known(n.cores) && grouped(n.cores)],
+    ['Memory of each host', size(n.host_memory_bytes)],
+    ['Cores of each host', known(n.cores) && grouped(n.cores)],
     ['A checkpoint', size(n.checkpoint_bytes)], ['Data', size(n.data_bytes)],
     ['Disk in all', size(n.disk_bytes)],
     ['Input that the GPUs take', rate(n.input_tokens_per_second)],
