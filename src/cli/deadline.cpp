@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <ctime>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -24,19 +25,33 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::optional<double> duration_of(const std::string& text) {
-  static constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"s", 1},        {"m", 60},        {"min", 60},      {"minute", 60}, {"minutes", 60},
-      {"h", 3600},     {"hour", 3600},   {"hours", 3600},  {"d", 86400},   {"day", 86400},
-      {"days", 86400}, {"week", 604800}, {"weeks", 604800}};
+// A number with one of these units, in what they are of.
+std::optional<double> scaled(const std::string& text,
+                             std::span<const std::pair<std::string_view, double>> units) {
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
   const size_t begin = std::min(text.find_first_not_of(' ', digits), text.size());
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + digits, number);
   if (error != std::errc() || end != text.data() + digits) return std::nullopt;
-  for (const auto& [unit, seconds] : kUnits)
-    if (text.substr(begin) == unit) return number * seconds;
+  for (const auto& [unit, of_it] : units)
+    if (text.substr(begin) == unit) return number * of_it;
   return std::nullopt;
+}
+
+std::optional<double> duration_of(const std::string& text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"s", 1},        {"m", 60},        {"min", 60},      {"minute", 60}, {"minutes", 60},
+      {"h", 3600},     {"hour", 3600},   {"hours", 3600},  {"d", 86400},   {"day", 86400},
+      {"days", 86400}, {"week", 604800}, {"weeks", 604800}};
+  return scaled(text, kUnits);
+}
+
+// Without seconds and hours, which no contract is about; a month has 730 hours (cost/need.h).
+std::optional<double> term_of(const std::string& text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"d", 24},   {"day", 24},    {"days", 24},    {"w", 168},  {"week", 168},  {"weeks", 168},
+      {"mo", 730}, {"month", 730}, {"months", 730}, {"y", 8760}, {"year", 8760}, {"years", 8760}};
+  return scaled(text, kUnits);
 }
 
 std::optional<Clock::time_point> day_of(const std::string& text, Clock::time_point now) {
@@ -83,6 +98,13 @@ std::optional<Clock::time_point> day_of(const std::string& text, Clock::time_poi
 }
 
 }  // namespace
+
+double hours_of_term(std::string_view text, std::string_view name) {
+  const auto hours = term_of(lower(text));
+  require(hours && *hours >= 0, Fault::usage,
+          "{}: expected a time such as 2 weeks, 6mo or 1y, found '{}'", name, text);
+  return *hours;
+}
 
 double seconds_until(std::string_view deadline, Clock::time_point now) {
   const std::string text = lower(deadline);

@@ -11,4 +11,8 @@ namespace capstan::cli {
 // 17:00. Throws Fault::usage for anything else, and for what has passed.
 double seconds_until(std::string_view deadline, std::chrono::system_clock::time_point now);
 
+// Hours of a term of a contract or of a time until delivery: "2 weeks", "6mo", "1y", "10 days".
+// `name`: of the option, for what is refused (Fault::usage).
+double hours_of_term(std::string_view text, std::string_view name);
+
 }  // namespace capstan::cli

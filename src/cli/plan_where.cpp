@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,7 +14,9 @@
 #include "base/visible.h"
 #include "base/wrapped.h"
 #include "cli/command_line.h"
+#include "cli/deadline.h"
 #include "cost/curve_text.h"
+#include "cost/reasons.h"
 #include "cost/where.h"
 #include "plan/gpu_catalogue.h"
 
@@ -24,7 +27,10 @@ using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string gpu;
-  int64_t gpus = 8, months = 12, growth = 0, server_gpus = 0;
+  int64_t gpus = 8, months = 0, weeks = 0, growth = 0,
+          server_gpus = 0;  // months, weeks 0: not given
+  std::optional<std::string> need, term, cluster_term, private_term;
+  std::optional<std::string> cluster_lead, private_lead, server_lead;
   double utilisation = 1, data_tb = 0, egress = 0, staff = 0;
   double cluster_price = 0, private_price = 0, server_price = 0, server_kw = 0;  // 0: not given
   bool sovereign = false, spiky = false, own_room = false, json = false;
@@ -39,7 +45,15 @@ bool parse_options(Options& o, const Arguments& arguments) {
       "capstan plan where");
   line.option("--gpu", o.gpu, "kind of GPU: h100-sxm, b200, a100-80-sxm …");
   line.option("--gpus", o.gpus, "GPUs that are needed at the beginning", {1, 16384});
-  line.option("--months", o.months, "how long they are needed", {1, 120});
+  line.option("--months", o.months, "how long they are needed (default: 12)", {1, 120, false});
+  line.option("--weeks", o.weeks, "the same in weeks", {1, 520, false});
+  line.option(
+      "--need", o.need,
+      "when they must be there: now, a time from now (3 weeks) or a day (2027-01-15); rules "
+      "out what comes later");
+  line.option("--term", o.term,
+              "the longest time that you commit to for rented GPUs: 4 weeks, 6mo, 1y; rules out "
+              "what commits you for longer");
   line.option("--utilisation", o.utilisation, "part of the time in which they work", {0.01, 1});
   line.option("--growth_per_quarter", o.growth, "GPUs more after every three months", {0, 1024});
   line.option("--data_tb", o.data_tb, "TB of data that are stored where the GPUs are", {0, 1e6});
@@ -53,6 +67,14 @@ bool parse_options(Options& o, const Arguments& arguments) {
               {0.001, 1e6, false});
   line.option("--private_price", o.private_price,
               "dollars per GPU-hour that a private cloud was offered for", {0.001, 1e6, false});
+  line.option("--cluster_term", o.cluster_term, "what that offer commits you to (default: 1 week)");
+  line.option("--private_term", o.private_term, "likewise of the private cloud (default: 1y)");
+  line.option(
+      "--cluster_lead", o.cluster_lead,
+      "when the cluster would be there, from now: 3 weeks (default: of the prices, if it is "
+      "known)");
+  line.option("--private_lead", o.private_lead, "likewise of the private cloud");
+  line.option("--server_lead", o.server_lead, "likewise of servers that are bought");
   line.option("--server_price", o.server_price,
               "dollars for one server or workstation (default: of the prices)", {1, 1e9, false});
   line.option("--server_gpus", o.server_gpus, "its GPUs (default: of the prices, or 8)",
@@ -100,21 +122,50 @@ void take_server(Prices& prices, const Options& o) {
   prices.servers.push_back(server);
 }
 
+double weeks_until(const std::string& need) {
+  constexpr double kSecondsOfWeek = 3600 * kHoursOfWeek;
+  if (need == "now") return 0;
+  return seconds_until(need, std::chrono::system_clock::now()) / kSecondsOfWeek;
+}
+
+// Terms, and when the GPUs are needed and can come.
+void take_times(Need& need, const Options& o) {
+  require(o.months == 0 || o.weeks == 0, Fault::usage,
+          "plan where: --months and --weeks both say how long; give one of them");
+  if (o.weeks > 0) need.set_weeks(static_cast<int>(o.weeks));
+  if (o.need) need.needed_in = weeks_until(*o.need);
+  if (o.term) need.longest_term = hours_of_term(*o.term, "--term");
+  if (o.cluster_term) need.cluster_term = hours_of_term(*o.cluster_term, "--cluster_term");
+  if (o.private_term) need.private_term = hours_of_term(*o.private_term, "--private_term");
+  const auto lead = [](std::optional<double>& weeks, const std::optional<std::string>& text,
+                       const char* name) {
+    if (text) weeks = hours_of_term(*text, name) / kHoursOfWeek;
+  };
+  lead(need.cluster_lead, o.cluster_lead, "--cluster_lead");
+  lead(need.private_lead, o.private_lead, "--private_lead");
+  lead(need.server_lead, o.server_lead, "--server_lead");
+  for (const auto& [hours, name] :
+       {std::pair(need.cluster_term, "--cluster_term"), {need.private_term, "--private_term"}})
+    require(hours > 0, Fault::usage, "{}: expected a time above 0, such as 1 week", name);
+}
+
 Need need_of(const Options& o) {
   const auto given = [](double price) { return price > 0 ? std::optional(price) : std::nullopt; };
-  return {.gpu = o.gpu,
-          .gpus = static_cast<int>(o.gpus),
-          .months = static_cast<int>(o.months),
-          .utilisation = o.utilisation,
-          .data_tb = o.data_tb,
-          .egress_tb_per_month = o.egress,
-          .growth_per_quarter = static_cast<int>(o.growth),
-          .sovereign = o.sovereign,
-          .spiky = o.spiky,
-          .own_room = o.own_room,
-          .cluster_price = given(o.cluster_price),
-          .private_price = given(o.private_price),
-          .staff_per_month = o.staff};
+  Need need{.gpu = o.gpu,
+            .gpus = static_cast<int>(o.gpus),
+            .months = o.months > 0 ? static_cast<int>(o.months) : 12,
+            .utilisation = o.utilisation,
+            .data_tb = o.data_tb,
+            .egress_tb_per_month = o.egress,
+            .growth_per_quarter = static_cast<int>(o.growth),
+            .sovereign = o.sovereign,
+            .spiky = o.spiky,
+            .own_room = o.own_room,
+            .cluster_price = given(o.cluster_price),
+            .private_price = given(o.private_price),
+            .staff_per_month = o.staff};
+  take_times(need, o);
+  return need;
 }
 
 // Below the row: why it does not suit, and which price is missing.
@@ -136,8 +187,8 @@ std::string remark(const Choice& c) {
   return text;
 }
 
-void print_table(const Where& where, int months) {
-  fmt::print("\n{:<28}{:>9} {:>9} {:>10}  {}\n", "", "at once", "a month", count(months, "month"),
+void print_table(const Where& where, const Need& need) {
+  fmt::print("\n{:<28}{:>9} {:>9} {:>10}  {}\n", "", "at once", "a month", length_of(need),
              "low to high");
   for (size_t i = 0; i < where.choices.size(); ++i) {
     const Choice& c = where.choices[i];
@@ -205,18 +256,27 @@ std::vector<std::string> sources_of(const Prices& prices, const std::string& gpu
   rate("data that leave a cloud", prices.egress, "$/TB");
   rate("data in a cloud", prices.storage, "$/TB-month");
   rate("disks", prices.disks, "$/TB");
+  for (const auto& [what, lead] : {std::pair("a cluster", &prices.cluster_lead),
+                                   {"a private cloud", &prices.private_lead},
+                                   {"a server", &prices.server_lead}})
+    if (*lead)
+      add(fmt::format("weeks until {} comes: {:g} to {:g}", what, (*lead)->low, (*lead)->high),
+          (*lead)->origin, (*lead)->date);
   return lines;
 }
 
 void print_text(const Need& need, const Where& where, const Prices& prices) {
   fmt::print("{} × {} for {}, working {:g}% of the time\n", need.gpus, visible(need.gpu),
-             count(need.months, "month"), 100 * need.utilisation);
+             length_of(need), 100 * need.utilisation);
   const Choice& first = where.choices.front();
-  fmt::print("\nrecommended: {}{}\n", title_of(first.place),
-             first.total ? ", " + format_dollars(*first.total) : ", at a price to ask for");
+  if (first.standing == Standing::ruled_out)
+    fmt::print("\nrecommended: nothing: every place is ruled out\n");
+  else
+    fmt::print("\nrecommended: {}{}\n", title_of(first.place),
+               first.total ? ", " + format_dollars(*first.total) : ", at a price to ask for");
   for (const std::string& reason : where.reasons) fmt::print("{}", wrapped(reason, "  - "));
   fmt::print("{}", wrapped(where.growth, "  - "));
-  print_table(where, need.months);
+  print_table(where, need);
   fmt::print("{}", break_even_text(where));
   print_curve(where);
   fmt::print("\nprices, in US dollars without taxes; expected is the middle of low and high\n");
@@ -248,7 +308,8 @@ Json choice_json(const Choice& c) {
               {"ask", c.ask.empty() ? Json() : Json(c.ask)},
               {"cheapest_below", number_json(c.below)},
               {"at_most", number_json(c.ceiling)},
-              {"break_even_months", number_json(c.break_even)}};
+              {"break_even_months", number_json(c.break_even)},
+              {"lead_weeks", c.lead ? Json{{"low", c.lead->low}, {"high", c.lead->high}} : Json()}};
   if (c.place == Place::hybrid && c.total) out["owned_gpus"] = c.owned_gpus;
   out["curve"] = c.curve;
   return out;
@@ -257,15 +318,20 @@ Json choice_json(const Choice& c) {
 void print_as_json(const Need& need, const Where& where, const Prices& prices) {
   auto choices = Json::array();
   for (const Choice& c : where.choices) choices.push_back(choice_json(c));
-  print_json({{"gpu", need.gpu},
-              {"gpus", need.gpus},
-              {"months", need.months},
-              {"utilisation", need.utilisation},
-              {"recommended", name_of(where.choices.front().place)},
-              {"reasons", where.reasons},
-              {"growth", where.growth},
-              {"choices", choices},
-              {"sources", sources_of(prices, need.gpu)}});
+  const Choice& first = where.choices.front();
+  const Choice* const least = where.cheapest();
+  print_json(
+      {{"gpu", need.gpu},
+       {"gpus", need.gpus},
+       {"months", need.weeks ? Json(need.hours() / kHoursOfMonth) : Json(need.months)},
+       {"utilisation", need.utilisation},
+       {"needed_in_weeks", number_json(need.needed_in)},
+       {"recommended", first.standing == Standing::ruled_out ? Json() : Json(name_of(first.place))},
+       {"cheapest", least != nullptr ? Json(name_of(least->place)) : Json()},
+       {"reasons", where.reasons},
+       {"growth", where.growth},
+       {"choices", choices},
+       {"sources", sources_of(prices, need.gpu)}});
 }
 
 }  // namespace

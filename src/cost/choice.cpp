@@ -25,4 +25,13 @@ const Choice& Where::at(Place place) const {
   return *found;
 }
 
+const Choice* Where::cheapest() const {
+  const Choice* best = nullptr;
+  for (const Choice& c : choices)
+    if (c.total && c.standing != Standing::ruled_out &&
+        (best == nullptr || c.total->expected < best->total->expected))
+      best = &c;
+  return best;
+}
+
 }  // namespace capstan

@@ -9,6 +9,7 @@
 #include "base/names.h"
 #include "cost/dollars.h"
 #include "cost/need.h"
+#include "cost/prices.h"
 
 namespace capstan {
 
@@ -36,7 +37,8 @@ struct Choice {
   // What a missing price would make of it at most: renting for longer never costs more per hour
   // than instances on demand. Ranked by this.
   std::optional<double> ceiling;
-  int owned_gpus = 0;  // of a hybrid: the rest is rented by the hour
+  int owned_gpus = 0;            // of a hybrid: the rest is rented by the hour
+  std::optional<LeadTime> lead;  // until the GPUs can be used; none: not known
 };
 
 struct Where {
@@ -45,6 +47,8 @@ struct Where {
   std::string growth;                // how to begin, and where that leads
 
   const Choice& at(Place place) const;
+  // The one that costs least of those that are not ruled out; null: no price is known.
+  const Choice* cheapest() const;
 };
 
 std::string_view title_of(Place place);  // "on-demand instances"

@@ -51,19 +51,22 @@ Payments by_the_hour(const Need& need, const Prices& prices, Level level, const 
   const CloudData data = data_in_cloud(need, prices, level);
   Payments p{.at_once = 0, .of_month = {}, .at_end = data.at_end};
   for (int m = 0; m < need.months; ++m)
-    p.of_month.push_back(kHoursOfMonth * need.utilisation * hourly(need.gpus_in(m)) + data.a_month);
+    p.of_month.push_back(
+        need.part_of(m) *
+        (kHoursOfMonth * need.utilisation * hourly(need.gpus_in(m)) + data.a_month));
   return p;
 }
 
 Payments reserved(const Need& need, const Prices& prices, Level level, double price, double term) {
   const CloudData data = data_in_cloud(need, prices, level);
-  const double hours = kHoursOfMonth * need.months;
+  const double hours = need.hours();
   const double left = term * std::ceil(hours / term) - hours;
   Payments p{.at_once = 0,
              .of_month = {},
              .at_end = data.at_end + left * price * need.gpus_in(need.months - 1)};
   for (int m = 0; m < need.months; ++m)
-    p.of_month.push_back(kHoursOfMonth * price * need.gpus_in(m) + data.a_month);
+    p.of_month.push_back(need.part_of(m) *
+                         (kHoursOfMonth * price * need.gpus_in(m) + data.a_month));
   return p;
 }
 
@@ -79,13 +82,15 @@ Payments owned(const Need& need, const Prices& prices, Level level, const Owned&
   if (rents != nullptr) *rents = false;
   for (int m = 0; m < need.months; ++m) {
     const int all = need.gpus_in(m), rented = std::max(0, all - servers(m) * server.gpus);
-    double dollars = servers(m) * power + need.staff_per_month;
+    const double part = need.part_of(m);
+    double dollars = part * (servers(m) * power + need.staff_per_month);
     if (m > 0) dollars += (servers(m) - servers(m - 1)) * server.price;
     if (rented > 0) {
       const double above = static_cast<double>(rented) / all;
       const double busy = busy_above(1 - above, need.utilisation, need.spiky);
       // Results leave the cloud as far as they are computed there.
-      dollars += kHoursOfMonth * busy * hourly(rented) + egress * above * busy / need.utilisation;
+      dollars +=
+          part * (kHoursOfMonth * busy * hourly(rented) + egress * above * busy / need.utilisation);
       if (rents != nullptr) *rents = true;
     }
     p.of_month.push_back(dollars);

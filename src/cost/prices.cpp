@@ -87,6 +87,26 @@ void read_rates(Prices& into, const CatalogueRow& section, const Source& source)
   }
 }
 
+constexpr std::pair<std::string_view, std::optional<LeadTime> Prices::*> kLeadTimes[] = {
+    {"cluster", &Prices::cluster_lead},
+    {"private", &Prices::private_lead},
+    {"server", &Prices::server_lead}};
+
+void read_lead_times(Prices& into, const CatalogueRow& section, const Source& source) {
+  for (const auto& entry : section.entries()) {
+    const std::string& name = entry.first;
+    const auto* const lead = std::find_if(std::begin(kLeadTimes), std::end(kLeadTimes),
+                                          [&](const auto& l) { return l.first == name; });
+    require(lead != std::end(kLeadTimes), Fault::file,
+            "{}: lead_times: {}: expected cluster, private or server", section.place_of(name),
+            name);
+    const CatalogueRow row = section.row(entry);
+    row.expect_only({"low", "high", "origin"});
+    const double low = row.number("low", 0), high = row.number("high", low);
+    into.*(lead->second) = LeadTime{low, high, row.text("origin", source.origin), source.date};
+  }
+}
+
 }  // namespace
 
 const Server* Prices::server(std::string_view gpu) const {
@@ -102,7 +122,8 @@ bool Prices::knows(std::string_view gpu) const {
 
 Prices parse_prices(std::string_view yaml, std::string_view where, Prices base) {
   const CatalogueRow file = parse_catalogue(yaml, where, "the prices");
-  file.expect_only({"date", "origin", "instances", "between_instances", "servers", "rates"});
+  file.expect_only(
+      {"date", "origin", "instances", "between_instances", "servers", "rates", "lead_times"});
   const Source source{file.text("origin", std::string(where)),
                       file.text("date", "an unknown date")};
   if (const auto section = file.section("instances")) read_instances(base, *section, source);
@@ -113,6 +134,7 @@ Prices parse_prices(std::string_view yaml, std::string_view where, Prices base) 
   }
   if (const auto section = file.section("servers")) read_servers(base, *section, source);
   if (const auto section = file.section("rates")) read_rates(base, *section, source);
+  if (const auto section = file.section("lead_times")) read_lead_times(base, *section, source);
   return base;
 }
 

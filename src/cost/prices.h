@@ -47,6 +47,14 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+// Weeks from an order until the GPUs can be used.
+struct LeadTime {
+  double low = 0, high = 0;
+  std::string origin, date;
+
+  bool operator==(const LeadTime&) const = default;
+};
+
 // Rows of catalogue/prices.yaml, which is part of the program.
 struct Prices {
   std::vector<Offer> offers;
@@ -58,6 +66,7 @@ struct Prices {
   Rate storage;      // a TB for a month in a cloud
   Rate disks;        // a TB to buy
   Link between;      // instances
+  std::optional<LeadTime> cluster_lead, private_lead, server_lead;  // none: not known
 
   // Null: not known.
   const Server* server(std::string_view gpu) const;

@@ -41,10 +41,32 @@ std::string advantage(const Where& ranked, const Need& need) {
     if (next.standing != Standing::suits || !next.total) continue;
     const double more = next.total->expected - first.total->expected;
     if (more <= 0) return "";
-    return fmt::format("In {} it costs {} less than the next, {}.", count(need.months, "month"),
+    return fmt::format("In {} it costs {} less than the next that suits, {}.", length_of(need),
                        format_dollars(more), title_of(next.place));
   }
   return "";
+}
+
+// What costs least, if that is another, and why it is not first.
+std::string cheaper(const Where& ranked) {
+  const Choice& first = ranked.choices.front();
+  const Choice* const least = ranked.cheapest();
+  // What suits and costs more than the first would at the price of instances is no argument.
+  if (least == nullptr || least == &first || least->why.empty()) return "";
+  const std::string less =
+      first.total
+          ? format_dollars(first.total->expected - least->total->expected) + " less than this"
+          : "while the price of this is to be asked for";
+  return fmt::format("The cheapest is {}, {}, {}; it is not first, because {}.",
+                     title_of(least->place), format_dollars(*least->total), less, least->why);
+}
+
+// When the GPUs are there, if that was asked for.
+std::string lead(const Choice& first, const Need& need) {
+  if (!need.needed_in || first.standing != Standing::suits) return "";
+  if (first.place == Place::on_demand)
+    return "Instances start within minutes, if as many are free.";
+  return fmt::format("It comes after {:.3g} weeks at most, in time.", first.lead->high);
 }
 
 std::string break_even(const Where& ranked, const Need& need) {
@@ -54,7 +76,8 @@ std::string break_even(const Where& ranked, const Need& need) {
     return "Owning never pays back: power and staff cost more than the hours that you would rent.";
   const char* const compared = need.sovereign ? "public instances" : "instances by the hour";
   return fmt::format("Owning servers pays back after {:.1f} months against {}; you plan {}.",
-                     *own.break_even, compared, need.months);
+                     *own.break_even, compared,
+                     need.weeks ? length_of(need) : std::to_string(need.months));
 }
 
 // What makes the first choice uncertain.
@@ -76,8 +99,16 @@ const char* stage_of(int gpus) {
 
 }  // namespace
 
+std::string length_of(const Need& need) {
+  return need.weeks ? count(*need.weeks, "week") : count(need.months, "month");
+}
+
 std::vector<std::string> reasons_for(const Where& ranked, const Need& need) {
   const Choice& first = ranked.choices.front();
+  if (first.standing == Standing::ruled_out)
+    return {
+        "The table says why each is; a later --need, a longer --term or --own_room may change "
+        "that."};
   const bool rents = first.place == Place::on_demand || first.place == Place::hybrid;
   std::vector<std::string> reasons = {usual(first, need)};
   if (first.place == Place::on_demand && need.gpus <= 8)
@@ -87,7 +118,13 @@ std::vector<std::string> reasons_for(const Where& ranked, const Need& need) {
   if (need.spiky)
     reasons.push_back(rents ? "More instances serve a burst, for as long as it lasts."
                             : "Its GPUs must suffice for a burst: plan for the highest load.");
+  if (first.standing == Standing::unsuited)
+    reasons.push_back(
+        "No place suits such a need without reserve; of those that are left this one "
+        "is the cheapest.");
   reasons.push_back(advantage(ranked, need));
+  reasons.push_back(cheaper(ranked));
+  reasons.push_back(lead(first, need));
   reasons.push_back(break_even(ranked, need));
   reasons.push_back(open_question(first));
   std::erase(reasons, "");

@@ -10,6 +10,8 @@
 namespace capstan {
 
 std::vector<std::string> reasons_for(const Where& ranked, const Need& need);
+// "24 months", "6 weeks".
+std::string length_of(const Need& need);
 // Workstation, shared server or cluster, now and when growth makes it another.
 std::string growth_of(const Need& need);
 

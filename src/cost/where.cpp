@@ -8,13 +8,24 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "cost/payments.h"
 #include "cost/reasons.h"
 
 namespace capstan {
 namespace {
 
-constexpr double kHoursOfWeek = 168;
+// "now", "in 3 weeks".
+std::string when(double weeks) {
+  return weeks < 1.0 / 7 ? "now" : fmt::format("in {:.3g} weeks", weeks);
+}
+
+std::string term_text(double hours) {
+  const double weeks = hours / kHoursOfWeek, years = hours / (12 * kHoursOfMonth);
+  if (years >= 0.99) return count(std::lround(years), "year");
+  return weeks < 9 ? count(std::lround(weeks), "week")
+                   : count(std::lround(hours / kHoursOfMonth), "month");
+}
 
 void check(const Need& need) {
   const auto within = [](const char* name, double value, double least, double most) {
@@ -23,6 +34,7 @@ void check(const Need& need) {
   };
   within("gpus", need.gpus, 1, 16384);
   within("months", need.months, 1, 120);
+  within("weeks", need.weeks.value_or(1), 1, 520);
   within("utilisation", need.utilisation, 0.01, 1);
   within("data_tb", need.data_tb, 0, 1e6);
   within("egress_tb_per_month", need.egress_tb_per_month, 0, 1e6);
@@ -43,11 +55,12 @@ class Choices {
   Choice make(Place place) const {
     Choice c;
     c.place = place;
+    c.lead = lead_of(place);
     judge(c);
     switch (place) {
       case Place::on_demand: by_hour(c); break;
-      case Place::cluster: by_term(c, need_.cluster_price, kHoursOfWeek); break;
-      case Place::private_cloud: by_term(c, need_.private_price, 12 * kHoursOfMonth); break;
+      case Place::cluster: by_term(c, need_.cluster_price, need_.cluster_term); break;
+      case Place::private_cloud: by_term(c, need_.private_price, need_.private_term); break;
       case Place::colocation:
       case Place::own_room: own(c, place == Place::own_room); break;
       case Place::hybrid: mixed(c); break;
@@ -64,9 +77,9 @@ class Choices {
           return by_the_hour(need_, prices_, Level::expected, [price](int n) { return price * n; })
               .total();
         case Place::cluster:
-          return reserved(need_, prices_, Level::expected, price, kHoursOfWeek).total();
+          return reserved(need_, prices_, Level::expected, price, need_.cluster_term).total();
         case Place::private_cloud:
-          return reserved(need_, prices_, Level::expected, price, 12 * kHoursOfMonth).total();
+          return reserved(need_, prices_, Level::expected, price, need_.private_term).total();
         case Place::colocation:
         case Place::own_room:
           if (server_ == nullptr) return std::nullopt;
@@ -81,6 +94,54 @@ class Choices {
   }
 
  private:
+  // What was quoted is exact. Instances start within minutes; those of a hybrid bridge the time
+  // until its own servers come.
+  std::optional<LeadTime> lead_of(Place place) const {
+    const auto lead = [](std::optional<double> quoted, const std::optional<LeadTime>& known) {
+      return quoted ? LeadTime{*quoted, *quoted, "the command line", ""} : known;
+    };
+    switch (place) {
+      case Place::on_demand: return LeadTime{};
+      case Place::cluster: return lead(need_.cluster_lead, prices_.cluster_lead);
+      case Place::private_cloud: return lead(need_.private_lead, prices_.private_lead);
+      case Place::colocation:
+      case Place::own_room:
+      case Place::hybrid: return lead(need_.server_lead, prices_.server_lead);
+    }
+    return std::nullopt;
+  }
+  double term_of(Place place) const {
+    if (place == Place::cluster) return need_.cluster_term;
+    return place == Place::private_cloud ? need_.private_term : 0;
+  }
+
+  // Whether it comes in time; sets the standing if not.
+  bool judge_lead(Choice& c) const {
+    if (!need_.needed_in) return true;
+    const double needed = *need_.needed_in;
+    if (!c.lead) {
+      c.standing = Standing::unsuited;
+      const char* option = c.place == Place::cluster         ? "--cluster_lead"
+                           : c.place == Place::private_cloud ? "--private_lead"
+                                                             : "--server_lead";
+      c.why = fmt::format("you need GPUs {}, and how long it takes to come is not known: ask ({})",
+                          when(needed), option);
+      return false;
+    }
+    if (c.lead->high <= needed) return true;
+    const bool late = c.lead->low > needed;
+    c.standing = late ? Standing::ruled_out : Standing::unsuited;
+    const bool several = c.place == Place::hybrid;
+    c.why = fmt::format("you need GPUs {}, and {} {} after {}", when(needed),
+                        several ? "own servers" : "it",
+                        !late ? "may come" : (several ? "come" : "comes"), weeks_text(*c.lead));
+    return false;
+  }
+  static std::string weeks_text(const LeadTime& lead) {
+    return lead.low == lead.high ? fmt::format("{:.3g} weeks", lead.low)
+                                 : fmt::format("{:.3g} to {:.3g} weeks", lead.low, lead.high);
+  }
+
   void judge(Choice& c) const {
     const auto is = [&](Standing standing, std::string why) {
       c.standing = standing;
@@ -92,6 +153,11 @@ class Choices {
       return is(Standing::ruled_out, "sovereign data may not lie on machines of a public cloud");
     if (c.place == Place::own_room && !need_.own_room)
       return is(Standing::ruled_out, "there is no own room (--own_room)");
+    if (const double term = term_of(c.place); need_.longest_term && term > *need_.longest_term)
+      return is(Standing::ruled_out,
+                fmt::format("it commits you to {}, and you commit to at most {} (--term)",
+                            term_text(term), term_text(*need_.longest_term)));
+    if (!judge_lead(c)) return;
     if (c.place == Place::on_demand && need_.gpus >= 16 && !need_.spiky)
       return is(Standing::unsuited,
                 "16 GPUs or more are seldom free at once, and no fast network joins instances");

@@ -17,6 +17,8 @@ namespace capstan {
 //   its instances, and few are free at once;
 // - a cluster, reserved by the week, suits 16 to 512 GPUs, and a private cloud, for whole years,
 //   512 to 2048, or any number for which a price was given;
+// - GPUs that come later than they are needed, and terms that are longer than may be committed to,
+//   are ruled out; what may come too late, or at a time that nobody knows, does not suit;
 // - of hybrids the split that costs least is taken; if it rents nothing it is colocation, or the
 //   own room, and does not suit.
 //

@@ -45,6 +45,15 @@ class Deadline : public testing::Test {
   std::chrono::system_clock::time_point now;
 };
 
+TEST(Terms, AreThoseOfContracts) {
+  EXPECT_EQ(hours_of_term("2 weeks", "--term"), 336);
+  EXPECT_EQ(hours_of_term("6mo", "--term"), 4380);
+  EXPECT_EQ(hours_of_term("1Y", "--term"), 8760);
+  EXPECT_EQ(hours_of_term("10 days", "--term"), 240);
+  for (const char* wrong : {"", "1", "1h", "y", "-1y", "1 fortnight"})
+    EXPECT_THROW(hours_of_term(wrong, "--term"), Error) << wrong;
+}
+
 TEST_F(Deadline, IsATimeFromNow) {
   EXPECT_EQ(hours("36h"), 36);
   EXPECT_EQ(hours("1.5 hours"), 1.5);

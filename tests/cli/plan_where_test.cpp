@@ -109,6 +109,43 @@ TEST_F(PlanWhere, EveryOptionCounts) {
             total({"--gpus=32", "--utilisation=0.5"}, "hybrid"));
 }
 
+// 16 GPUs at 60%: on demand is the cheapest and does not suit.
+TEST_F(PlanWhere, NamesTheCheapestBesideTheRecommended) {
+  const json out = plan({"--gpus=16", "--months=12", "--utilisation=0.6"});
+  EXPECT_EQ(out["cheapest"], "on-demand");
+  EXPECT_NE(out["recommended"], "on-demand");
+  expect_holds(unwrapped(run(words({"--gpus=16", "--months=12", "--utilisation=0.6"})).out),
+               {"The cheapest is on-demand instances, $336k, ", "less than the next that suits",
+                "it is not first, because 16 GPUs or more are seldom free at once"});
+}
+
+TEST_F(PlanWhere, TakesWeeksTermsAndWhenTheyAreNeeded) {
+  const Outcome now = run(words({"--gpus=64", "--weeks=6", "--need=now", "--cluster_price=2.5"}));
+  EXPECT_EQ(now.code, 0) << now.err;
+  expect_holds(unwrapped(now.out), {"64 × h100-sxm for 6 weeks", "6 weeks low to high",
+                                    "how long it takes to come is not known: ask (--cluster_lead)",
+                                    "weeks until a server comes: 4 to 26: general knowledge"});
+  const Words quoted = {"--gpus=64", "--weeks=6", "--need=3 weeks", "--cluster_price=2.5",
+                        "--cluster_lead=2 weeks"};
+  const json out = plan(quoted);
+  EXPECT_EQ(out["recommended"], "cluster");
+  EXPECT_EQ(choice(out, "cluster")["lead_weeks"]["high"], 2.0);
+  EXPECT_TRUE(choice(out, "private-cloud")["lead_weeks"].is_null());
+  EXPECT_NEAR(out["needed_in_weeks"].get<double>(), 3, 1e-6);
+  expect_holds(unwrapped(run(words(quoted)).out), {"It comes after 2 weeks at most, in time."});
+  const json bound = plan(
+      {"--gpus=64", "--months=6", "--cluster_price=2.5", "--cluster_term=6mo", "--term=4 weeks"});
+  EXPECT_EQ(choice(bound, "cluster")["standing"], "ruled out");
+  const Outcome none = run(words({"--sovereign", "--need=now", "--private_lead=9 weeks"}));
+  EXPECT_EQ(none.code, 0) << none.err;
+  expect_holds(none.out, {"recommended: nothing: every place is ruled out"});
+  expect_refused(2, words({"--months=3", "--weeks=3"}), {"--months and --weeks both say how long"});
+  expect_refused(2, words({"--weeks=0"}), {"--weeks", "from 1 to 520"});
+  expect_refused(2, words({"--need=soon"}), {"found 'soon'", "a time from now"});
+  expect_refused(2, words({"--term=soon"}), {"--term: expected a time such as 2 weeks", "'soon'"});
+  expect_refused(2, words({"--cluster_term=0 weeks"}), {"--cluster_term: expected a time above 0"});
+}
+
 TEST_F(PlanWhere, SovereignDataStayFromPublicClouds) {
   const json out = plan({"--months=2", "--utilisation=0.1", "--sovereign"});
   EXPECT_EQ(out["recommended"], "colocation");

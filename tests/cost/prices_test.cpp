@@ -16,7 +16,8 @@ constexpr char kMine[] =
     "  h200: {8: 20.5, origin: quoted}\n"
     "servers:\n  h100-sxm: {gpus: 4, low: 100, high: 300, kilowatts: 3.5}\n"
     "rates:\n  colocation: {low: 70, high: 90}\n"
-    "between_instances: {gigabits: 400, origin: asked}\n";
+    "between_instances: {gigabits: 400, origin: asked}\n"
+    "lead_times: {cluster: {low: 1, high: 3}}\n";
 
 // The public list of 2026-08-03.
 TEST(Prices, AreThoseOfTheList) {
@@ -58,6 +59,9 @@ TEST(Prices, AFileOfTheUsersAddsAndReplaces) {
   EXPECT_EQ(all.servers.size(), before.servers.size());
   EXPECT_EQ(all.server("h100-sxm")->dollars, (Dollars{100, 200, 300}));
   EXPECT_EQ(all.server("h100-sxm")->origin, "mine");
+  EXPECT_FALSE(before.cluster_lead);
+  EXPECT_EQ(all.cluster_lead, (LeadTime{1, 3, "mine", "2031-02-03"}));
+  EXPECT_EQ(all.server_lead, before.server_lead);
   EXPECT_DOUBLE_EQ(all.server("h200")->kilowatts, 10.2) << "no row of the file replaces it";
   EXPECT_EQ(all.colocation.dollars, (Dollars{70, 80, 90}));
   EXPECT_EQ(all.electricity, before.electricity);
@@ -105,6 +109,8 @@ TEST(Prices, WhatIsWrongIsToldWithItsPlace) {
             "p.yaml:2:26: egress: high: expected a number from 5 to 1000000000, found '3'");
   EXPECT_EQ(refused("rates:\n  egress: {low: 1, high: 3, unit: TB}"),
             "p.yaml:2:29: egress: unit: no such key");
+  EXPECT_EQ(refused("lead_times:\n  ship: {low: 1}"),
+            "p.yaml:2:3: lead_times: ship: expected cluster, private or server");
   EXPECT_EQ(refused("rates:\n  tax: {low: 1, high: 3}"), "p.yaml:2:3: rates: tax: no such key");
   EXPECT_TRUE(refused("rates: {").starts_with("p.yaml:1:")) << refused("rates: {");
 }

@@ -29,11 +29,28 @@ bool says(const std::string& text, const char* part) {
 TEST(Reasons, CompareWithTheNextAndWithOwning) {
   // 17 months: 350000 + 17 × 2040 against 17 × 730 × 31.92 is 384,680 against 396,127.
   const std::string own = reasons(h100(8, 17));
-  EXPECT_TRUE(says(own, "In 17 months it costs $11,447 less than the next, on-demand")) << own;
+  EXPECT_TRUE(says(own, "In 17 months it costs $11,447 less than the next that suits, on-demand"))
+      << own;
   EXPECT_TRUE(says(own, "pays back after 16.5 months")) << own;
   Need idle = h100(8, 60);
   idle.utilisation = 0.05;  // 1165 dollars of hours a month, less than the 2040 of a rack
   EXPECT_TRUE(says(reasons(idle), "Owning never pays back")) << reasons(idle);
+}
+
+// 16 GPUs by the hour do not suit, and cost least: both are said.
+TEST(Reasons, NameTheCheapestAndWhyItIsNotFirst) {
+  Need need = h100(16, 12);
+  need.utilisation = 0.5;
+  const Where where = recommend(need, prices());
+  ASSERT_NE(where.cheapest(), nullptr);
+  EXPECT_EQ(where.cheapest()->place, Place::on_demand);
+  EXPECT_NE(where.choices.front().place, Place::on_demand);
+  const std::string text = reasons(need);
+  EXPECT_TRUE(says(text, "The cheapest is on-demand instances, $280k, ")) << text;
+  EXPECT_TRUE(says(text, "it is not first, because 16 GPUs or more are seldom free at once"))
+      << text;
+  need.gpus = 8;
+  EXPECT_FALSE(says(reasons(need), "The cheapest is")) << "it is first";
 }
 
 TEST(Reasons, NameWhatTheNeedAsksFor) {

@@ -137,6 +137,76 @@ TEST(Where, AnUnknownPriceIsAskedFor) {
   }
 }
 
+// 6 weeks are 1008 hours, 1.38 months: of the second month only a part is paid.
+TEST(Where, TakesWeeks) {
+  Need need = h100(8, 0, 0.5);
+  need.set_weeks(6);
+  EXPECT_EQ(need.months, 2);
+  need.cluster_price = 2;
+  need.private_price = 2;
+  const Where where = recommend(need, prices());
+  EXPECT_NEAR(where.at(Place::on_demand).total->expected, 1008 * 0.5 * 31.92, 1e-6);
+  EXPECT_NEAR(where.at(Place::cluster).total->expected, 1008 * 8 * 2, 1e-6) << "whole weeks";
+  EXPECT_NEAR(where.at(Place::private_cloud).total->expected, 8760 * 8 * 2, 1e-6);
+  EXPECT_NEAR(where.at(Place::colocation).total->expected, 350e3 + 1008.0 / 730 * 2040, 1e-6);
+  EXPECT_EQ(where.at(Place::on_demand).curve.size(), 3U);
+  for (int weeks = 1; weeks <= 520; ++weeks) {
+    need.set_weeks(weeks);
+    EXPECT_NEAR(recommend(need, prices()).at(Place::cluster).total->expected, weeks * 168.0 * 8 * 2,
+                1e-6);
+  }
+}
+
+TEST(Where, TermsAreThoseOfTheQuotes) {
+  Need need = h100(64, 7, 1);
+  need.cluster_price = 2.5, need.private_price = 2;
+  need.cluster_term = 3 * 730, need.private_term = 3 * 8760;
+  const Where quoted = recommend(need, prices());
+  EXPECT_NEAR(quoted.at(Place::cluster).total->expected, 9 * 730 * 64 * 2.5, 1e-6);
+  EXPECT_NEAR(quoted.at(Place::private_cloud).total->expected, 3 * 8760 * 64 * 2.0, 1e-6);
+  need.longest_term = 8760;
+  const Where bound = recommend(need, prices());
+  EXPECT_EQ(bound.at(Place::private_cloud).standing, Standing::ruled_out);
+  EXPECT_EQ(bound.at(Place::private_cloud).why,
+            "it commits you to 3 years, and you commit to at most 1 year (--term)");
+  EXPECT_EQ(bound.at(Place::cluster).standing, Standing::suits);
+  EXPECT_EQ(bound.at(Place::colocation).standing, Standing::suits) << "servers can be sold";
+}
+
+// Servers come after 4 to 26 weeks; of clusters and private clouds nobody says when.
+TEST(Where, WhatComesTooLateIsRuledOut) {
+  Need need = h100(8, 36, 1);
+  EXPECT_EQ(first(need), Place::colocation);
+  need.needed_in = 0;
+  const Where now = recommend(need, prices());
+  EXPECT_EQ(now.choices.front().place, Place::on_demand);
+  EXPECT_EQ(now.at(Place::colocation).standing, Standing::ruled_out);
+  EXPECT_EQ(now.at(Place::colocation).why, "you need GPUs now, and it comes after 4 to 26 weeks");
+  EXPECT_EQ(now.at(Place::cluster).standing, Standing::unsuited);
+  EXPECT_EQ(now.at(Place::cluster).why,
+            "you need GPUs now, and how long it takes to come is not known: ask (--cluster_lead)");
+  EXPECT_FALSE(now.at(Place::cluster).lead);
+  need.needed_in = 10;
+  EXPECT_EQ(recommend(need, prices()).at(Place::colocation).why,
+            "you need GPUs in 10 weeks, and it may come after 4 to 26 weeks");
+  EXPECT_EQ(recommend(need, prices()).at(Place::colocation).standing, Standing::unsuited);
+  need.needed_in = 26;
+  EXPECT_EQ(first(need), Place::colocation);
+  need.needed_in = 2;
+  need.server_lead = 1.5;
+  EXPECT_EQ(first(need), Place::colocation) << "a quote counts";
+  need.gpus = 64, need.months = 3;
+  need.cluster_price = 2.5, need.cluster_lead = 1;
+  EXPECT_EQ(first(need), Place::cluster);
+  // Nothing is left.
+  need.sovereign = true;
+  need.server_lead = 8, need.private_lead = 8;
+  const Where none = recommend(need, prices());
+  for (const Choice& c : none.choices) EXPECT_EQ(c.standing, Standing::ruled_out);
+  EXPECT_EQ(none.cheapest(), nullptr);
+  EXPECT_EQ(none.reasons.size(), 1U);
+}
+
 TEST(Where, ChecksTheNeed) {
   Need need = h100(8, 12, 0);
   EXPECT_EQ(message_of(Fault::usage, [&] { recommend(need, prices()); }),
@@ -158,6 +228,7 @@ Need random_need(std::mt19937& random) {
   if (upto(1)) need.cluster_price = 0.5 + 0.1 * upto(50);
   if (upto(1)) need.private_price = 0.5 + 0.1 * upto(40);
   need.staff_per_month = upto(1) ? 100 * upto(90) : 0;
+  if (upto(3) == 0) need.set_weeks(1 + upto(200));
   return need;
 }
 
@@ -203,7 +274,7 @@ TEST(Where, IsSaneAndMonotoneForRandomNeeds) {
     const Where now = recommend(need, all);
     expect_sane(now, need);
     Need longer = need, busier = need;
-    longer.months += 1 + i % 14;
+    longer.weeks ? longer.set_weeks(*need.weeks + 1 + i % 60) : void(longer.months += 1 + i % 14);
     busier.utilisation = (1 + need.utilisation) / 2;
     const Where then = recommend(longer, all), busy = recommend(busier, all);
     for (const Choice& c : now.choices) {
