@@ -17,6 +17,7 @@
 #include "base/units.h"
 #include "comm/thread_channel.h"
 #include "comm/transport.h"
+#include "comm/wait_cause.h"
 #include "ops/elementwise.h"
 #include "ops/sum_slices.h"
 
@@ -40,9 +41,9 @@ class ThreadGroup::Shared {
   // A rank of the first group. Each is woken by itself, when it can go on: to wake all of them when
   // one arrives takes longer than small collectives do.
   struct Rank {
-    std::vector<Member*> members;  // of the first group, and of all others that it is in
-    bool waiting = false;
-    const Slot* wanted = nullptr;  // it waits for this one to be free, too
+    std::vector<Member*> members;     // of the first group, and of all others that it is in
+    const Member* waiting = nullptr;  // in this group; null: it does not wait
+    const Slot* wanted = nullptr;     // it waits for this one to be free, too
     std::condition_variable woken;
   };
   // Of a group and all that were split from it: they end together.
@@ -233,7 +234,7 @@ class ThreadGroup::Member : public Transport {
     for (int r = 0; r < size(); ++r) {
       Shared::Rank& other = family_.at(among_all(r));
       const std::vector<Member*>& m = other.members;
-      if (other.waiting &&
+      if (other.waiting != nullptr &&
           (free != nullptr ? other.wanted == free : std::any_of(m.begin(), m.end(), able)))
         able_.push_back(&other);
     }
@@ -259,10 +260,10 @@ class ThreadGroup::Member : public Transport {
         other = found == us().members.end() ? nullptr : *found;
         return done() || other != nullptr;
       };
-      us().waiting = true;
+      us().waiting = this;
       us().wanted = wanted;
       const bool in_time = us().woken.wait_for(lock, shared_->timeout, something);
-      us().waiting = false;
+      us().waiting = nullptr;
       if (!in_time) give_up();
       if (done() || other == nullptr) continue;
       lock.unlock();
@@ -379,16 +380,29 @@ class ThreadGroup::Member : public Transport {
     }
   }
 
-  [[noreturn]] void give_up(const Shared::Slot& slot) {
-    std::vector<std::string> missing;
+  // Those that its oldest collective waits for, among all ranks. With the mutex locked.
+  std::vector<int> missing() const {
+    std::vector<int> ranks;
+    if (complete_ == begun_) return ranks;
+    const Shared::Slot& slot = shared_->at(complete_);
     for_each(slot.calls[index()], [&](size_t r) {
-      if (slot.reached[r] < stage_)
-        missing.push_back(std::to_string(among_all(static_cast<int>(r))));
+      if (slot.reached[r] < stage_) ranks.push_back(among_all(static_cast<int>(r)));
     });
-    shared_->end(fmt::format("group {}, collective {}: rank {} waited {:g} s for rank {} in {}",
-                             name(), complete_, among_all(rank()),
-                             std::chrono::duration<double>(shared_->timeout).count(),
-                             fmt::join(missing, ", "), slot.calls[index()].describe()));
+    return ranks;
+  }
+  RankState state_of(int rank) const {
+    const Member* const waits = family_.at(rank).waiting;
+    if (waits == nullptr) return {RankState::Kind::busy};
+    return {RankState::Kind::waits, waits->missing()};
+  }
+
+  [[noreturn]] void give_up(const Shared::Slot& slot) {
+    const WaitCause cause =
+        cause_of_wait(among_all(rank()), missing(), [&](int r) { return state_of(r); });
+    shared_->end(fmt::format(
+        "group {}, collective {}: rank {} waited {:g} s for rank {} in {}{}", name(), complete_,
+        among_all(rank()), std::chrono::duration<double>(shared_->timeout).count(),
+        fmt::join(cause.ranks, ", "), slot.calls[index()].describe(), cause.how));
     shared_->check_alive();
     fail(Fault::bug, "a group that has ended goes on");
   }

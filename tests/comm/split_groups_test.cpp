@@ -205,5 +205,30 @@ TEST(SplitGroup, NameTheRanksOfASplitGroupByTheirNumberAmongAll) {
       "group pair, collective 0: rank 1 waited 0.1 s for rank 3 in all_reduce of 4 f32 values");
 }
 
+TEST(SplitGroup, NameTheRankThatHoldsAnotherGroup) {
+  const std::string why = message_of(Fault::peer, [] {
+    run_as_threads(
+        3,
+        [](Communicator all) {
+          Memory m;
+          const bool in_first = all.rank()<2, in_second = all.rank()> 0;
+          const Members alone{.first = all.rank()};
+          const Communicator groups[] = {
+              all.split(in_first ? Members{.count = 2} : alone, "first", Lane::tensor),
+              all.split(in_second ? Members{.first = 1, .count = 2} : alone, "second",
+                        Lane::context)};
+          const Buffer x = m.arena.make(Category::data, DType::f32, {4}, "x");
+          if (all.rank() == 2) return std::this_thread::sleep_for(milliseconds(800));
+          if (all.rank() == 1) std::this_thread::sleep_for(milliseconds(50));
+          Work work = groups[all.rank()].all_reduce(m.q, x);  // rank 0 has waited for longer
+          work.join(m.q);
+        },
+        milliseconds(200));
+  });
+  EXPECT_EQ(why,
+            "group first, collective 0: rank 0 waited 0.2 s for rank 2 in all_reduce of 4 f32 "
+            "values (rank 1 waits for rank 2)");
+}
+
 }  // namespace
 }  // namespace capstan::test

@@ -44,8 +44,29 @@ class MpiChannel : public HostChannel {
   }
 
  private:
+  // Tells those who ask that this rank waits for another one.
+  class Waiting {
+   public:
+    Waiting(MpiProcess& process, int other) : process_(process), other_{other} {
+      const std::lock_guard lock(process_.mutex);
+      waits_.emplace(process_, other_);
+    }
+    ~Waiting() {
+      const std::lock_guard lock(process_.mutex);
+      waits_.reset();
+    }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    MpiProcess& process_;
+    const std::vector<int> other_;
+    std::optional<MpiProcess::Waits> waits_;
+  };
+
   // Ranks from here on are as MPI counts them.
   void wait(MPI_Request& request, int other) {
+    std::optional<Waiting> waiting;
     const auto start = Clock::now();
     const MpiProcess::Duration timeout = process_.timeout();
     auto pause = std::chrono::microseconds(0);
@@ -57,6 +78,8 @@ class MpiChannel : public HostChannel {
         hear();
         process_.answer_pings();
         const auto now = Clock::now();
+        if (!waiting && now > start + std::chrono::milliseconds(20))
+          waiting.emplace(process_, other);
         if (now > next_ping) {
           next_ping = now + timeout / 8;
           require_alive(std::max(start, now - 2 * timeout), other);
@@ -77,7 +100,7 @@ class MpiChannel : public HostChannel {
     require(Clock::now() - last < timeout, Fault::peer,
             "channel {}: rank {} waited {:g} s for rank {}", name_, process_.ranks().rank,
             std::chrono::duration<double>(timeout).count(), other);
-    process_.silent_since(start, {.first = other});  // asks
+    process_.ask({other});
   }
 
   void hear() {

@@ -96,6 +96,7 @@ uint64_t MpiMember::begin(Queue& q, const Collective& c) {
 
 void MpiMember::finish(Queue&, uint64_t sequence) {
   std::unique_lock lock(process_->mutex);
+  const MpiProcess::Waits waits(*process_, missing_);
   changed_.wait(lock, [&] { return process_->ended() || complete_ > sequence; });
   if (complete_ <= sequence) process_->throw_error();
 }

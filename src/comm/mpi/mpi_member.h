@@ -84,6 +84,9 @@ class MpiMember : public Transport, public std::enable_shared_from_this<MpiMembe
   // Throws if the group has ended, or another rank has failed.
   void look_around();
 
+  // Ranks, as MPI counts them, that have messages which are not through.
+  std::vector<int> note_missing();
+
   // Throws, unless all has arrived by now: this rank itself may have been stopped.
   void give_up(const Collective& c);
 
@@ -101,6 +104,7 @@ class MpiMember : public Transport, public std::enable_shared_from_this<MpiMembe
   std::deque<Collective> waiting_;  // the first is being done
   uint64_t complete_ = 0;           // written by the group's thread
   bool leaving_ = false;
+  std::vector<int> missing_;  // by note_missing(), while the group's thread waits
 
   // Of the group's thread.
   uint64_t hello_ = 0;

@@ -2,7 +2,6 @@
 #include <fmt/ranges.h>
 
 #include <cstring>
-#include <iterator>
 
 #include "comm/mpi/mpi_member.h"
 #include "ops/cpu/sum_slices.h"
@@ -99,11 +98,14 @@ void MpiMember::wait(const Collective& c) {
   constexpr int64_t kBytesPerMicrosecond = 1000, kLatency = 50;  // microseconds
   constexpr int kCalls = 8;
   constexpr auto kLongest = std::chrono::microseconds(500);  // the system buffers as much
+  constexpr auto kMoment = std::chrono::milliseconds(20);
   const auto start = Clock::now(), deadline = start + process_->timeout(),
              through_memory =
                  start + std::chrono::microseconds(kLatency + std::exchange(moving_, 0) /
                                                                   kBytesPerMicrosecond);
-  auto next_look = Clock::time_point(), next_ping = start + process_->timeout() / 8;
+  // Who is asked tells whom it waits for: known after a moment, and then from time to time.
+  auto next_look = Clock::time_point(), next_ping = start + process_->timeout() / 8,
+       next_missing = start + std::min<Clock::duration>(process_->timeout() / 16, kMoment);
   auto pause = std::chrono::microseconds(0);
   for (int done = 0;;) {
     for (int i = 0; done == 0 && i < kCalls; ++i)
@@ -117,9 +119,13 @@ void MpiMember::wait(const Collective& c) {
       next_look = now + std::chrono::microseconds(200);
       look_around();
     }
+    if (now > next_missing) {
+      next_missing = now + process_->timeout() / 16;
+      note_missing();
+    }
     if (now > next_ping) {
       next_ping = now + process_->timeout() / 8;
-      silent_since(now);  // asks
+      process_->ask(note_missing());
     }
     if (now > deadline) give_up(c);
     if (now < through_memory) {
@@ -131,15 +137,12 @@ void MpiMember::wait(const Collective& c) {
   }
   requests_.clear();
   peers_.clear();
+  if (missing_.empty()) return;
+  const std::lock_guard lock(process_->mutex);
+  missing_.clear();
 }
 
-void MpiMember::look_around() {
-  process_->check();
-  process_->hear_failure();
-  process_->answer_pings();
-}
-
-void MpiMember::give_up(const Collective& c) {
+std::vector<int> MpiMember::note_missing() {
   std::vector<int> missing;
   process_->call([&] {
     for (size_t i = 0; i < requests_.size(); ++i) {
@@ -151,18 +154,25 @@ void MpiMember::give_up(const Collective& c) {
     }
   });
   std::sort(missing.begin(), missing.end());
-  // A rank that answers may itself be waiting for one that does not.
-  std::vector<int> silent =
-      process_->silent_since(Clock::now() - process_->timeout() / 2, in_world());
-  std::sort(silent.begin(), silent.end());
-  std::vector<int> lost;
-  std::set_intersection(missing.begin(), missing.end(), silent.begin(), silent.end(),
-                        std::back_inserter(lost));
-  if (!lost.empty()) missing = lost;
-  require(missing.empty(), Fault::peer,
-          "group {}, collective {}: rank {} waited {:g} s for rank {} in {}", name(), complete_,
+  const std::lock_guard lock(process_->mutex);
+  missing_ = missing;
+  return missing;
+}
+
+void MpiMember::look_around() {
+  process_->check();
+  process_->hear_failure();
+  process_->answer_pings();
+}
+
+void MpiMember::give_up(const Collective& c) {
+  process_->answer_pings();
+  const WaitCause cause = cause_of_wait(process_->ranks().rank, note_missing(),
+                                        [&](int r) { return process_->state_of(r); });
+  require(cause.ranks.empty(), Fault::peer,
+          "group {}, collective {}: rank {} waited {:g} s for rank {} in {}{}", name(), complete_,
           among_all(rank()), std::chrono::duration<double>(process_->timeout()).count(),
-          fmt::join(missing, ", "), c.describe());
+          fmt::join(cause.ranks, ", "), c.describe(), cause.how);
 }
 
 }  // namespace capstan

@@ -27,7 +27,7 @@ Ranks started() {
 }  // namespace
 
 MpiProcess::MpiProcess(Duration timeout)
-    : ranks_(started()), timeout_(timeout), heard_from_(static_cast<size_t>(ranks_.size)) {}
+    : ranks_(started()), timeout_(timeout), peers_(static_cast<size_t>(ranks_.size)) {}
 
 MpiProcess::~MpiProcess() {
   // The others were told why; they end with it, if they hear it before this ends them.
@@ -97,40 +97,104 @@ void MpiProcess::hear_failure() {
   throw_error();
 }
 
+MpiProcess::Waits::Waits(MpiProcess& process, const std::vector<int>& ranks)
+    : process_(std::this_thread::get_id() == process.own_thread_ ? &process : nullptr) {
+  if (process_ != nullptr) process_->waits_ = &ranks;
+}
+
+MpiProcess::Waits::~Waits() {
+  if (process_ != nullptr) process_->waits_ = nullptr;
+}
+
+std::vector<int> MpiProcess::own_pong() {
+  const std::lock_guard lock(mutex);
+  if (waits_ == nullptr) return {0};
+  std::vector<int> text = {1};
+  text.insert(text.end(), waits_->begin(), waits_->end());
+  return text;
+}
+
 void MpiProcess::answer_pings() {
+  std::optional<std::vector<int>> own;
   const std::lock_guard lock(calls_);
   for (const int tag : {kPing, kPong})
     for (int there = 1; there != 0;) {
       MPI_Status status;
       MPI_Iprobe(MPI_ANY_SOURCE, tag, MPI_COMM_WORLD, &there, &status);
       if (there == 0) continue;
-      MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-      heard_from_[static_cast<size_t>(status.MPI_SOURCE)] = Clock::now();
-      if (tag == kPing) send_empty(status.MPI_SOURCE, kPong);
+      int size = 0;
+      MPI_Get_count(&status, MPI_INT, &size);
+      std::vector<int> text(static_cast<size_t>(size));
+      MPI_Recv(text.data(), size, MPI_INT, status.MPI_SOURCE, tag, MPI_COMM_WORLD,
+               MPI_STATUS_IGNORE);
+      Peer& peer = peers_[static_cast<size_t>(status.MPI_SOURCE)];
+      peer.heard = Clock::now();
+      peer.asked.reset();
+      if (tag == kPong) {
+        hear_pong(peer, text);
+        continue;
+      }
+      if (!own) own = own_pong();
+      send_pong(status.MPI_SOURCE, *own);
     }
 }
 
-std::vector<int> MpiProcess::silent_since(Clock::time_point then, const Members& others) {
+void MpiProcess::hear_pong(Peer& peer, const std::vector<int>& text) {
+  const bool waits = !text.empty() && text[0] == 1;
+  peer.state = {waits ? RankState::Kind::waits : RankState::Kind::busy,
+                waits ? std::vector<int>(text.begin() + 1, text.end()) : std::vector<int>()};
+  for (const int r : peer.state.waits_for) send_ping(r);
+}
+
+void MpiProcess::ask(const std::vector<int>& ranks) {
   const std::lock_guard lock(calls_);
-  std::vector<int> silent;
-  for (int i = 0; i < others.count; ++i) {
-    const int r = others.at(i);
-    if (r == ranks_.rank) continue;
-    if (heard_from_[static_cast<size_t>(r)] < then) silent.push_back(r);
-    send_empty(r, kPing);
-  }
+  ++round_;
+  for (const int r : ranks) send_ping(r);
+}
+
+RankState MpiProcess::state_of(int rank) {
+  const auto patience = std::min<Duration>(timeout() / 4, std::chrono::seconds(5));
+  const std::lock_guard lock(calls_);
+  const Peer& peer = peers_[static_cast<size_t>(rank)];
+  if (peer.asked && Clock::now() - *peer.asked > patience) return {RankState::Kind::silent};
+  return peer.state;
+}
+
+std::vector<int> MpiProcess::silent_since(Clock::time_point then, const Members& others) {
+  std::vector<int> silent, all;
+  for (int i = 0; i < others.count; ++i)
+    if (const int r = others.at(i); r != ranks_.rank) {
+      all.push_back(r);
+      if (heard_from(r) < then) silent.push_back(r);
+    }
+  ask(all);
   return silent;
 }
 
 MpiProcess::Clock::time_point MpiProcess::heard_from(int rank) {
   const std::lock_guard lock(calls_);
-  return heard_from_[static_cast<size_t>(rank)];
+  return peers_[static_cast<size_t>(rank)].heard;
 }
 
-void MpiProcess::send_empty(int to, int tag) {
+void MpiProcess::send_ping(int to) {
+  Peer& peer = peers_[static_cast<size_t>(to)];
+  if (to == ranks_.rank || peer.round == round_) return;
+  peer.round = round_;
+  if (!peer.asked) peer.asked = Clock::now();
   MPI_Request request = MPI_REQUEST_NULL;
-  MPI_Isend(nullptr, 0, MPI_BYTE, to, tag, MPI_COMM_WORLD, &request);
+  MPI_Isend(nullptr, 0, MPI_INT, to, kPing, MPI_COMM_WORLD, &request);
   MPI_Request_free(&request);
+}
+
+void MpiProcess::send_pong(int to, const std::vector<int>& text) {
+  std::erase_if(pongs_, [](auto& pong) {
+    int done = 0;
+    MPI_Test(&pong.first, &done, MPI_STATUS_IGNORE);
+    return done != 0;
+  });
+  auto& [request, kept] = pongs_.emplace_back(MPI_REQUEST_NULL, text);
+  MPI_Isend(kept.data(), static_cast<int>(kept.size()), MPI_INT, to, kPong, MPI_COMM_WORLD,
+            &request);
 }
 
 void MpiProcess::tell_failure() {

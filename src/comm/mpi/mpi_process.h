@@ -7,13 +7,16 @@
 #include <climits>
 #include <condition_variable>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/process_group.h"
 #include "comm/ranks.h"
+#include "comm/wait_cause.h"
 
 namespace capstan {
 
@@ -82,12 +85,31 @@ class MpiProcess {
 
   // Throws what another rank has told; from then on, everything does.
   void hear_failure();
-  // Other ranks that wait for this one, beside the collectives, ask whether its process lives.
+  // Ranks that wait for this one ask, beside the collectives, whether its process lives and whom it
+  // waits for itself. Asks those that it hears of by such answers.
   void answer_pings();
+  // Asks these ranks, whose answers tell of others that are asked then, and so on.
+  void ask(const std::vector<int>& ranks);
+  // What is known of a rank that was asked. It is silent if it has not answered for a quarter of
+  // the timeout, or 5 s.
+  RankState state_of(int rank);
   // Those that have not answered since then; asks all of them again.
   std::vector<int> silent_since(Clock::time_point then, const Members& others);
   // When a rank has last asked or answered.
   Clock::time_point heard_from(int rank);
+
+  // While it lives, the rank waits for these: if that is its own thread. With the mutex locked as
+  // it begins and ends, and where the list changes.
+  class Waits {
+   public:
+    Waits(MpiProcess& process, const std::vector<int>& ranks);
+    ~Waits();
+    Waits(const Waits&) = delete;
+    Waits& operator=(const Waits&) = delete;
+
+   private:
+    MpiProcess* process_;  // null: another thread
+  };
 
   struct Told {
     int rank;
@@ -105,16 +127,32 @@ class MpiProcess {
   bool note_broken() { return broken_.exchange(true); }
 
  private:
+  // What is heard of another rank.
+  struct Peer {
+    Clock::time_point heard = {};            // its last question or answer
+    std::optional<Clock::time_point> asked;  // the first question that is open since
+    uint64_t round = 0;                      // in which it was asked last
+    RankState state;                         // by its last answer
+  };
+
   // With calls_ locked.
-  static void send_empty(int to, int tag);
+  void send_ping(int to);
+  void send_pong(int to, const std::vector<int>& text);
+  void hear_pong(Peer& peer, const std::vector<int>& text);
+  // [1, ranks…]: it waits for them; [0]: it does not.
+  std::vector<int> own_pong();
   void tell_failure();
 
   Ranks ranks_;
   std::atomic<Duration> timeout_;
-  std::mutex calls_;                           // also for heard_from_
-  std::vector<Clock::time_point> heard_from_;  // by rank: its last ping or pong
+  const std::thread::id own_thread_ = std::this_thread::get_id();
+  std::mutex calls_;         // also for the next three
+  std::vector<Peer> peers_;  // by rank
+  uint64_t round_ = 0;       // of questions: in each, a rank is asked once
+  std::list<std::pair<MPI_Request, std::vector<int>>> pongs_;  // on their way
 
   // With the mutex locked.
+  const std::vector<int>* waits_ = nullptr;        // the ranks that this one waits for
   std::condition_variable left_;                   // a thread has
   std::vector<std::condition_variable*> threads_;  // that have not
   std::exception_ptr error_;

@@ -175,8 +175,9 @@ void NcclGroup::require_success(ncclResult_t result, const char* doing) {
 }
 
 void NcclGroup::settle(const char* doing) {
-  const auto deadline = Clock::now() + timeout_;
+  const auto start = Clock::now(), deadline = start + timeout_;
   auto pause = std::chrono::microseconds(0);
+  auto next_ping = start + timeout_ / 8;
   for (;;) {
     ncclResult_t result = ncclSuccess;
     {
@@ -187,9 +188,16 @@ void NcclGroup::settle(const char* doing) {
     require_success(result, doing);
     if (result == ncclSuccess) return;
     processes_.check();
-    require(Clock::now() < deadline, Fault::peer,
-            "group {}: rank {} waited {:g} s for NCCL to {} with the other ranks", name(),
-            among_all(rank()), seconds(timeout_), doing);
+    const auto now = Clock::now();
+    if (now > next_ping) {
+      next_ping = now + timeout_ / 8;
+      const std::vector<int> silent = silent_ranks(start);
+      require(now < deadline, Fault::peer,
+              "group {}: rank {} waited {:g} s for NCCL to {} with the other ranks; {}", name(),
+              among_all(rank()), seconds(timeout_), doing,
+              silent.empty() ? "their processes answer"
+                             : fmt::format("rank {} does not answer", fmt::join(silent, ", ")));
+    }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause + std::chrono::microseconds(2), std::chrono::microseconds(200));
   }
@@ -366,17 +374,23 @@ void NcclGroup::look() {
   }
 }
 
+std::vector<int> NcclGroup::silent_ranks(Clock::time_point since) {
+  const std::vector<int> of_all =
+      processes_.silent_since(std::max(since, Clock::now() - timeout_ / 2));
+  std::vector<int> silent;
+  for (int r = 0; r < size(); ++r)
+    if (std::find(of_all.begin(), of_all.end(), among_all(r)) != of_all.end())
+      silent.push_back(among_all(r));
+  return silent.empty() ? of_all : silent;
+}
+
 void NcclGroup::require_progress(Running& oldest) {
   if (!oldest.started.reached()) return;
   if (!oldest.since) oldest.since = Clock::now();
   const auto waited = Clock::now() - *oldest.since;
   if (waited < timeout_ / 8) return;
-  const std::vector<int> of_all = processes_.silent_since(*oldest.since);
+  const std::vector<int> silent = silent_ranks(*oldest.since);
   if (waited < timeout_) return;
-  std::vector<int> silent;
-  for (int r = 0; r < size(); ++r)
-    if (std::find(of_all.begin(), of_all.end(), among_all(r)) != of_all.end())
-      silent.push_back(among_all(r));
   fail(Fault::peer, "group {}, collective {}: rank {} waited {:g} s for {} in {}", name(),
        complete_, among_all(rank()), seconds(timeout_),
        silent.empty() ? "others, whose processes answer,"

@@ -96,6 +96,9 @@ class NcclGroup : public Transport {
   void watch();
   void look();
   void require_progress(Running& oldest);
+  // Ranks among all whose processes have not answered since then, or for half of the timeout: those
+  // of the group, or if all of these answer, others, for which they may wait. Asks all again.
+  std::vector<int> silent_ranks(Clock::time_point since);
   // Ends the family. When it returns, NCCL has been told to abort all of its comms.
   void end(std::exception_ptr why) noexcept;
   void abort_all();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 
 #include "comm/mpi/mpi_group.h"
@@ -288,6 +289,30 @@ void be_silent_in_group(const Communicator& all, Queue& q, const Tensor& x) {
   work.join(q);
 }
 
+// This rank's group of these two; of itself alone if it is neither.
+Communicator pair_of(const Communicator& all, int one, int other) {
+  const bool ours = all.rank() == one || all.rank() == other;
+  return all.split(ours ? Members{.first = one, .stride = other - one, .count = 2}
+                        : Members{.first = all.rank()},
+                   fmt::format("of {} and {}", one, other), Lane::tensor);
+}
+
+// Rank 2's process stops. Rank 1 waits for it, and rank 0, which has waited for longer, for rank 1.
+void stop_behind_another(const Communicator& all, Queue& q, const Tensor& x) {
+  const Communicator first = pair_of(all, 0, 1), second = pair_of(all, 1, 2);
+  if (all.rank() == 2) std::raise(SIGSTOP);
+  if (all.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  Work work = (all.rank() == 0 ? first : second).all_reduce(q, x);
+  work.join(q);
+}
+
+// Each waits for the next one, in a group of its own.
+void wait_in_a_ring(const Communicator& all, Queue& q, const Tensor& x) {
+  const Communicator pairs[] = {pair_of(all, 0, 1), pair_of(all, 1, 2), pair_of(all, 0, 2)};
+  Work work = pairs[all.rank()].all_reduce(q, x);
+  work.join(q);
+}
+
 // Rank 1 fails. Ranks 0 and 2 wait for each other in two groups of the two.
 void fail_beside_group(const Communicator& all, Queue& q, const Tensor& x) {
   const bool ours = all.rank() != 1;
@@ -311,6 +336,8 @@ void fail_on_purpose(Communicator group, std::string_view how) {
   const Buffer y = arena.make(Category::data, DType::f32, {int64_t{16} * group.size()}, "y");
   if (group.rank() == 1 && how == "failed") fail(Fault::file, "no such file");
   if (how == "split-silent") return be_silent_in_group(group, q, x);
+  if (how == "behind-silent") return stop_behind_another(group, q, x);
+  if (how == "ring") return wait_in_a_ring(group, q, x);
   if (how == "split-failed") return fail_beside_group(group, q, x);
   if (how == "busy") {  // beside the collectives, a rank that lives may take its time
     const auto channel = group.open_channel("talk");
