@@ -33,6 +33,9 @@ usage: ./do COMMAND
                    fuzzer under AddressSanitizer and UBSan, and compile for CUDA where nvcc is
   asan             run the tests of everything that parses under AddressSanitizer and UBSan
   fuzz             run every fuzzer for a minute
+  storm NAME [ARGUMENT…]
+                   the long form of a test that chooses its cases at random, with the seed printed:
+                   ends (signals at any system call of a training; --seed S repeats one)
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
   gpu-check        run the tests of ops on this machine's GPU under compute-sanitizer: memory, then
                    races; not those of measured products and numbers of threads; takes minutes
@@ -250,6 +253,15 @@ check_ops() {
   echo "$all tests passed"
   return $failed
 }
+do_storm() {
+  local name=${1:-} script
+  (($#)) && shift
+  script=$(find tests -name "storm_$name.py")
+  [[ -n $script ]] || die "no storm '$name'; there are: $(find tests -name 'storm_*.py' -printf '%f ' | sed 's/storm_//g; s/\.py//g')"
+  need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  build cpu capstan signal_at
+  python3 "$script" build/cpu/capstan build/cpu/tests/signal_at --mpiexec="$(command -v mpiexec || true)" "$@"
+}
 do_gpu-check() {
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
   need_gpu
@@ -413,7 +425,7 @@ do_test() {
 command=${1:-help}
 (($#)) && shift
 case $command in
-  build | test | asan | fuzz | demo | package | bench | format | gpu-test | gpu-check | gpu-bench) "do_$command" "$@" ;;
+  build | test | asan | fuzz | storm | demo | package | bench | format | gpu-test | gpu-check | gpu-bench) "do_$command" "$@" ;;
   clean) rm -rf build ;;
   help | -h | --help) usage ;;
   *) usage >&2; die "'$command' is not a command" ;;

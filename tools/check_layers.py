@@ -4,6 +4,7 @@
   - A folder of src/ includes itself and the folders before it in LAYERS, never those after it.
   - No file depends on itself: a header and the source of its name count as one.
   - CUDA's headers appear in the folders of CUDA code only.
+  - What signals do to the process is set in the folders of programs only: the rest is a library.
   - tests/ has a folder for layers (and for a few shared things), and no other.
   - Nothing that is written for readers mentions the machine it was written on.
 
@@ -21,6 +22,9 @@ LAYERS = ("base site cost hub tensor ops machine comm recipe model optim data/to
           "data/batch data checkpoint parallel report infer train plan run bench doctor launch cli").split()
 CUDA_FOLDERS = ("src/tensor/cuda/", "src/ops/cuda/", "src/comm/nccl/")
 CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
+# Not those that only block signals of a thread of their own.
+SIGNAL_FOLDERS = ("src/cli/", "src/launch/")
+SIGNAL_CALL = re.compile(r"\b(struct\s+sigaction|sigaction\s*\(|(bsd_|sysv_)?signal\s*\(\s*SIG|sigset\s*\()")
 TEST_FOLDERS = {*(layer.split("/")[0] for layer in LAYERS), "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
                 "golden_tokens", "guide", "house", "support"}
 SOURCE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
@@ -69,6 +73,8 @@ def check_sources(root):
             wrong = include and check_include(name, layer, *include.groups())
             if wrong:
                 yield f"{name}:{number}: {wrong}"
+            if SIGNAL_CALL.search(line) and not name.startswith(SIGNAL_FOLDERS):
+                yield f"{name}:{number}: handlers of signals belong under {', '.join(SIGNAL_FOLDERS)} only"
 
 
 def dependencies(root):
@@ -157,6 +163,11 @@ SELF_TESTS = [
     ({"src/train/a.cpp": "#include <cuda/std/array>\n"}, "src/train/a.cpp:1:"),
     ({"src/ops/cuda/a.cu": '#include <cuda_bf16.h>\n#include "tensor/queue.h"\n'}, None),
     ({"src/comm/nccl/a.cpp": "#include <nccl.h>\n"}, None),
+    ({"src/run/a.cpp": "  std::signal(SIGPIPE, SIG_IGN);\n"}, "src/run/a.cpp:1:"),
+    ({"src/run/a.cpp": "struct sigaction action {};\n"}, "src/run/a.cpp:1:"),
+    ({"src/base/a.cpp": "\n::sigaction(SIGTERM, nullptr, &before);\n"}, "src/base/a.cpp:2:"),
+    ({"src/run/a.cpp": "stop.signal();\nStopped(run.signal());\npthread_sigmask(SIG_SETMASK, &all, &before);\n",
+      "src/cli/a.cpp": "std::signal(SIGPIPE, SIG_IGN);\n"}, None),
     ({"tests/misc/a_test.cpp": ""}, "tests/misc:1:"),
     ({"tests/golden/values.json": ""}, None),
     ({"docs/a.md": "one\ntwo " + FORBIDDEN[0] + "x\n"}, "docs/a.md:2:"),

@@ -46,7 +46,7 @@ CommandInfo*& described() {
 CommandInfo CommandLine::describe(const Command& command) {
   CommandInfo info;
   described() = &info;
-  command.run({});
+  command.start({});
   described() = nullptr;
   return info;
 }

@@ -42,14 +42,14 @@ NamedModel demo_model(const Recipe& r) {
 }
 
 // Runs the first stage and fills in its summary. Returns what train_and_ask does.
-int learn_tasks(const Recipe& recipe, RunSummary& summary) {
+int learn_tasks(const Recipe& recipe, RunSummary& summary, const StopToken& stop) {
   const DemoTasks tasks(make_examples(static_cast<uint64_t>(recipe.seed), kExamples));
   TrainingRun run(recipe, Task::demo, demo_inputs(demo_model(recipe), tasks),
-                  {"capstan demo", CAPSTAN_BUILD});
+                  {"capstan demo", CAPSTAN_BUILD, stop});
   log::say("A model of {} parameters learns {} small tasks. {} more are held out.\n\n{}",
            format_count(static_cast<double>(run.trainer().params().spec().parameter_count())),
            tasks.train.size(), tasks.held_out, plan_table(run.plan()));
-  if (const int signal = train_and_ask(run, tasks.asked)) return signal;
+  if (const int signal = train_and_ask(run, tasks.asked, stop)) return signal;
   log::say("\n{}\n  saved to {}; report: {}. Try\n  {}", run.report(), run.saved().string(),
            run.report_file().string(), command_to_ask(run.saved(), tasks.asked));
   summary = run.summary();
@@ -58,15 +58,15 @@ int learn_tasks(const Recipe& recipe, RunSummary& summary) {
 
 }  // namespace
 
-int demo(const Arguments& arguments) {
+int demo(const Arguments& arguments, const StopToken& stop) {
   const auto recipe =
       recipe_from(arguments, Task::demo, "trains a small model from scratch, then adapters for it",
                   demo_recipe());
   if (!recipe) return 0;
   std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
   RunSummary full;
-  int signal = learn_tasks(*recipe, full);
-  if (signal == 0) signal = adapt_to_new_task(*recipe, full);
+  int signal = learn_tasks(*recipe, full, stop);
+  if (signal == 0) signal = adapt_to_new_task(*recipe, full, stop);
   return signal == 0 ? 0 : 128 + signal;
 }
 

@@ -49,13 +49,13 @@ std::string memory_comparison(const MemoryUse& full, const MemoryUse& adapters) 
 
 }  // namespace
 
-int adapt_to_new_task(const Recipe& first, const RunSummary& full) {
+int adapt_to_new_task(const Recipe& first, const RunSummary& full, const StopToken& stop) {
   const Recipe recipe = adapter_recipe(first);
   const DemoTasks tasks(make_mirror_examples(static_cast<uint64_t>(recipe.seed), kExamples));
   const ByteTokenizer tokenizer;
   TrainingRun run(recipe, Task::finetune_lora,
                   demo_inputs(model_of(recipe, Task::finetune_lora, &tokenizer, false), tasks),
-                  {"capstan demo", CAPSTAN_BUILD});
+                  {"capstan demo", CAPSTAN_BUILD, stop});
   const ModelSpec& spec = run.trainer().params().spec();
   log::say(
       "\nA new task: a word backwards, in capitals. The model is now frozen; LoRA adapters\n(rank "
@@ -63,7 +63,7 @@ int adapt_to_new_task(const Recipe& first, const RunSummary& full) {
       recipe.lora_r, spec.trainable_count(), spec.parameter_count(),
       100 * static_cast<double>(spec.trainable_count()) /
           static_cast<double>(spec.parameter_count()));
-  if (const int signal = train_and_ask(run, tasks.asked)) return signal;
+  if (const int signal = train_and_ask(run, tasks.asked, stop)) return signal;
   const RunSummary summary = run.summary();
   log::say("\n{}.\n\n{}", verdict(summary), memory_comparison(full.memory, summary.memory));
   log::say(

@@ -26,16 +26,20 @@ std::string answer(TrainingRun& run, const std::string& prompt) {
   return tokenizer.decode(capstan::generate(run.queue(), *run.trainer().decoder(), ids, options));
 }
 
-void ask(TrainingRun& run, std::span<const Example> asked, const char* when) {
+// Nothing if it is interrupted.
+void ask(TrainingRun& run, std::span<const Example> asked, const char* when,
+         const StopToken& stop) {
   const auto right = std::count_if(asked.begin(), asked.end(), [&](const Example& e) {
-    return answer(run, e.prompt) == e.response;
+    return !stop.requested() && answer(run, e.prompt) == e.response;
   });
+  if (stop.requested()) return;
   log::say("{:<17}{} of {} held-out tasks answered exactly ({:.0f}%)", when, right, asked.size(),
            100.0 * static_cast<double>(right) / static_cast<double>(asked.size()));
 }
 
-void show_samples(TrainingRun& run, std::span<const Example> examples) {
+void show_samples(TrainingRun& run, std::span<const Example> examples, const StopToken& stop) {
   for (const Example& e : examples) {
+    if (stop.requested()) return;
     const std::string got = answer(run, e.prompt);
     log::say("  {:<20} → {:<10} {}", first_line(e.prompt), got,
              got == e.response ? "right" : fmt::format("wrong: {}", e.response));
@@ -64,18 +68,19 @@ RunInputs demo_inputs(NamedModel model, const DemoTasks& tasks) {
   return in;
 }
 
-int train_and_ask(TrainingRun& run, std::span<const Example> asked) {
+int train_and_ask(TrainingRun& run, std::span<const Example> asked, const StopToken& stop) {
   run.initialize();
   run.verify();
-  ask(run, asked, "before training:");
+  ask(run, asked, "before training:", stop);
+  stop.check();
   run.train();
   if (run.interrupted() != 0) {
     log::warn("interrupted after step {}{}", run.steps(), run.length().of_steps());
     return run.interrupted();
   }
-  ask(run, asked, "after training:");
+  ask(run, asked, "after training:", stop);
   log::say("");
-  show_samples(run, asked.first(std::min(asked.size(), kShown)));
+  show_samples(run, asked.first(std::min(asked.size(), kShown)), stop);
   run.finish();
   if (run.interrupted() != 0) log::warn("interrupted at the end; the model is complete");
   return run.interrupted();

@@ -24,8 +24,9 @@ struct DemoTasks {
 RunInputs demo_inputs(NamedModel model, const DemoTasks& tasks);
 
 // Trains from random or loaded weights and saves the model. Asks the model before and after
-// training and shows some answers. Returns the signal that interrupted it, or 0.
-int train_and_ask(TrainingRun& run, std::span<const Example> asked);
+// training and shows some answers. Returns the signal that interrupted it, or 0; throws Stopped
+// before training.
+int train_and_ask(TrainingRun& run, std::span<const Example> asked, const StopToken& stop);
 
 // The command that asks the model in `folder` the first task.
 std::string command_to_ask(const std::filesystem::path& folder, std::span<const Example> asked);
@@ -33,6 +34,6 @@ std::string command_to_ask(const std::filesystem::path& folder, std::span<const 
 // The second stage: freezes the model that the run of `first` saved (`full` is its summary) and
 // trains adapters, less than a fiftieth of its size, on a new kind of task. Saves them in a folder
 // next to the first. Returns what train_and_ask does.
-int adapt_to_new_task(const Recipe& first, const RunSummary& full);
+int adapt_to_new_task(const Recipe& first, const RunSummary& full, const StopToken& stop);
 
 }  // namespace capstan::cli

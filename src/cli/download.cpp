@@ -18,7 +18,6 @@
 #include "recipe/scalars.h"
 #include "report/bar.h"
 #include "report/progress.h"
-#include "run/stop_signals.h"
 #include "train/setup.h"
 
 namespace capstan::cli {
@@ -170,7 +169,7 @@ bool is_repository(std::string_view name) {
 
 }  // namespace
 
-int download(const Arguments& arguments) {
+int download(const Arguments& arguments, const StopToken& stop) {
   CommandLine line("Downloads a model from the Hugging Face Hub into checkpoints/NAME.",
                    "capstan download NAME");
   double timeout = HubAccess().timeout;
@@ -208,10 +207,9 @@ int download(const Arguments& arguments) {
   require(offline.empty() || !truth_of(offline == "1" ? "true" : offline).value_or(false),
           Fault::usage, "HF_HUB_OFFLINE is {}, so nothing is downloaded; unset it", offline);
 
-  const StopSignals signals;
   const Note note = [](const std::string& text) { log::warn("{}", text); };
   try {
-    Download download(access, options, note, [&] { return signals.caught() != 0; });
+    Download download(access, options, note, stop);
     log::say("{} at {}: {}, {}{}", options.repository, download.commit().substr(0, 12),
              count(std::ssize(download.files()), "file"), format_bytes(download.total_bytes()),
              download.earlier_bytes() == 0
@@ -227,7 +225,7 @@ int download(const Arguments& arguments) {
     else
       log::say("everything is here already");
   } catch (const Error& e) {
-    if (const int signal = signals.caught(); signal != 0) {
+    if (const int signal = stop.signal(); signal != 0) {
       log::warn("interrupted; the same command goes on from here");
       return 128 + signal;
     }

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/stop_token.h"
 #include "base/visible.h"
 
 namespace capstan::cli {
@@ -27,6 +28,10 @@ Failure failure_of(std::exception_ptr error) {
     std::rethrow_exception(error);
   } catch (const Error& e) {
     return failed(e.fault(), e.what());
+  } catch (const Stopped& e) {
+    return {.exit_code = 128 + e.signal(),
+            .message = fmt::format("{}; there was nothing to save", e.what()),
+            .what = e.what()};
   } catch (const std::bad_alloc&) {
     return failed(Fault::does_not_fit, "the system is out of memory");
   } catch (

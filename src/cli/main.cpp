@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/failure.h"
 #include "cli/prepare.h"
+#include "cli/stop_signals.h"
 #include "cli/version.h"
 #include "comm/process_group.h"
 #include "recipe/nearest.h"
@@ -80,7 +81,7 @@ constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
        fmt::join(names, ", "));
 }
 
-int run(int argc, char** argv) {
+int run(int argc, char** argv, StopSignals& signals) {
   const Arguments words(argv + 1, argv + argc);
   if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
     fmt::print("{}", help());
@@ -92,15 +93,18 @@ int run(int argc, char** argv) {
   }
   require_room_to_compute();
   const bool is_first = launched_ranks().value_or(Ranks()).rank == 0;
-  for (const Command& c : commands())
-    if (words[0] == c.name)
-      return is_first || c.by_ranks ? c.run({words.begin() + 1, words.end()}) : 0;
+  for (const Command& c : commands()) {
+    if (words[0] != c.name) continue;
+    if (!is_first && !c.by_ranks) return 0;
+    if (!c.stops_by_itself()) signals.let_go();
+    return c.start({words.begin() + 1, words.end()}, signals.token());
+  }
   refuse(words[0]);
 }
 
 // A failed write (a full disk) must not look like success.
-int run_and_flush(int argc, char** argv) {
-  const int code = run(argc, argv);
+int run_and_flush(int argc, char** argv, StopSignals& signals) {
+  const int code = run(argc, argv, signals);
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   require(written, Fault::file, "standard output: cannot write: {}",
@@ -108,9 +112,9 @@ int run_and_flush(int argc, char** argv) {
   return code;
 }
 
-int guarded(int argc, char** argv) {
+int guarded(int argc, char** argv, StopSignals& signals) {
   try {
-    return run_and_flush(argc, argv);
+    return run_and_flush(argc, argv, signals);
   } catch (...) {
     const Failure failure = failure_of(std::current_exception());
     tell(failure);
@@ -127,6 +131,7 @@ std::span<const Command> commands() {
 }  // namespace capstan::cli
 
 int main(int argc, char** argv) {
+  capstan::cli::StopSignals signals;
   capstan::cli::prepare_process();
-  return capstan::cli::guarded(argc, argv);
+  return capstan::cli::guarded(argc, argv, signals);
 }

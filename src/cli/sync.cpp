@@ -5,11 +5,11 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/stop_token.h"
 #include "base/units.h"
 #include "cli/command_line.h"
 #include "report/trackers/mlflow_sender.h"
 #include "report/trackers/wandb_upload.h"
-#include "run/stop_signals.h"
 
 namespace capstan::cli {
 namespace {
@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 // Sends one outbox; returns the number of records that have not arrived.
-int64_t send(const fs::path& folder, double patience) {
-  MlflowSender sender(folder, mlflow_access());
+int64_t send(const fs::path& folder, double patience, const StopToken& stop) {
+  MlflowSender sender(folder, mlflow_access(), [&] { return stop.requested(); });
   const int64_t waiting = sender.waiting();
   if (waiting == 0) {
     log::say("{}: everything has arrived", folder.string());
@@ -28,6 +28,7 @@ int64_t send(const fs::path& folder, double patience) {
   for (;;) {
     const auto outcome = sender.send_some();
     for (const std::string& complaint : sender.take_complaints()) log::warn("{}", complaint);
+    if (stop.requested()) break;
     if (outcome == MlflowSender::Outcome::nothing) break;
     if (outcome == MlflowSender::Outcome::sent) {
       last = std::chrono::steady_clock::now();
@@ -46,11 +47,11 @@ int64_t send(const fs::path& folder, double patience) {
 }
 
 // Uploads W&B's runs that are not there yet; returns how many are left.
-int64_t upload(const std::vector<fs::path>& runs, double patience) {
+int64_t upload(const std::vector<fs::path>& runs, double patience, const StopToken& stop) {
   int64_t left = 0;
-  const StopSignals signals;
-  const auto stopped = [&] { return signals.caught() != 0; };
+  const auto stopped = [&] { return stop.requested(); };
   for (const fs::path& run : runs) {
+    if (stopped()) break;
     const bool there = is_uploaded(run);
     const std::string why = there ? "" : upload_wandb(run, patience, stopped);
     if (why.empty())
@@ -58,14 +59,13 @@ int64_t upload(const std::vector<fs::path>& runs, double patience) {
     else
       log::warn("{}: {}", run.string(), why);
     left += why.empty() ? 0 : 1;
-    if (stopped()) fail(Fault::usage, "interrupted; the same command goes on later");
   }
   return left;
 }
 
 }  // namespace
 
-int sync(const Arguments& arguments) {
+int sync(const Arguments& arguments, const StopToken& stop) {
   CommandLine line(
       "Sends what a run measured to MLflow, if its server was away when the run ended, and to W&B, "
       "by its program wandb.",
@@ -90,8 +90,13 @@ int sync(const Arguments& arguments) {
           name);
   std::sort(folders.begin(), folders.end());
   int64_t left = 0;
-  for (const fs::path& folder : folders) left += send(folder, timeout);
-  const int64_t not_uploaded = upload(runs, upload_timeout);
+  for (const fs::path& folder : folders)
+    if (!stop.requested()) left += send(folder, timeout, stop);
+  const int64_t not_uploaded = upload(runs, upload_timeout, stop);
+  if (const int signal = stop.signal(); signal != 0) {
+    log::warn("interrupted; the same command goes on from here");
+    return 128 + signal;
+  }
   require(left == 0, Fault::peer, "MLflow: {} not sent; try again when the server answers",
           count(left, "record"));
   require(not_uploaded == 0, Fault::peer, "W&B: {} not uploaded", count(not_uploaded, "run"));

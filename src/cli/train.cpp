@@ -15,6 +15,7 @@
 #include "run/automatic.h"
 #include "run/run.h"
 #include "train/kept_input.h"
+#include "train/watched_inputs.h"
 
 namespace capstan::cli {
 namespace {
@@ -66,6 +67,10 @@ int carry_out(TrainingRun& run) {
   }
   run.verify();
   run.train();
+  if (run.interrupted() != 0 && !run.trained()) {
+    log::warn("{}; there was nothing to save", Stopped(run.interrupted()).what());
+    return 128 + run.interrupted();
+  }
   if (run.interrupted() != 0) {
     log::warn(
         "interrupted after step {}{}; the checkpoint is {}. Run the same command with --resume "
@@ -121,10 +126,14 @@ int run_rank(const Job& job, Communicator group, const OnFailure& on_failure) {
   }
 }
 
-int train(Task task, const Arguments& arguments, std::string_view summary) {
-  const Invocation invocation{command_text(task, arguments), CAPSTAN_BUILD};
+int train(Task task, const Arguments& arguments, std::string_view summary, const StopToken& stop) {
+  const Invocation invocation{command_text(task, arguments), CAPSTAN_BUILD, stop};
   const auto read_recipe = [&] {
     return recipe_from(arguments, task, summary, defaults_of(task), Inputs::of_run);
+  };
+  const auto read_inputs = [&](const Recipe& recipe) {
+    return std::make_shared<const RunInputs>(
+        find_inputs(recipe, task, [&](int64_t, int64_t) { stop.check(); }));
   };
   std::signal(SIGPIPE, SIG_IGN);  // keep training if the reader of a pipe goes away
   if (const auto ranks = launched_ranks()) {
@@ -143,13 +152,14 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
     return run_as_launched(recipe.value_or(Recipe()).timeout, [&](LaunchedRank& rank) {
       if (wrong) std::rethrow_exception(wrong);
       rank.start(*recipe);
+      stop.check();
       std::optional<FolderLock> out_dir;
       if (rank.group().rank() == 0) out_dir.emplace(recipe->out_dir);
       // The first rank may write the token cache that the others read.
       SharedInputs inputs;
       rank.in_turn([&] {
         *recipe = with_kept_input(*recipe, rank.group().rank() == 0);
-        inputs = std::make_shared<const RunInputs>(find_inputs(*recipe, task));
+        inputs = read_inputs(*recipe);
       });
       return run_rank({*recipe, task, inputs, invocation}, rank.group(),
                       [&](std::exception_ptr why) { rank.fail_all(why); });
@@ -157,11 +167,11 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
   }
   auto recipe = read_recipe();
   if (!recipe) return 0;
+  stop.check();
   const Placement placement = place_ranks(*recipe);
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
   *recipe = with_kept_input(*recipe, true);
-  const Job job{*recipe, task, std::make_shared<const RunInputs>(find_inputs(*recipe, task)),
-                invocation};
+  const Job job{*recipe, task, read_inputs(*recipe), invocation};
   return run_in_threads(placement, *recipe, [&](Communicator group) {
     return run_rank(job, group, [&](std::exception_ptr why) {
       Communicator(group).abort(failure_of(why).what);
@@ -171,17 +181,17 @@ int train(Task task, const Arguments& arguments, std::string_view summary) {
 
 }  // namespace
 
-int pretrain(const Arguments& arguments) {
-  return train(Task::pretrain, arguments, "trains a model on text");
+int pretrain(const Arguments& arguments, const StopToken& stop) {
+  return train(Task::pretrain, arguments, "trains a model on text", stop);
 }
 
-int finetune_full(const Arguments& arguments) {
-  return train(Task::finetune_full, arguments, "trains all weights of a model on your data");
+int finetune_full(const Arguments& arguments, const StopToken& stop) {
+  return train(Task::finetune_full, arguments, "trains all weights of a model on your data", stop);
 }
 
-int finetune_lora(const Arguments& arguments) {
+int finetune_lora(const Arguments& arguments, const StopToken& stop) {
   return train(Task::finetune_lora, arguments,
-               "trains small adapters for a frozen model, which may be quantized");
+               "trains small adapters for a frozen model, which may be quantized", stop);
 }
 
 }  // namespace capstan::cli

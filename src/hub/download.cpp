@@ -121,20 +121,20 @@ class Part {
   int fd_ = -1;
 };
 
-void pause(int idle, const Stopped& stopped) {
+void pause(int idle, const StopToken& stop) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(250) * (1 << idle);
-  while (!(stopped && stopped()) && std::chrono::steady_clock::now() < end)
+  while (!stop.requested() && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
 }
 
 }  // namespace
 
-Download::Download(HubAccess access, DownloadOptions options, Note note, Stopped stopped)
+Download::Download(HubAccess access, DownloadOptions options, Note note, StopToken stop)
     : access_(std::move(access)),
       options_(std::move(options)),
       note_(std::move(note)),
-      stopped_(std::move(stopped)),
-      tree_(Hub(access_, note_, stopped_).tree(options_.repository, options_.revision)),
+      stop_(std::move(stop)),
+      tree_(Hub(access_, note_, stop_).tree(options_.repository, options_.revision)),
       lock_(own_folder(options_.folder)) {
   int64_t missing = 0;
   for (HubFile& f : needed_files(options_.repository, tree_, options_.tokenizer_only)) {
@@ -155,7 +155,7 @@ Download::Download(HubAccess access, DownloadOptions options, Note note, Stopped
 }
 
 void Download::check_stopped() const {
-  require(!(stopped_ && stopped_()), Fault::peer, "interrupted");
+  require(!stop_.requested(), Fault::peer, "interrupted");
 }
 
 int64_t Download::total_bytes() const {
@@ -274,7 +274,7 @@ void Download::fetch(Hub& hub, File& file) {
               "{}: the connection was cut {} times in a row; the same command goes on from here "
               "later",
               what.path, idle);
-      if (idle > 0) pause(idle, stopped_);
+      if (idle > 0) pause(idle, stop_);
       check_stopped();
     }
     const std::string found = part.sum();
@@ -313,11 +313,11 @@ void Download::run(const std::function<void()>& tick) {
       File* file = nullptr;
       {
         const std::lock_guard lock(mutex);
-        if (next < queue.size() && !(stopped_ && stopped_()) && !hopeless) file = queue[next++];
+        if (next < queue.size() && !stop_.requested() && !hopeless) file = queue[next++];
       }
       if (file == nullptr) break;
       try {
-        if (!hub) hub.emplace(access_, note_, stopped_);
+        if (!hub) hub.emplace(access_, note_, stop_);
         file->state = File::State::running;
         fetch(*hub, *file);
         file->state = File::State::complete;

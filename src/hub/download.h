@@ -36,7 +36,7 @@ class Download {
 
   // Asks the hub what there is. Throws, before anything is downloaded, if the disk is too small.
   // Locks the folder.
-  Download(HubAccess access, DownloadOptions options, Note note, Stopped stopped = {});
+  Download(HubAccess access, DownloadOptions options, Note note, StopToken stop = {});
 
   // Fetches what is not there yet. Meanwhile calls tick() on this thread, many times a second. If
   // files fail, the others are fetched nevertheless; then the first failure is thrown.
@@ -62,7 +62,7 @@ class Download {
   HubAccess access_;
   DownloadOptions options_;
   Note note_;
-  Stopped stopped_;
+  StopToken stop_;
   HubTree tree_;
   FolderLock lock_;
   std::list<File> files_;

@@ -105,11 +105,11 @@ fs::path hub_cache() {
   return named.empty() ? hugging_face_home() / "hub" : fs::path(named);
 }
 
-Hub::Hub(HubAccess access, Note note, Stopped stopped)
+Hub::Hub(HubAccess access, Note note, StopToken stop)
     : access_(std::move(access)),
       note_(std::move(note)),
-      stopped_(std::move(stopped)),
-      http_(access_.timeout, stopped_) {}
+      stop_(std::move(stop)),
+      http_(access_.timeout, [stop = stop_] { return stop.requested(); }) {}
 
 // The token goes to the endpoint alone. An encrypted connection is not left for an open one.
 HttpAnswer Hub::follow(const std::string& url, int64_t first, const Http::Receive& receive) {

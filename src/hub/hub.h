@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/stop_token.h"
 #include "hub/http.h"
 
 // The Hugging Face Hub's protocol.
@@ -33,16 +34,14 @@ struct HubTree {
 
 // Told to a person: a transfer that failed and will be tried again, say. From any thread.
 using Note = std::function<void(const std::string&)>;
-// Whether to end. From any thread.
-using Stopped = std::function<bool()>;
 
 // What failed in the network is tried again, after pauses that grow, for about half a minute
 // without progress; then Fault::peer. The hub's refusals are Fault::usage and say what to do.
 // Belongs to one thread.
 class Hub {
  public:
-  // Ends its work with Fault::peer soon after stopped() is true.
-  Hub(HubAccess access, Note note, Stopped stopped = {});
+  // Ends its work with Fault::peer soon after `stop` is requested.
+  Hub(HubAccess access, Note note, StopToken stop = {});
 
   // What a model's repository has at a revision (a branch, a tag or a commit).
   HubTree tree(const std::string& repository, const std::string& revision);
@@ -63,11 +62,11 @@ class Hub {
   void check_refusal(const HttpAnswer& answer, const std::string& repository,
                      const std::string& what) const;
   void pause(const HttpAnswer& answer, const std::string& what);
-  bool stopped() const { return stopped_ && stopped_(); }
+  bool stopped() const { return stop_.requested(); }
 
   HubAccess access_;
   Note note_;
-  Stopped stopped_;
+  StopToken stop_;
   Http http_;
   int failures_ = 0;  // in a row, without a byte
 };

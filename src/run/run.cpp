@@ -14,7 +14,6 @@
 #include "recipe/check.h"
 #include "recipe/recipe_yaml.h"
 #include "run/fingerprint.h"
-#include "run/stop_signals.h"
 
 namespace capstan {
 namespace {
@@ -340,7 +339,8 @@ StepBatches TrainingRun::step_batches(const Ranks& ranks, const Recipe& recipe) 
 
 void TrainingRun::train() {
   StepBatches batches = step_batches(batch_ranks(options_.ranks, options_.mesh), recipe_);
-  const StopSignals signals;  // before any sign that training has started
+  if (const int signal = agreed_signal(); signal != 0 && !complete())
+    return stop_.interrupt(signal);
   if (team_.leads()) {
     remove_leftovers(folder_.path());
     folder_.move_earlier_run(resumed_after_);
@@ -358,7 +358,7 @@ void TrainingRun::train() {
     evaluate_and_show();
     display_.show_initial_validation(record_);
   }
-  const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal(signals)); };
+  const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal()); };
   if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
   while (!complete() && !stopped() && !stop_.out_of_time()) {
     take_step(batches);
@@ -374,34 +374,36 @@ void TrainingRun::train() {
   trainer_->params().settle(queue_);
   measure_process(earlier);
   append_to_history();
-  const int signal = agreed_signal(signals);
+  const int signal = agreed_signal();
   if (complete()) return stop_.note_late(signal);
   stop_.interrupt(signal);
   if (!stop_.stops(record_.step, signal) && !stop_.out_of_time()) return;
   const fs::path here = folder_.checkpoint(record_.step);
-  if (record_.step == first_step() || saved_ != here) save(here, false);
+  const bool nothing_new = stop_.signal() != 0 && !trained();
+  if (!nothing_new && (!trained() || saved_ != here)) save(here, false);
   wait_for_save();
-  if (stop_.signal() == 0) stop_.note_late(agreed_signal(signals));
+  if (stop_.signal() == 0) stop_.note_late(agreed_signal());
   if (team_.leads() && stop_.signal() != 0) display_.end_log(RunEnd::stopped, {});
 }
 
-int TrainingRun::agreed_signal(const StopSignals& signals) {
-  for (const int caught : team_.gather(signals.caught()))
+int TrainingRun::agreed_signal() {
+  for (const int caught : team_.gather(invocation_.stop.signal()))
     if (caught != 0) return caught;
   return 0;
+}
+
+void TrainingRun::check_stop() {
+  if (const int signal = agreed_signal(); signal != 0) throw Stopped(signal);
 }
 
 void TrainingRun::finish() {
   if (team_.leads()) folder_.mark_unfinished();
   // Save first: the validation may take long, and may be interrupted.
-  {
-    const auto start = Clock::now();
-    const StopSignals signals;
-    save(folder_.final_model(), true);
-    wait_for_save();
-    record_.save_seconds += since(start);
-    stop_.interrupt_late(agreed_signal(signals));
-  }
+  const auto start = Clock::now();
+  save(folder_.final_model(), true);
+  wait_for_save();
+  record_.save_seconds += since(start);
+  stop_.interrupt_late(agreed_signal());
   finish_rest();
 }
 

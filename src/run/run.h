@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/stop_token.h"
 #include "data/batch/step_batches.h"
 #include "plan/calibration.h"
 #include "report/gpu_monitor.h"
@@ -14,7 +15,6 @@
 #include "run/run_folder.h"
 #include "run/run_record.h"
 #include "run/stop_condition.h"
-#include "run/stop_signals.h"
 #include "run/team.h"
 #include "tensor/trace.h"
 #include "train/setup.h"
@@ -27,9 +27,11 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
 
 using SharedInputs = std::shared_ptr<const RunInputs>;
 
-// The command line and the program version, for the report.
+// Who starts a run: the command line and the program version, for the report, and the wish to stop
+// it.
 struct Invocation {
   std::string command = {}, program = {};
+  StopToken stop = {};
 };
 
 // One training run, from its inputs to a folder with the model, on one device or as one of the
@@ -62,7 +64,7 @@ class TrainingRun {
   bool leads() const { return team_.leads(); }
 
   // Loads the state that the recipe's `resume` selects; otherwise the weights of the model's
-  // folder, or random ones from the seed.
+  // folder, or random ones from the seed. Here and in verify(), a signal throws Stopped.
   void initialize();
   // The resumed run had already done every step …
   bool complete() const { return record_.step >= length_.steps() || out_of_patience(); }
@@ -83,14 +85,16 @@ class TrainingRun {
   // checkpoints of an earlier one in out_dir to out_dir/previous-N. A run that resumes a checkpoint
   // by name moves later checkpoints, or all if that checkpoint is not in out_dir; any other resumed
   // run moves a later final model.
-  // Saves its state when train.max_time is over. A signal (StopSignals) ends it after the current
-  // step, with its state saved; interrupted() then returns the signal. Throws Fault::usage for a
+  // Saves its state when train.max_time is over. A signal, of any rank's Invocation::stop, ends it
+  // after the current step, with its state saved; interrupted() then returns the signal. Before the
+  // first step of this process there is nothing to save. Throws Fault::usage for a
   // validation loss that is not finite; for a step with a loss or gradients that are not finite, or
   // for train.max_skipped such steps in a row; and for an update that made weights not finite. The
   // message names the newest checkpoint whose weights gave a finite loss.
   void train();
   int interrupted() const { return stop_.signal(); }  // 0: not interrupted
   int64_t steps() const { return record_.step; }      // done, including those before a resume
+  bool trained() const { return record_.step > first_step(); }  // this process has done a step
 
   // Ends train() after this step as a signal would, with the state saved.
   void stop_after(int64_t step) { stop_.stop_after(step); }
@@ -101,8 +105,8 @@ class TrainingRun {
   std::optional<double> validate(int64_t most_micro_batches);
 
   // Writes the final model, runs the last validation, and writes the charts and the report. A
-  // signal during the last step, or while the model is written, skips the validation; interrupted()
-  // then returns it.
+  // signal since the last step, also while the model is written, skips the validation;
+  // interrupted() then returns it.
   void finish();
   // The part of finish() after the final model is written. Call once: left_unfinished() is false
   // afterwards, unless a signal came.
@@ -178,8 +182,10 @@ class TrainingRun {
   void require_same_run();
   bool has_all_steps() const;
   void note_start();
-  // Agrees with the other ranks on whether a signal has come, and on the time.
-  int agreed_signal(const StopSignals& signals);
+  // Agrees with the other ranks on whether a signal has come.
+  int agreed_signal();
+  // The same before training: all ranks throw Stopped together.
+  void check_stop();
   StepResult of_all_ranks(const StepResult& mine, const MicroBatches& data);
   void gather_ranks();
   size_t devices_used() const;

@@ -116,7 +116,7 @@ RunSummary TrainingRun::summary() const {
   s.resumed_after = resumed_after_;
   s.total_steps = length_.limited() ? length_.steps() : 0;
   s.epochs = static_cast<double>(record_.step) / static_cast<double>(length_.steps_per_epoch());
-  if (stop_.signal() != 0 && !complete()) s.stopped_by = StopSignals::name_of(stop_.signal());
+  if (stop_.signal() != 0 && !complete()) s.stopped_by = name_of_signal(stop_.signal());
   if (stop_.out_of_time()) s.stopped_by = "train.max_time";
   if (out_of_patience()) s.stopped_by = "train.patience";
   s.train_seconds = record_.seconds;

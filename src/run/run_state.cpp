@@ -174,7 +174,9 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
         "uninterrupted run",
         c.dir.string(), *s.computed_on, identity_.machine);
   if (options_.lora) verify_base();
+  check_stop();
   load_state(queue_, *trainer_);
+  check_stop();
   const std::string steps = length_.counted(record_.step);
   log::say("resumed from {}: {} {} done", c.dir.string(), steps,
            steps.ends_with('s') ? "are" : "is");
@@ -230,7 +232,9 @@ void TrainingRun::initialize() {
   if (checkpoint) return restore(*checkpoint);
   note_start();
   if (!inputs_.model.folder.empty()) verify_base();
+  check_stop();
   load_state(queue_, *trainer_);
+  check_stop();
 }
 
 void TrainingRun::load_state(Queue& q, Trainer& trainer) const {

@@ -28,6 +28,7 @@ void TrainingRun::verify() {
   MicroBatches data = micro_batches(train);
   data.start(std::span(order).first(micro));
   double loss = trainer_->probe(data).loss;
+  check_stop();
   if (const Dataset& held = inputs_.data.validation; held.size() > 0 && std::isfinite(loss)) {
     Sampler in_order(held.size(), micro_batch_for(held), 0, false);
     MicroBatches one = micro_batches(held);
@@ -39,8 +40,10 @@ void TrainingRun::verify() {
           "try precision 32-true",
           loss, inputs_.model.name, name_of(options_.precision));
   queue_.tell_measured();
+  check_stop();
   if (recipe_.self_check) self_check();
   predict();
+  check_stop();
   verify_save();
   gpu_.setup_done();
 }

@@ -16,6 +16,7 @@
 #include "model/known_models.h"
 #include "recipe/nearest.h"
 #include "recipe/recipe_yaml.h"
+#include "train/watched_inputs.h"
 
 namespace capstan {
 namespace {
@@ -341,12 +342,13 @@ std::vector<Error> input_errors(const Recipe& r, Task task, const InputCheck& ch
 namespace {
 
 // The tokenizer and the model are there.
-void read_data(RunInputs& in, const Recipe& r, DataOptions options) {
+void read_data(RunInputs& in, const Recipe& r, DataOptions options,
+               const DataProgress& progress = {}) {
   in.is_text = options.kind == DataOptions::Kind::text_files;
   if (in.is_text && !options.validation_fraction && options.validation_path.empty())
     options.validation_fraction = kTextFraction;
   options.chat_template = in.own_template;
-  in.data = load_data(options, *in.tokenizer);
+  in.data = load_data(options, *in.tokenizer, progress);
   for (const std::string& note : in.data.notes) log::info("{}", note);
   warn_of_positions(r, in.model.config);
   require_targets(in);
@@ -357,12 +359,16 @@ void read_data(RunInputs& in, const Recipe& r, DataOptions options) {
 }  // namespace
 
 RunInputs find_inputs(const Recipe& r, Task task) {
+  return find_inputs(r, task, {});
+}
+
+RunInputs find_inputs(const Recipe& r, Task task, const DataProgress& progress) {
   RunInputs in;
   in.tokenizer_dir = tokenizer_folder(r, task);
   read_tokenizer(in);
   in.model = model_of(r, task, in.tokenizer.get(), false);
   in.max_seq_length = max_seq_length_of(r, in.model.config);
-  read_data(in, r, data_options(r, in.max_seq_length));
+  read_data(in, r, data_options(r, in.max_seq_length), progress);
   return in;
 }
 

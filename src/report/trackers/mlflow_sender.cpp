@@ -41,10 +41,10 @@ struct MlflowSender::State {
   int64_t sent = 0;  // bytes of the outbox
 };
 
-MlflowSender::MlflowSender(fs::path folder, MlflowAccess access)
+MlflowSender::MlflowSender(fs::path folder, MlflowAccess access, std::function<bool()> stopped)
     : folder_(std::move(folder)),
       access_(std::move(access)),
-      http_(kTimeout),
+      http_(kTimeout, std::move(stopped)),
       state_(std::make_unique<State>()) {
   const fs::path file = folder_ / "state.json";
   std::error_code error;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -32,7 +33,9 @@ MlflowAccess mlflow_access();
 // Sends an outbox.
 class MlflowSender {
  public:
-  MlflowSender(std::filesystem::path folder, MlflowAccess access);
+  // `stopped` is asked many times a second whether to give up a request.
+  MlflowSender(std::filesystem::path folder, MlflowAccess access,
+               std::function<bool()> stopped = {});
   ~MlflowSender();
 
   enum class Outcome : uint8_t {
