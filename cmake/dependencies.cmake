@@ -7,14 +7,26 @@ find_package(CLI11 REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
-# OpenBLAS: any of its threading flavours, since we call it from our own threads, one each.
-find_library(OPENBLAS_LIBRARY NAMES openblas REQUIRED)
+# OpenBLAS: any of its threading flavours, since we call it from our own threads, one each. The
+# program loads it (ops/cpu/blas_library.h) by the name that linking would have recorded, or by its
+# path where the system's loader does not look.
+set(shared ${CMAKE_SHARED_LIBRARY_PREFIX}openblas${CMAKE_SHARED_LIBRARY_SUFFIX})
+find_library(OPENBLAS_LIBRARY NAMES ${shared} openblas REQUIRED)
 find_path(OPENBLAS_INCLUDE NAMES cblas.h
   PATH_SUFFIXES ${CMAKE_LIBRARY_ARCHITECTURE} openblas openblas-pthread openblas-openmp
   REQUIRED)
 add_library(openblas INTERFACE)
-target_link_libraries(openblas INTERFACE ${OPENBLAS_LIBRARY})
 target_include_directories(openblas SYSTEM INTERFACE ${OPENBLAS_INCLUDE})
+if(NOT OPENBLAS_LIBRARY MATCHES "\\${CMAKE_SHARED_LIBRARY_SUFFIX}$")
+  message(FATAL_ERROR "${OPENBLAS_LIBRARY}: a shared OpenBLAS is needed, which the program loads")
+endif()
+execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${OPENBLAS_LIBRARY}
+  OUTPUT_VARIABLE objdump COMMAND_ERROR_IS_FATAL ANY)
+get_filename_component(folder ${OPENBLAS_LIBRARY} DIRECTORY)
+set(OPENBLAS_LOADED ${OPENBLAS_LIBRARY})
+if(objdump MATCHES "SONAME +([^ \n]+)" AND folder IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
+  set(OPENBLAS_LOADED ${CMAKE_MATCH_1})
+endif()
 
 find_library(SENTENCEPIECE_LIBRARY NAMES sentencepiece REQUIRED)
 find_path(SENTENCEPIECE_INCLUDE NAMES sentencepiece_processor.h REQUIRED)

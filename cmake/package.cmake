@@ -66,7 +66,8 @@ set(CPACK_DEBIAN_PACKAGE_MAINTAINER "${packager}")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME ${name})
-set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS ca-certificates)
+# OpenBLAS, since the program loads it: dpkg-shlibdeps sees what it is linked with.
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_DEPENDS "ca-certificates, libopenblas0")
 set(CPACK_DEBIAN_PROGRAM_PACKAGE_SUGGESTS "${name}-mpi")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "train and fine-tune language models, planned to the byte")
 set(CPACK_COMPONENT_PROGRAM_DESCRIPTION

@@ -25,6 +25,7 @@ void lower(ProcessLimits& limits, int resource, int64_t used) {
 constexpr int64_t kMiB = 1 << 20;
 constexpr int64_t kBuffer =
     128 * kMiB;  // upper bound: OpenBLAS takes 32 or 128, depending on the processor
+constexpr int64_t kLibrary = 64 * kMiB;  // upper bound: OpenBLAS itself, with its libraries
 constexpr int64_t kStack = 8 * kMiB, kRest = 32 * kMiB;
 
 void require_left(int64_t needed) {
@@ -54,7 +55,7 @@ ProcessLimits process_limits() {
 }
 
 int64_t needed_beside_plan() {
-  return kRest + num_threads() * (kBuffer + kStack);
+  return kRest + kLibrary + num_threads() * (kBuffer + kStack);
 }
 
 void require_room_to_compute() {
@@ -62,7 +63,7 @@ void require_room_to_compute() {
 }
 
 void require_room_for_products() {
-  require_left(num_threads() * kBuffer);
+  require_left(kLibrary + num_threads() * kBuffer);
 }
 
 }  // namespace capstan

@@ -13,14 +13,15 @@ struct ProcessLimits {
 };
 ProcessLimits process_limits();
 
-// Memory of a process besides its plan: for each thread its stack and the buffer that OpenBLAS
-// allocates at the first product, and some for files and lists.
+// Memory of a process besides its plan: OpenBLAS, which is loaded before the first product; for
+// each thread its stack and the buffer that OpenBLAS allocates at that product; and some for files
+// and lists.
 int64_t needed_beside_plan();
 
 // Throws Fault::does_not_fit unless this much is left.
 void require_room_to_compute();
-// The same for the buffers alone. Without memory for them OpenBLAS does not fail: it retries for
-// ever.
+// The same for OpenBLAS and its buffers alone. Without memory for them OpenBLAS does not fail: it
+// retries for ever.
 void require_room_for_products();
 
 }  // namespace capstan

@@ -11,6 +11,7 @@
 #include "bench/bench_ops.h"
 #include "bench/step_times.h"
 #include "machine/name.h"
+#include "ops/cpu/blas.h"
 
 namespace capstan {
 namespace {
@@ -51,6 +52,7 @@ class Bench {
         turns_(begin, Turns::watch_processors(), device == Device::cpu ? s_.turns : 1, s_.limit) {
     result_.calibration.name = machine_name(device);
     result_.calibration.device = device;
+    if (device == Device::cpu) result_.calibration.kernels = cpu::blas().name();
     result_.calibration.date = fmt::format(
         "{:%Y-%m-%d}",
         fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())));

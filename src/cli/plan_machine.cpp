@@ -86,6 +86,7 @@ std::optional<Calibration> calibration_for(const PlanOptions& o, const TrainOpti
   const bool needed = named && !(planned.device == Device::cpu &&
                                  types_of(planned.precision).compute == DType::f16);
   if (!needed && found && !found->types.contains(type_of_products(planned))) found.reset();
+  if (found) warn_of_other_kernels(*found);
   return found;
 }
 

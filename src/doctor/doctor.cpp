@@ -42,20 +42,40 @@ class Judge {
            fmt::format("capstan {} ({}), {}", p.version, p.commit,
                        p.cuda ? fmt::format("with CUDA for architecture {}", p.architectures)
                               : "without CUDA"));
-    const std::string blas = fmt::format("{}; {}", p.blas, count(p.threads, "thread"));
-    if (p.faster_blas.empty())
-      to_.ok("BLAS", blas);
-    else
-      to_.note("BLAS", blas,
-               fmt::format("it does not know this processor, and its products take several times "
-                           "as long as they could: set OPENBLAS_CORETYPE={}, or install a newer "
-                           "OpenBLAS",
-                           p.faster_blas));
+    blas();
     if (p.icu.empty())
       to_.note("ICU", "not built in: a tokenizer.json that needs it will be rejected",
                "install libicu-dev and build again");
     else
       to_.ok("ICU", p.icu);
+  }
+
+  void blas() {
+    using ChosenBy = cpu::BlasLibrary::ChosenBy;
+    const ProgramFacts& p = m_.program;
+    const std::string text = fmt::format("{}; {}", p.blas, count(p.threads, "thread"));
+    constexpr const char* kSlow = "its products take several times as long as they could";
+    const ChosenBy by = p.kernels_chosen_by;
+    if (p.faster_blas.empty())
+      to_.ok("BLAS", by == ChosenBy::us ? text +
+                                              "; it does not know this processor, so capstan chose "
+                                              "its kernels"
+                                        : text);
+    else if (by == ChosenBy::user)
+      to_.note("BLAS", text,
+               fmt::format("with the kernels that OPENBLAS_CORETYPE names, {}: unset it, or set it "
+                           "to {}",
+                           kSlow, p.faster_blas));
+    else if (by == ChosenBy::process)
+      to_.note("BLAS", text,
+               fmt::format("it was loaded before capstan could choose its kernels, and {}: set "
+                           "OPENBLAS_CORETYPE={}",
+                           kSlow, p.faster_blas));
+    else
+      to_.note("BLAS", text,
+               fmt::format("it does not know this processor, and {}: set OPENBLAS_CORETYPE={}, or "
+                           "install a newer OpenBLAS",
+                           kSlow, p.faster_blas));
   }
 
   void cpu() {

@@ -192,8 +192,10 @@ ProductCheck check_product(Device device) {
 MachineFacts look_at_machine(const fs::path& out_dir) {
   MachineFacts m;
   m.program.cuda = kWithCuda;
-  m.program.blas = cpu::blas_name();
-  m.program.faster_blas = cpu::faster_blas_kernels();
+  const cpu::BlasLibrary& blas = cpu::blas();
+  m.program.blas = blas.description();
+  m.program.faster_blas = blas.faster();
+  m.program.kernels_chosen_by = blas.chosen_by();
   m.program.threads = omp_get_max_threads();
   m.program.icu = unicode::version();
   m.cpu = cpu_facts();

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/blas_library.h"
 #include "tensor/device.h"
 #include "tensor/nvml.h"
 
@@ -15,10 +16,11 @@ struct ProgramFacts {
   std::string version, commit;
   bool cuda = false;
   std::string architectures;  // architectures of its kernels: "90a", "80;90a"
-  std::string blas;
-  std::string faster_blas;  // cpu::faster_blas_kernels()
-  int threads = 0;          // threads of a parallel loop
-  std::string icu;          // its version; empty: built without
+  std::string blas;           // cpu::BlasLibrary's description, and…
+  std::string faster_blas;    // …its faster()
+  cpu::BlasLibrary::ChosenBy kernels_chosen_by = cpu::BlasLibrary::ChosenBy::library;
+  int threads = 0;  // threads of a parallel loop
+  std::string icu;  // its version; empty: built without
 };
 
 struct CpuFacts {

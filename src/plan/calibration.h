@@ -55,6 +55,7 @@ struct Calibration {
   Device device = Device::cpu;   // cpu or cuda
   std::string date;              // "2026-08-05", UTC
   bool from_data_sheet = false;  // it was not measured (data_sheet.h); no file says so
+  std::string kernels;           // of a CPU: cpu::BlasLibrary's name; empty: not recorded
   double seconds_per_call = 0;
   double bytes_per_second = 0;                              // of a copy, counting reads and writes
   double to_device_per_second = 0, to_host_per_second = 0;  // bytes/s; GPU with pinned memory
@@ -95,6 +96,9 @@ Calibration read_calibration(const std::filesystem::path& path);
 // The calibration of this machine's device, from the user's cache. None if the device was not
 // measured or is absent; warns about a file that cannot be used.
 std::optional<Calibration> find_calibration(Device device);
+// Warns if it is one of this machine whose matrix products had other kernels than they have now,
+// and so another speed. Not before a run has chosen its kernels: this asks for them.
+void warn_of_other_kernels(const Calibration& calibration);
 
 // "f32", "tf32", "bf16", "f16" or "fp8": the type of the run's matrix products in its blocks.
 std::string_view type_of_products(const TrainOptions& options);

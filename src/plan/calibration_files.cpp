@@ -10,6 +10,7 @@
 #include "base/json_text.h"
 #include "base/log.h"
 #include "machine/name.h"
+#include "ops/cpu/blas.h"
 #include "plan/calibration.h"
 
 namespace capstan {
@@ -20,11 +21,11 @@ namespace fs = std::filesystem;
 constexpr const char* kEnding = ".calibration.json";  // of files in the cache
 
 // Tables of machines read the cache for each of them.
-void warn_once(const Error& e) {
+void warn_once(const std::string& text) {
   static std::mutex mutex;
   static std::set<std::string> told;
   const std::lock_guard lock(mutex);
-  if (told.insert(e.what()).second) log::warn("{}; ignoring this calibration", e.what());
+  if (told.insert(text).second) log::warn("{}", text);
 }
 
 }  // namespace
@@ -51,7 +52,7 @@ std::vector<Calibration> kept_calibrations() {
     try {
       kept.push_back(read_calibration(entry.path()));
     } catch (const Error& e) {
-      warn_once(e);
+      warn_once(fmt::format("{}; ignoring this calibration", e.what()));
     }
   }
   std::sort(kept.begin(), kept.end(),
@@ -105,6 +106,18 @@ std::optional<Calibration> find_calibration(Device device) {
     log::warn("{}; ignoring this calibration. 'capstan bench' writes a new one", e.what());
     return std::nullopt;
   }
+}
+
+void warn_of_other_kernels(const Calibration& c) {
+  if (c.device != Device::cpu || c.name != machine_name(c.device)) return;
+  const cpu::BlasLibrary& blas = cpu::blas();
+  const bool other = c.kernels.empty() ? blas.chosen_by() == cpu::BlasLibrary::ChosenBy::us
+                                       : c.kernels != blas.name();
+  if (other)
+    warn_once(fmt::format(
+        "the calibration of {} was measured with {}, but matrix products are computed with {}: "
+        "predicted times are wrong until 'capstan bench' measures again",
+        c.date, c.kernels.empty() ? "other kernels" : c.kernels, blas.name()));
 }
 
 }  // namespace capstan

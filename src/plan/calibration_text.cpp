@@ -209,9 +209,10 @@ std::string calibration_json(const Calibration& c) {
                       {"version", kVersion},
                       {"name", c.name},
                       {"accelerator", name_of(c.device)},
-                      {"date", c.date},
-                      {"seconds_per_call", c.seconds_per_call},
-                      {"bytes_per_second", c.bytes_per_second}};
+                      {"date", c.date}};
+  if (!c.kernels.empty()) out["kernels"] = c.kernels;
+  out["seconds_per_call"] = c.seconds_per_call;
+  out["bytes_per_second"] = c.bytes_per_second;
   if (c.device == Device::cuda) {
     out[kToDevice] = c.to_device_per_second;
     out[kToHost] = c.to_host_per_second;
@@ -246,9 +247,9 @@ std::string calibration_json(const Calibration& c) {
 Calibration parse_calibration(std::string_view text, std::string_view where) {
   const json root = parse_json(text, where, 8);
   const Fields file(root, text, where);
-  file.expect_only({"format", "version", "name", "accelerator", "date", "seconds_per_call",
-                    "bytes_per_second", kToDevice, kToHost, kOnBus, "types", kByPrecision,
-                    "networks", kAcross});
+  file.expect_only({"format", "version", "name", "accelerator", "date", "kernels",
+                    "seconds_per_call", "bytes_per_second", kToDevice, kToHost, kOnBus, "types",
+                    kByPrecision, "networks", kAcross});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
   if (file.value("version") != kVersion)
@@ -262,6 +263,10 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
   c.device = accelerator == "cuda" ? Device::cuda : Device::cpu;
   c.date = file.text("date");
   if (!is_date(c.date)) file.refuse("date", "expected YYYY-MM-DD, found {}", in_quotes(c.date));
+  if (file.has("kernels")) {
+    if (c.device == Device::cuda) file.refuse("kernels", "allowed only for a CPU");
+    c.kernels = file.text("kernels");
+  }
   c.seconds_per_call = file.rate("seconds_per_call");
   c.bytes_per_second = file.rate("bytes_per_second");
   for (const char* key : {kToDevice, kToHost, kOnBus})

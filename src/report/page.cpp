@@ -86,6 +86,7 @@ std::string numbers(const RunSummary& r) {
   entry(s, "Device", r.device);
   if (!r.processor.empty())
     entry(s, "Processor", fmt::format("{}, {}", r.processor, count(r.threads, "thread")));
+  entry(s, "Matrix products", r.kernels);
   entry(s, "Precision", r.precision);
   entry(s, "Trainable parameters", amount(r.trainable));
   entry(s, "Frozen parameters", amount(r.frozen));

@@ -60,6 +60,7 @@ struct RunSummary {
   std::string device = {}, precision = {};
   std::string processor = {};          // of the machine, even if a GPU computes
   int threads = 0;                     // on it
+  std::string kernels = {};            // of its matrix products, if it computed
   int64_t trainable = 0, frozen = 0;   // parameters
   int64_t steps = 0, total_steps = 0;  // total: 0 if only time limits them
   double epochs = 0;

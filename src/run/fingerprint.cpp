@@ -42,13 +42,20 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
 
 std::string what_computes(Device device, int ranks, const MeshShape& mesh) {
   std::string name = machine_name(device);
-  if (device != Device::cuda) name += fmt::format(", {}", cpu::blas_kernel());
+  if (device != Device::cuda) name += fmt::format(", {}", cpu::blas().name());
   // Stages do not change the bits.
   if (ranks /= mesh.pipeline; ranks > 1) name += fmt::format(", {} ranks", ranks);
   if (mesh.tensor > 1) name += fmt::format(", tensor_parallel {}", mesh.tensor);
   if (mesh.overlap) name += ", overlapped";
   if (mesh.context > 1) name += fmt::format(", context_parallel {}", mesh.context);
   return name;
+}
+
+std::string kernels_in(std::string_view computed_on) {
+  const size_t begin = computed_on.rfind(", OpenBLAS ");
+  if (begin == std::string_view::npos) return "";
+  const std::string_view rest = computed_on.substr(begin + 2);
+  return std::string(rest.substr(0, rest.find(',')));
 }
 
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "comm/mesh.h"
 #include "data/dataset/dataset.h"
@@ -23,5 +24,8 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
 // number of ranks, if there are several, and how many share layers and sequences. The same devices
 // give the same bits.
 std::string what_computes(Device device, int ranks = 1, const MeshShape& mesh = {});
+
+// The kernels in what_computes: "OpenBLAS VERSION KERNEL". Empty for a GPU.
+std::string kernels_in(std::string_view computed_on);
 
 }  // namespace capstan

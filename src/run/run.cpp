@@ -157,7 +157,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
                 .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
                             : std::nullopt,
-                .machine = what_computes(options_.device, options_.ranks.size, options_.mesh)},
+                .machine = {}},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,

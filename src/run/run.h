@@ -134,7 +134,7 @@ class TrainingRun {
   struct Identity {
     std::string data;                 // of the training samples
     std::optional<std::string> base;  // of the frozen weights under the adapters
-    std::string machine;              // the compute device
+    std::string machine;              // the compute device; from initialize() on
   };
   // Measured in this process only.
   struct Measured {
@@ -154,6 +154,7 @@ class TrainingRun {
 
   // Resuming and saving: run_state.cpp.
   std::optional<FoundCheckpoint> find_resume();
+  void choose_kernels(const std::string& computed_on);
   // The weights to begin with, or the state to go on from.
   void load_state(Queue& q, Trainer& trainer) const;
   void restore(const FoundCheckpoint& checkpoint);

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "machine/name.h"
 #include "machine/peak.h"
+#include "ops/cpu/blas.h"
 #include "plan/history.h"
 #include "run/run.h"
 
@@ -109,6 +110,7 @@ RunSummary TrainingRun::summary() const {
   s.device = device_name(options_.device);
   s.processor = cpu_model();
   s.threads = num_threads();
+  if (options_.device == Device::cpu) s.kernels = cpu::blas().name();
   s.precision = std::string(name_of(options_.precision));
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;

@@ -11,7 +11,9 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "ops/cpu/blas.h"
 #include "recipe/recipe_yaml.h"
+#include "run/fingerprint.h"
 #include "run/run.h"
 
 namespace capstan {
@@ -225,8 +227,22 @@ std::optional<FoundCheckpoint> TrainingRun::find_resume() {
   return found;
 }
 
+// Before the first product of this process: later, OpenBLAS has its kernels.
+void TrainingRun::choose_kernels(const std::string& computed_on) {
+  if (options_.device == Device::cpu) {
+    const cpu::BlasLibrary& blas = cpu::blas(kernels_in(computed_on));
+    if (blas.chosen_by() == cpu::BlasLibrary::ChosenBy::record && !blas.faster().empty())
+      log::info(
+          "the run goes on with OpenBLAS's {} kernels, with which it began, so that its bits stay; "
+          "{}'s are several times as fast: set OPENBLAS_CORETYPE={} to use them",
+          blas.kernels(), blas.faster(), blas.faster());
+  }
+  identity_.machine = what_computes(options_.device, options_.ranks.size, options_.mesh);
+}
+
 void TrainingRun::initialize() {
   const auto checkpoint = find_resume();
+  choose_kernels(checkpoint ? checkpoint->state.computed_on.value_or("") : "");
   if (!checkpoint || folder_.resumes_by_name())
     folder_.check_sources_stay({inputs_.model.folder, inputs_.tokenizer_dir});
   if (checkpoint) return restore(*checkpoint);

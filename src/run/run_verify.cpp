@@ -98,6 +98,7 @@ void TrainingRun::predict() {
   TrainOptions o = options_;
   const auto calibration = measured(o);
   if (!calibration) return;
+  warn_of_other_kernels(*calibration);
   prediction_.calibration = label_of(*calibration);
   prediction_.from_data_sheet = calibration->from_data_sheet;
   prediction_.step_seconds = estimate_run(o, cost_model(*calibration, o), recipe_, inputs_).seconds;

@@ -23,6 +23,7 @@ MachineFacts healthy() {
                .architectures = "90a",
                .blas = "OpenBLAS 0.3.21",
                .faster_blas = "",
+               .kernels_chosen_by = cpu::BlasLibrary::ChosenBy::library,
                .threads = 16,
                .icu = "74.2"};
   m.cpu = {.model = "A processor",
@@ -85,10 +86,27 @@ void expect_only(const MachineFacts& m, Severity severity, const std::string& ab
 }
 
 TEST(Judge, ABlasThatDoesNotKnowTheProcessorIsSlow) {
+  using ChosenBy = cpu::BlasLibrary::ChosenBy;
   MachineFacts m = healthy();
-  m.program.faster_blas = "SKYLAKEX";
+  m.program.faster_blas = "SkylakeX";
   expect_only(m, Severity::note, "BLAS", "OpenBLAS 0.3.21; 16 threads",
-              "set OPENBLAS_CORETYPE=SKYLAKEX");
+              "set OPENBLAS_CORETYPE=SkylakeX");
+  m.program.kernels_chosen_by = ChosenBy::process;
+  expect_only(m, Severity::note, "BLAS", "OpenBLAS 0.3.21; 16 threads",
+              "it was loaded before capstan could choose its kernels");
+  m.program.kernels_chosen_by = ChosenBy::user;
+  expect_only(m, Severity::note, "BLAS", "OpenBLAS 0.3.21; 16 threads",
+              "unset it, or set it to SkylakeX");
+}
+
+TEST(Judge, KernelsThatCapstanChoseAreWell) {
+  MachineFacts m = healthy();
+  m.program.kernels_chosen_by = cpu::BlasLibrary::ChosenBy::us;
+  EXPECT_EQ(worst(judge(m)), Severity::ok);
+  for (const Finding& f : judge(m)) {
+    if (f.about != "BLAS") continue;
+    EXPECT_NE(f.text.find("it does not know this processor"), std::string::npos) << f.text;
+  }
 }
 
 TEST(Judge, AContainerMayLackSharedMemoryAndDevices) {

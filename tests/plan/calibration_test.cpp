@@ -48,6 +48,8 @@ TEST(Calibrations, AreReadAsTheyWereWritten) {
   for (size_t i = 0; i < kOpKinds; ++i) costs.calls[i] = {1e-6 * static_cast<double>(i), 0, 2e-11};
   costs.seconds = 0.2, costs.predicted = 0.1;
   EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
+  cpu.kernels = "OpenBLAS 0.3.21 SkylakeX";
+  EXPECT_EQ(parse_calibration(calibration_json(cpu), "c"), cpu);
   EXPECT_NE(message_of(
                 Fault::file,
                 [&] { parse_calibration(replaced(calibration_json(cpu), "2e-11", "-2e-11"), "c"); })

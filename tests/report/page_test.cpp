@@ -34,6 +34,7 @@ RunSummary full_run() {
   r.program = "0.1.0 (34d4793)";
   r.processor = "a processor";
   r.threads = 16;
+  r.kernels = "OpenBLAS 0.3.21 SkylakeX";
   r.started = std::chrono::system_clock::from_time_t(1700000000);
   return r;
 }
@@ -97,6 +98,8 @@ TEST(Page, HasTheVerdictTheCurveTheNumbersTheOpsTheRecipeAndTheSamples) {
         "train:\n  seed: 1\n", "upon a time", "<code>capstan finetune</code>", ">0.1.0 (34d4793)<",
         ">a processor, 16 threads<", ">after step 1,200<"})
     EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_NE(page.find("<dt>Matrix products</dt><dd>OpenBLAS 0.3.21 SkylakeX</dd>"),
+            std::string::npos);
 }
 
 TEST(Page, ShowsMemoryAsBarsOfTheAllocation) {

@@ -220,7 +220,7 @@ int64_t attention_backward_scratch(int64_t keys, int64_t head_dim, DType dtype) 
 
 void attention(Tensor o, Tensor lse, Tensor q, Tensor k, Tensor v, const AttentionMask& mask,
                float scale, Tensor scratch) {
-  use_one_blas_thread();
+  blas();
   const int64_t heads = q.dim(1), group = heads / k.dim(1), dim = q.dim(2), tokens = q.dim(0);
   const int32_t* starts = mask.starts.as<int32_t>();
   const int64_t floats = ForwardPanels::floats(mask.longest, dim, q.dtype());
@@ -236,7 +236,7 @@ void attention(Tensor o, Tensor lse, Tensor q, Tensor k, Tensor v, const Attenti
 void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, Tensor lse, Tensor q,
                         Tensor k, Tensor v, const AttentionMask& mask, float scale,
                         Tensor scratch) {
-  use_one_blas_thread();
+  blas();
   const int64_t kv_heads = k.dim(1), group = q.dim(1) / kv_heads, dim = q.dim(2);
   const int64_t tokens = q.dim(0);
   const int32_t* starts = mask.starts.as<int32_t>();
@@ -261,7 +261,7 @@ void attention_backward(Tensor dq, Tensor dk, Tensor dv, Tensor d_o, Tensor o, T
 
 void attention_cached(Tensor o, Tensor q, Tensor k, Tensor v, int64_t start, int64_t window,
                       float scale, Tensor scratch) {
-  use_one_blas_thread();
+  blas();
   const int64_t heads = q.dim(1), group = heads / k.dim(1), dim = q.dim(2);
   const int64_t keys = k.dim(0), floats = ForwardPanels::floats(keys, dim, q.dtype());
   parallel_tasks(heads, [&](int64_t h, int thread) {

@@ -227,7 +227,7 @@ int64_t gemm_scratch(DType a, DType b, DType c) {
 
 void gemm(int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b, void* c, DType c_type,
           int64_t c_stride, bool add, void* scratch, const Tensor& bias, float factor) {
-  use_one_blas_thread();
+  blas();  // here it may throw
   if (m == 0 || n == 0) return;
 
   const Problem p{m, n, k, a, b, c, c_type, c_stride, add, bias, factor};
