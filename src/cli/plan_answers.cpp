@@ -73,15 +73,19 @@ Needs needs_of(const Planned& planned, const Recipe& recipe, Task task, const An
   n.data_bytes = data_bytes(recipe);
   n.checkpoints = kept(recipe, planned).value_or(1);
   n.keeps_all = recipe.save_interval && !recipe.keep_last;
-  const auto disk = [&](int64_t checkpoints) {
-    const int64_t models = n.model_bytes + n.base_bytes;
-    const int64_t all = (checkpoints + 1) * n.checkpoint_bytes + models + n.data_bytes;
-    return static_cast<int64_t>(provisioned(static_cast<double>(all)));
+  const auto stored = [&](int64_t checkpoints) {
+    return (checkpoints + 1) * n.checkpoint_bytes + n.model_bytes + n.base_bytes + n.data_bytes;
   };
-  n.disk_bytes = disk(n.checkpoints);
-  if (n.keeps_all && n.checkpoints > kUsuallyKept) n.disk_of_last = disk(kUsuallyKept);
+  const auto disk = [](int64_t bytes) {
+    return static_cast<int64_t>(provisioned(static_cast<double>(bytes)));
+  };
+  n.stored_bytes = stored(n.checkpoints);
+  n.disk_bytes = disk(n.stored_bytes);
+  if (n.keeps_all && n.checkpoints > kUsuallyKept) n.disk_of_last = disk(stored(kUsuallyKept));
   const int devices = a.machines.devices;
-  n.host_bytes = a.fit.plan.host.total_bytes * devices;
+  n.planned_host_bytes = n.host_bytes = a.fit.plan.host.total_bytes * devices;
+  n.copy_bytes = copy_bytes(o.model);
+  n.copies = copies_of(o.model, a.fit.available.device);
   if (o.device == Device::cuda && a.gpu) {
     const HostNeeds host = host_needs({.id = a.gpu->id, .bytes = a.gpu->sold_bytes()}, devices, 0);
     n.host_bytes = std::max(n.host_bytes, host.ram_bytes);

@@ -10,6 +10,7 @@
 #include "plan/alternatives.h"
 #include "plan/fit.h"
 #include "plan/offers.h"
+#include "plan/quick.h"
 #include "plan/uncertainty.h"
 
 // What `capstan plan` answers, before it is printed.
@@ -36,18 +37,22 @@ inline constexpr int64_t kUsuallyKept = 3;
 
 // What the run needs besides its devices.
 struct Needs {
-  int64_t host_bytes = 0;        // of each machine: what is planned, or as much as its GPUs have
-  int64_t cores = 0;             // of each machine
-  int64_t checkpoint_bytes = 0;  // one that a run can resume
+  int64_t planned_host_bytes = 0;  // of each machine, for all of its ranks
+  int64_t host_bytes = 0;          // of each machine: what is planned, or as much as its GPUs have
+  int64_t cores = 0;               // of each machine
+  int64_t checkpoint_bytes = 0;    // one that a run can resume
   int64_t checkpoints = 0;      // besides the final one that are there at the end, if that is known
   bool keeps_all = false;       // of the checkpoints that it writes: nothing says how many
   int64_t disk_of_last = 0;     // the disk if kUsuallyKept were kept; 0: no less
   int64_t model_bytes = 0;      // the final model
   int64_t base_bytes = 0;       // the model that is tuned, in 16 bits
   int64_t data_bytes = 0;       // if the recipe gives them by path
-  int64_t disk_bytes = 0;       // of all this, 80% full
+  int64_t stored_bytes = 0;     // all this together
+  int64_t disk_bytes = 0;       // a disk for it, 80% full
   double input_tokens = 0;      // a second that the run reads
   double tokenizer_tokens = 0;  // a second that were tokenized here; 0: not measured
+  int64_t copy_bytes = 0;       // of the model in 16 bits, to use it
+  Copies copies;                // that GPUs hold
 };
 
 struct Answers {

@@ -202,9 +202,16 @@ json offers_json(const Answers& a) {
 json needs_json(const Needs& n) {
   json out = {{"checkpoint_bytes", n.checkpoint_bytes},
               {"checkpoints", n.checkpoints + 1},
-              {"disk_bytes", n.disk_bytes}};
+              {"stored_bytes", n.stored_bytes},
+              {"disk_bytes", n.disk_bytes},
+              {"copy_bytes", n.copy_bytes}};
+  if (n.copies.on_each > 0)
+    out["copies_on_each"] = n.copies.on_each;
+  else
+    out["gpus_for_one_copy"] = n.copies.gpus_for_one;
   if (n.disk_of_last > 0) out["disk_bytes_of_last"] = n.disk_of_last;
   if (n.host_bytes > 0) out["host_memory_bytes"] = n.host_bytes;
+  if (n.planned_host_bytes > 0) out["planned_host_bytes"] = n.planned_host_bytes;
   if (n.cores > 0) out["cores"] = n.cores;
   if (n.data_bytes > 0) out["data_bytes"] = n.data_bytes;
   if (n.input_tokens > 0) out["input_tokens_per_second"] = n.input_tokens;

@@ -37,15 +37,17 @@ class Subjects {
     command_ = word;
   }
   void take_model(const std::string& word) {
-    require(model_.empty(), Fault::usage,
-            "plan: {} and {} are two models, and a plan is of one; plan each by itself", model_,
-            word);
+    require(
+        model_.empty(), Fault::usage,
+        "plan: {0} and {1} are two models, and a plan is of one; plan each by itself, or side by "
+        "side: --compare {0} {1}",
+        model_, word);
     model_ = word;
   }
   void take_recipe(const std::string& word) {
     require(recipe_.empty(), Fault::usage,
-            "plan: {0} and {1} are two recipes, and a plan is of one; plan each by itself, or, if "
-            "the second changes keys of the first: --config {0} --config {1}",
+            "plan: {0} and {1} are two recipes, and a plan is of one; side by side: --compare {0} "
+            "{1}; if the second changes keys of the first: --config {0} --config {1}",
             recipe_, word);
     recipe_ = word;
   }
@@ -69,6 +71,29 @@ void require_sense_of_wish(const PlanOptions& o) {
             "plan: {} chooses among machines with different GPUs, and {} is of one; leave it out, "
             "or name the GPU (--gpu)",
             wish, name);
+}
+
+// Several machines and several settings are questions of their own.
+void require_one_question(const PlanOptions& o) {
+  if (o.machines.empty() && !o.compare) return;
+  const char* const asked = o.compare ? "--compare" : "--machines";
+  const auto excludes = [&](bool given, const char* other) {
+    require(!given, Fault::usage,
+            "plan: {} asks about several {}, and {} is of one plan; leave one of them out", asked,
+            o.compare ? "settings" : "machines", other);
+  };
+  excludes(o.compare && !o.machines.empty(), "--machines");
+  excludes(o.search, "--search");
+  excludes(o.deadline.has_value(), "--deadline");
+  excludes(o.budget > 0, "--budget");
+  excludes(!o.html.empty(), "--html");
+  excludes(!o.trace.empty(), "--trace");
+  if (o.compare) return;
+  excludes(!o.gpu.empty(), "--gpu");
+  excludes(!o.memory.empty(), "--memory");
+  excludes(!o.host_memory.empty(), "--host-memory");
+  excludes(!o.calibration.empty(), "--calibration");
+  excludes(o.correct, "--correct");
 }
 
 // Names that people expect, as the recipe has them.
@@ -134,6 +159,12 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
   line.option(
       "--allow", o.allow,
       "what else --search may change, joined by commas: precision, lora, qlora, fewer (GPUs)");
+  line.option("--machines", o.machines,
+              "which of these machines trains it best, and how: 8xa100-40,4xrtx4090,1xt4 are three "
+              "of 8, 4 and 1 GPUs, 2x8xh100-sxm two of 8 that work together");
+  line.flag("--compare", o.compare,
+            "time and memory of several recipes (or models) side by side: --compare a.yaml b.yaml; "
+            "keys and --gpu hold for all of them");
   line.option("--trace", o.trace,
               "file for a timeline of one simulated step, which ui.perfetto.dev and "
               "chrome://tracing open");
@@ -156,6 +187,7 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
           "plan: --correct is by the runs of one layout, and --search compares many; give it with "
           "the command that the search prints");
   require_sense_of_wish(o);
+  require_one_question(o);
   for (std::string& word : known.rest) word = key_of(word);
   return std::move(known.rest);
 }
@@ -164,6 +196,39 @@ std::optional<Task> command_named(const std::string& word) {
   for (const auto& [name, task] : kCommands)
     if (word == name) return task;
   return std::nullopt;
+}
+
+std::vector<Setting> settings_of(const Arguments& words) {
+  Arguments common;
+  std::vector<std::string> models, recipes;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    std::error_code error;
+    if (word.starts_with("--")) {
+      common.push_back(word);
+      if (word.find('=') == std::string::npos && i + 1 < words.size() &&
+          !words[i + 1].starts_with("--"))
+        common.push_back(words[++i]);
+    } else if (command_named(word)) {
+      common.push_back(word);
+    } else {
+      (fs::is_regular_file(word, error) ? recipes : models).push_back(word);
+    }
+  }
+  // One model holds for all recipes, and one recipe for all models.
+  const bool of_models = models.size() > 1;
+  require((of_models ? models : recipes).size() > 1, Fault::usage,
+          "plan: --compare needs two or more recipes or models: --compare a.yaml b.yaml");
+  require(!of_models || recipes.size() <= 1, Fault::usage,
+          "plan: --compare takes several recipes or several models, not both");
+  const std::vector<std::string>& shared = of_models ? recipes : models;
+  common.insert(common.begin(), shared.begin(), shared.end());
+  std::vector<Setting> all;
+  for (const std::string& name : of_models ? models : recipes) {
+    all.push_back({name, common});
+    all.back().words.insert(all.back().words.begin(), name);
+  }
+  return all;
 }
 
 Arguments with_keys(const Arguments& words, std::optional<Task>& task) {

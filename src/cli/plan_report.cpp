@@ -199,6 +199,30 @@ std::string length_line(const Planned& p, const Recipe& recipe) {
       "  ");
 }
 
+std::string host_line(const Needs& n) {
+  if (n.cores == 0) return "";
+  const std::string cushion =
+      n.planned_host_bytes < n.host_bytes
+          ? fmt::format("; the run takes {} of it, but as much as the GPUs have is usual",
+                        format_bytes(n.planned_host_bytes))
+          : "";
+  return wrapped(fmt::format("each host: {} of memory or more, {} cores{}",
+                             format_bytes(n.host_bytes), n.cores, cushion),
+                 "  ");
+}
+
+// What people size machines for inference by.
+std::string copies_line(const Needs& n, Device device) {
+  if (device != Device::cuda) return "";
+  const std::string copies =
+      n.copies.on_each == 0   ? fmt::format("one copy takes {} GPUs", n.copies.gpus_for_one)
+      : n.copies.on_each == 1 ? "one copy fits on each GPU"
+                              : fmt::format("{} copies fit on each GPU", n.copies.on_each);
+  return wrapped(fmt::format("to use it, 2 bytes a parameter are {:.3g} GB: {}, without caches",
+                             static_cast<double>(n.copy_bytes) / 1e9, copies),
+                 "  ");
+}
+
 std::string needs_lines(const Planned& p, const Recipe& recipe, const Answers& a) {
   const Needs& n = a.needs;
   const bool named = p.steps && !p.default_length;
@@ -207,17 +231,15 @@ std::string needs_lines(const Planned& p, const Recipe& recipe, const Answers& a
                   named ? "; the run has " + count(*p.steps, "step") : "");
   s += length_line(p, recipe);
   if (p.steps)
-    s += wrapped(fmt::format("the run needs about {} of disk: {}, the model{}{}, "
+    s += wrapped(fmt::format("the run needs about {} of disk: {} for {}, the model{}{}, "
                              "and a fifth free{}",
-                             format_bytes(n.disk_bytes), count(n.checkpoints + 1, "checkpoint"),
+                             format_bytes(n.disk_bytes), format_bytes(n.stored_bytes),
+                             count(n.checkpoints + 1, "checkpoint"),
                              n.base_bytes > 0 ? ", that which is tuned" : "",
                              n.data_bytes > 0 ? ", data of " + format_bytes(n.data_bytes) : "",
                              kept_text(p, recipe, n)),
                  "  ");
-  if (n.cores > 0)
-    s += wrapped(fmt::format("each host: {} of memory or more, {} cores",
-                             format_bytes(n.host_bytes), n.cores),
-                 "  ");
+  s += host_line(n) + copies_line(n, p.options.device);
   if (n.tokenizer_tokens > 0 && n.input_tokens > 0)
     s += wrapped(fmt::format("it reads {} tokens/s; the data were tokenized at {} here",
                              three_digits(n.input_tokens), three_digits(n.tokenizer_tokens)),

@@ -31,18 +31,6 @@ std::vector<const RentedRun*> shown_offers(const std::vector<RentedRun>& offers)
   return shown;
 }
 
-// "zero1 tp2 pp4".
-std::string short_mesh(const TrainOptions& o) {
-  if (o.ranks.size == 1) return "-";
-  const auto [tensor, context, stages] = std::tuple(o.mesh.tensor, o.mesh.context, o.mesh.pipeline);
-  std::vector<std::string> parts;
-  if (o.ranks.size > tensor * context * stages) parts.push_back(strategy_name(o.sharding));
-  if (tensor > 1) parts.push_back(fmt::format("tp{}", tensor));
-  if (context > 1) parts.push_back(fmt::format("cp{}", context));
-  if (stages > 1) parts.push_back(fmt::format("pp{}", stages));
-  return fmt::format("{}", fmt::join(parts, " "));
-}
-
 std::string offer_row(const RentedRun& r) {
   const int gpus = r.machines.ranks();
   return fmt::format("{:<18} {:>4}  {:<11} {:>6.1f} {:>9} {:>9}  {:<9}{}",
@@ -119,6 +107,17 @@ std::string three_digits(double n) {
   digits = fmt::format("{:.0f}", std::round(n / unit) * unit);
   for (size_t i = digits.size(); i > 3; i -= 3) digits.insert(i - 3, ",");
   return digits;
+}
+
+std::string short_mesh(const TrainOptions& o) {
+  if (o.ranks.size == 1) return "-";
+  const auto [tensor, context, stages] = std::tuple(o.mesh.tensor, o.mesh.context, o.mesh.pipeline);
+  std::vector<std::string> parts;
+  if (o.ranks.size > tensor * context * stages) parts.push_back(strategy_name(o.sharding));
+  if (tensor > 1) parts.push_back(fmt::format("tp{}", tensor));
+  if (context > 1) parts.push_back(fmt::format("cp{}", context));
+  if (stages > 1) parts.push_back(fmt::format("pp{}", stages));
+  return fmt::format("{}", fmt::join(parts, " "));
 }
 
 std::string between_text(const Machines& machines, const Answers& a) {

@@ -15,6 +15,9 @@ std::string three_digits(double n);
 // "50 GB/s for each GPU between them (as machines with h100-sxm usually have; …)"; empty of one.
 std::string between_text(const Machines& machines, const Answers& answers);
 
+// "zero1 tp2 pp4"; "-" of one rank.
+std::string short_mesh(const TrainOptions& options);
+
 std::string remedy_table(const Answers& answers);
 std::string scaling_table(const Planned& planned, const Answers& answers);
 std::string offer_table(const Answers& answers);

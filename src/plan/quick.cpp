@@ -1,5 +1,7 @@
 #include "plan/quick.h"
 
+#include <algorithm>
+
 namespace capstan {
 namespace {
 
@@ -29,6 +31,17 @@ QuickMemory quick_memory(const TrainOptions& o) {
   return {.model = all * bytes_of(o.quantize, weight),
           .batch = static_cast<double>(o.limits.tokens * o.model.hidden) * weight,
           .optimizer = trained * values_per_parameter(o.optimizer) * moment};
+}
+
+int64_t copy_bytes(const ModelConfig& model) {
+  constexpr int64_t kBytesOfParameter = 2;
+  return kBytesOfParameter * make_spec(model).parameter_count();
+}
+
+Copies copies_of(const ModelConfig& model, int64_t bytes_of_gpu) {
+  const int64_t bytes = copy_bytes(model);
+  const int64_t room = std::max<int64_t>(1, bytes_of_gpu);
+  return {room / bytes, (bytes - 1) / room + 1};
 }
 
 double flops_per_token(const ModelConfig& c, double sequence, FlopConvention convention) {

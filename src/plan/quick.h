@@ -20,6 +20,15 @@ struct QuickMemory {
 };
 QuickMemory quick_memory(const TrainOptions& options);
 
+// A copy of the model to generate with, in 16 bits: 2 bytes a parameter, 140 GB for 70 billion. The
+// cache of keys and values, which grows with the requests, comes on top.
+int64_t copy_bytes(const ModelConfig& model);
+// Copies that fit into the memory of one GPU, and if that is none, GPUs that hold one together.
+struct Copies {
+  int64_t on_each = 0, gpus_for_one = 1;
+};
+Copies copies_of(const ModelConfig& model, int64_t bytes_of_gpu);
+
 // FLOPs of training on one token. N are the parameters, V the vocabulary, h the width of the heads
 // together (hidden, in most models), L the layers, s the tokens of a sample. The two are 19% apart
 // for Llama-3.1-8B with samples of 8192 tokens, and so is the utilization (MFU) that follows.

@@ -213,6 +213,27 @@ TEST_F(PlanAnswers, SaysWhatJoinsTheMachinesOfEachAnswer) {
   expect_holds(slurp(at("plan.html")), {"'between machines'"});
 }
 
+// What is needed and what is usual stand side by side, and what a model takes that is used.
+TEST_F(PlanAnswers, ShowsTheNeedBesideTheCushion) {
+  const Words words = {"finetune",
+                       "Llama-3.1-70B",
+                       "--gpu=h100-sxm",
+                       "--gpus=8",
+                       "--train.max_seq_length=512",
+                       "--train.max_steps=100"};
+  const json needs = plan(words, 0)["needs"];
+  EXPECT_NEAR(needs["disk_bytes"].get<double>(), needs["stored_bytes"].get<double>() / 0.8, 2);
+  EXPECT_LT(needs["planned_host_bytes"], needs["host_memory_bytes"]);
+  EXPECT_EQ(needs["copy_bytes"], 2 * int64_t{70'553'706'496});
+  EXPECT_EQ(needs["gpus_for_one_copy"], 2);
+  Words all = words;
+  all.insert(all.begin(), "plan");
+  expect_holds(unwrapped(run(all).out),
+               {"of disk: ", " for 1 checkpoint, ", "and a fifth free", "each host: 640 GiB",
+                "the run takes ", "as much as the GPUs have is usual",
+                "to use it, 2 bytes a parameter are 141 GB: one copy takes 2 GPUs"});
+}
+
 TEST_F(PlanAnswers, HostMemoryIsThatOfEachGpu) {
   const auto verdict = [&](const char* gpus, const char* host, int code) {
     return plan({"finetune_full", "Llama-3.2-1B", "--gpu=a10", gpus, host,

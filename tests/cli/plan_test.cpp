@@ -46,12 +46,14 @@ TEST_F(Plan, TakesCommandModelAndRecipesByPosition) {
 TEST_F(Plan, RefusesTwoOfAKind) {
   write("a.yaml", "train.max_seq_length: 512\n");
   write("b.yaml", "train.max_seq_length: 256\n");
-  expect_refused(2, {"plan", "Llama-3.2-1B", "Llama-3.1-8B", "--memory=80GiB"},
-                 {"Llama-3.2-1B and Llama-3.1-8B are two models", "a plan is of one"});
+  expect_refused(
+      2, {"plan", "Llama-3.2-1B", "Llama-3.1-8B", "--memory=80GiB"},
+      {"Llama-3.2-1B and Llama-3.1-8B are two models", "--compare Llama-3.2-1B Llama-3.1-8B"});
   expect_refused(2, {"plan", "Llama-3.2-1B", "--checkpoint_dir", "Llama-3.1-8B", "--memory=80GiB"},
                  {"Llama-3.2-1B and Llama-3.1-8B are two models"});
   expect_refused(2, {"plan", "Llama-3.2-1B", "a.yaml", "b.yaml", "--memory=80GiB"},
-                 {"a.yaml and b.yaml are two recipes", "--config a.yaml --config b.yaml"});
+                 {"a.yaml and b.yaml are two recipes", "--compare a.yaml b.yaml",
+                  "--config a.yaml --config b.yaml"});
   expect_refused(2, {"plan", "finetune", "finetune_full", "Llama-3.2-1B", "--memory=80GiB"},
                  {"finetune and finetune_full are two commands"});
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `capstan plan --json` prints, held against docs/plan.schema.json, and with --search against
-docs/plan_search.schema.json.
+"""What `capstan plan --json` prints, held against docs/plan.schema.json, and with --search,
+--machines and --compare against schemas of their own.
 
   plan_schema.py PROGRAM SCHEMA...            plans of many kinds; together they have every key of each schema
   plan_schema.py --self-test plan.schema.json shows that wrong documents and keywords are found
@@ -123,6 +123,7 @@ PLANS = [
     ("8 GPUs", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "8", "--host-memory", "1TiB",
                    "--train.max_steps", "9000"]),
     ("does not fit", 3, [*TUNE, *BATCH, "--train.max_seq_length", "2048", "--gpu", "v100-16"]),
+    ("does not fit twice", 3, ["finetune", "Llama-3.1-70B", *BATCH, "--gpu", "a10"]),
     ("pipeline", 0, ["pretrain", "Llama-3.2-1B", *BATCH, "--gpu", "a100-80-sxm", "--gpus", "4", "--nodes",
                      "2", "--pipeline_parallel", "4", "--html", "page.html"]),
     ("QLoRA, deadline", 0, ["finetune", "MicroLlama", *DATA, *BATCH, "--quantize", "bnb.nf4", "--deadline",
@@ -133,17 +134,27 @@ PLANS = [
                                   "bf16-mixed", "--calibration", "gpu.json", "--correct"]),
 ]
 
+MACHINES = [
+    ("machines", 0, [*TUNE, *BATCH, "--machines", "2xa100-40-sxm,2x8xh100-sxm,t4", "--train.max_steps", "5"]),
+]
+SETTINGS = [
+    ("compare", 0, ["--compare", "short.yaml", "long.yaml", *TUNE, *BATCH[2:], "--gpu", "h100-sxm",
+                    "--train.max_steps", "5"]),
+]
 SEARCHES = [
     ("search", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "2", "--search", "--allow", "lora,fewer"]),
     ("search, does not fit", 3, ["finetune_full", "Llama-3.1-70B", *BATCH, "--gpu", "a10", "--gpus", "2", "--search"]),
 ]
-KINDS = {"capstan plan --json": PLANS, "capstan plan --search --json": SEARCHES}
+KINDS = {"capstan plan --json": PLANS, "capstan plan --search --json": SEARCHES,
+         "capstan plan --machines --json": MACHINES, "capstan plan --compare --json": SETTINGS}
 
 
 def prepare(folder: Path):
     records = [{"instruction": "Say it again. " * (i % 7 + 1), "output": "Again. " * (i + 1)}
                for i in range(40)]
     (folder / "data.json").write_text(json.dumps(records))
+    (folder / "short.yaml").write_text("train.max_seq_length: 256\n")
+    (folder / "long.yaml").write_text("train.max_seq_length: 512\n")
     (folder / "text.txt").write_text("A line of plain text, to be read byte by byte.\n" * 100)
     (folder / "gpu.json").write_text(json.dumps(CALIBRATION))
     (folder / "cache").mkdir()
@@ -186,7 +197,7 @@ LEAST = {
                "phases": [{"phase": "step", "peak_bytes": 100}]},
     "activations": "none", "batch": {"samples": 1, "tokens": 8, "longest": 8},
     "largest": {"micro_batch_size": 1, "max_seq_length": 8}, "checkpoint_bytes": 1, "fits_with": [],
-    "basis": "data", "needs": {"checkpoint_bytes": 1, "checkpoints": 1, "disk_bytes": 2}}
+    "basis": "data", "needs": {"checkpoint_bytes": 1, "checkpoints": 1, "stored_bytes": 1, "disk_bytes": 2, "copy_bytes": 20}}
 WRONG = [(["format"], "capstan-plan-2"), (["fits"], 1), (["fits"], "true"), (["needs"], None),
          (["more"], 1), (["model", "parameters"], 1.5), (["model", "parameters"], True),
          (["memory", "peak_bytes"], -1), (["memory", "peak_bytes"], "100"),

@@ -81,5 +81,16 @@ TEST(Days, ArePublishedOnes) {
   EXPECT_NEAR(days_at(1.4e12, 380 * 2048), 20.8, 0.05);
 }
 
+TEST(Copies, AreTwoBytesAParameter) {
+  const auto model = [](const char* name) { return *known_model(name); };
+  EXPECT_EQ(copy_bytes(model("Llama-3.1-8B")), 2 * int64_t{8'030'261'248});
+  EXPECT_NEAR(static_cast<double>(copy_bytes(model("Llama-3.1-70B"))), 140e9, 1.5e9);
+  constexpr int64_t kH100 = 80'000'000'000;
+  EXPECT_EQ(copies_of(model("Llama-3.1-8B"), kH100).on_each, 4);
+  EXPECT_EQ(copies_of(model("Llama-3.1-70B"), kH100).on_each, 0);
+  EXPECT_EQ(copies_of(model("Llama-3.1-70B"), kH100).gpus_for_one, 2);
+  EXPECT_EQ(copies_of(model("Llama-3.1-8B"), 2 * int64_t{8'030'261'248}).on_each, 1);
+}
+
 }  // namespace
 }  // namespace capstan
