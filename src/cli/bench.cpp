@@ -97,9 +97,9 @@ int bench(const Arguments& arguments) {
   CommandLine line(
       "Measures this machine: matrix products, memory, attention, the other ops, and a training "
       "step. Saves the result as a calibration, from which 'capstan plan' predicts the time of a "
-      "run. Takes about a minute on an idle CPU (less on a GPU), and up to three on one that is "
-      "slow or that other programs use: what they disturb is measured again. 'capstan bench comm' "
-      "measures what connects several ranks.",
+      "run. Takes about a minute on an idle CPU, less on a GPU, and a few on a CPU that is slow or "
+      "that other programs use: what they disturb is measured again, and after two minutes only "
+      "what is needed. 'capstan bench comm' measures what connects several ranks.",
       "capstan bench");
   std::string accelerator = "auto", out;
   bool quick = false, json = false;
