@@ -62,8 +62,8 @@ std::vector<Calibration> kept_calibrations() {
 
 Calibration named_calibration(const std::string& given) {
   std::error_code error;
-  if (fs::is_regular_file(given, error) || given.find('/') != std::string::npos)
-    return read_calibration(given);
+  const bool is_there = fs::exists(given, error) && !fs::is_directory(given, error);
+  if (is_there || given.find('/') != std::string::npos) return read_calibration(given);
   if (const fs::path kept = calibration_path(given); !kept.empty() && fs::exists(kept, error))
     return read_calibration(kept);
   std::vector<std::string> names;

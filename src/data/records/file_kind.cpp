@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace capstan {
 namespace {
@@ -95,6 +96,12 @@ bool has_file(const fs::path& folder, std::string_view ending) {
 }
 
 }  // namespace
+
+std::string beginning_of(const FileReader& file) {
+  std::string begin(std::min(kLooksAt, static_cast<size_t>(file.size())), '\0');
+  file.read(0, std::as_writable_bytes(std::span(begin)));
+  return begin;
+}
 
 std::string foreign_kind(std::string_view begin, const fs::path& file) {
   begin = begin.substr(0, kLooksAt);

@@ -5,7 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "base/file_reader.h"
+
 namespace capstan {
+
+// The first bytes of a file, as many as foreign_kind() looks at.
+std::string beginning_of(const FileReader& file);
 
 // Identifies a file by its first bytes (a few thousand) if it is neither UTF-8 text nor JSON, and
 // says what to do: "a Parquet file; convert it: python3 -c …". Empty if it may be text.

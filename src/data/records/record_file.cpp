@@ -1,5 +1,8 @@
 #include "data/records/record_file.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
@@ -24,15 +27,21 @@ bool begins_as_json(std::string_view text) {
   return first != std::string_view::npos && (text[first] == '[' || text[first] == '{');
 }
 
+// The path, once the beginning of the file shows that it may be text: one of another kind may be
+// huge.
+const std::filesystem::path& checked(const std::filesystem::path& path) {
+  const std::string kind = foreign_kind(without_bom(beginning_of(FileReader(path))), path);
+  require(kind.empty(), Fault::file, "{}:1:1: expected records as JSON, JSONL or CSV, found {}",
+          path.string(), kind);
+  return path;
+}
+
 }  // namespace
 
 RecordFile::RecordFile(const std::filesystem::path& path, RecordFields fields)
-    : name_(path.string()), fields_(std::move(fields)), file_(path) {
+    : name_(path.string()), fields_(std::move(fields)), file_(checked(path)) {
   const auto bytes = file_.bytes();
   text_ = without_bom({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  const std::string kind = foreign_kind(text_, path);
-  require(kind.empty(), Fault::file, "{}:1:1: expected records as JSON, JSONL or CSV, found {}",
-          name_, kind);
   delimiter_ = table_delimiter(path);
   if (!delimiter_ || begins_as_json(text_)) {
     delimiter_.reset();
@@ -87,18 +96,52 @@ std::string RecordFile::document(int64_t index) const {
   return take_text(object, field, false, from);
 }
 
+namespace {
+
+// A message "file:12: problem" in its parts; `place` is "12", or "12:5" with a column.
+struct Told {
+  std::string_view place, problem;
+};
+Told parts_of(std::string_view message) {
+  const size_t end = message.find(": ");
+  if (end == std::string_view::npos) return {"", message};
+  const size_t file = message.substr(0, end).find_last_not_of("0123456789:");
+  const size_t place = message.find(':', file == std::string_view::npos ? 0 : file);
+  return {message.substr(std::min(place + 1, end), end - std::min(place + 1, end)),
+          message.substr(end)};
+}
+
+}  // namespace
+
 void RecordErrors::add(std::string message) {
-  constexpr size_t kShown = 10;
+  constexpr int64_t kMostPlaces = 6;  // of each problem
   ++count_;
-  if (first_.size() < kShown) first_.push_back(std::move(message));
+  const Told told = parts_of(message);
+  const auto known = std::find_if(problems_.begin(), problems_.end(), [&](const Problem& p) {
+    return parts_of(p.first).problem == told.problem;
+  });
+  if (known != problems_.end()) {
+    if (++known->records <= kMostPlaces)
+      known->places += fmt::format("{}{}", known->places.empty() ? "" : ", ", told.place);
+  } else if (problems_.size() < kMostShown) {
+    problems_.push_back({std::move(message)});
+  }
 }
 
 void RecordErrors::throw_if_any() const {
   if (empty()) return;
   std::string all;
-  for (const std::string& message : first_) all += (all.empty() ? "" : "\n") + message;
-  if (const int64_t more = count_ - std::ssize(first_); more > 0)
-    all += "\nand " + count(more, "more bad record");
+  int64_t told = 0;
+  for (const Problem& p : problems_) {
+    all += (all.empty() ? "" : "\n") + p.first;
+    const int64_t others = p.records - 1,
+                  shown = std::count(p.places.begin(), p.places.end(), ',') + 1;
+    if (others > 0)
+      all += fmt::format(" (the same at {}{})", p.places,
+                         others > shown ? fmt::format(" and {} more", others - shown) : "");
+    told += p.records;
+  }
+  if (count_ > told) all += "\nand " + count(count_ - told, "more bad record");
   throw Error(Fault::file, all);
 }
 

@@ -49,13 +49,21 @@ class RecordFile {
 // Collects the errors of many records into one. Not thread safe.
 class RecordErrors {
  public:
+  // "file:line:column: what is wrong". Records with the same problem count as one message.
   void add(std::string message);
   bool empty() const { return count_ == 0; }
-  // Throws Fault::file with the first ten messages, one per line, and the number of the others.
+  // Throws Fault::file with the first ten problems, one per line, each with the lines of some
+  // records that have it, and the number of the others.
   void throw_if_any() const;
 
  private:
-  std::vector<std::string> first_;
+  static constexpr size_t kMostShown = 10;
+  struct Problem {
+    std::string first;  // the message of the first record
+    int64_t records = 1;
+    std::string places = {};  // lines of the next records, as text
+  };
+  std::vector<Problem> problems_;
   int64_t count_ = 0;
 };
 

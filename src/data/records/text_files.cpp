@@ -1,11 +1,8 @@
 #include "data/records/text_files.h"
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <set>
+#include <span>
 
 #include "base/error.h"
 #include "base/first_error.h"
@@ -69,10 +66,7 @@ class FolderReader {
       if (!path.filename().string().starts_with('.')) read(path);
       return;
     }
-    // Includes broken links: reading them reports the error.
-    const bool is_file =
-        fs::is_regular_file(status) || (!fs::exists(status) && fs::is_symlink(path, error));
-    if (!is_file) return;
+    // Includes pipes and broken links: reading them reports the error.
     if (is_text_name(path) || (is_document_name(path) && ending_of(path) != ".json"))
       sources_.files.push_back(path);
     else if (looks_like_data(path))
@@ -123,15 +117,12 @@ TextSources text_files(const fs::path& path) {
 }
 
 std::string read_utf8_file(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  require(in.is_open(), Fault::file, "{}: cannot open: {}", file.string(), std::strerror(errno));
-  std::string text;
-  std::array<char, 1 << 16> piece;
-  while (in.read(piece.data(), piece.size()) || in.gcount() > 0)
-    text.append(piece.data(), static_cast<size_t>(in.gcount()));
-  require(!in.bad(), Fault::file, "{}: cannot read: {}", file.string(), std::strerror(errno));
-  const std::string kind = foreign_kind(text, file);
+  const FileReader in(file);
+  // From the beginning alone: a file of another kind may be huge.
+  const std::string kind = foreign_kind(beginning_of(in), file);
   require(kind.empty(), Fault::file, "{}: expected text, found {}", file.string(), kind);
+  std::string text(static_cast<size_t>(in.size()), '\0');
+  in.read(0, std::as_writable_bytes(std::span(text)));
   if (const auto bad = invalid_utf8(text)) {
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<long>(*bad), '\n');
     fail(

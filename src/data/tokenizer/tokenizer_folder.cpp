@@ -21,11 +21,19 @@ using nlohmann::json;
 
 constexpr int64_t kMaxBytes = 512 << 20;
 
+// Whether there is anything of that name but a folder. What is no regular file (a pipe, a broken
+// link) is refused when it is read, instead of being taken for missing.
+bool has_name(const fs::path& folder, const char* name) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(folder / name, error);
+  return fs::exists(status) && !fs::is_directory(folder / name, error);
+}
+
 // One of the small files next to a tokenizer; a missing file has no keys.
 class SideFile {
  public:
   SideFile(const fs::path& folder, const char* name) : where_((folder / name).string()) {
-    if (!fs::is_regular_file(where_)) return;
+    if (!has_name(folder, name)) return;
     text_ = read_text(where_, kMaxBytes);
     value_ = parse_json(text_, where_);
     require(value_.is_object(), Fault::file, "{}:1:1: expected an object, found {}", where_,
@@ -143,8 +151,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder, const fs::path
   require(fs::is_directory(folder), Fault::file,
           "{}: expected a folder with a tokenizer.json or tokenizer.model; there is no such folder",
           folder.string());
-  if (fs::is_regular_file(folder / "tokenizer.json")) return load_json(folder, beside);
-  if (fs::is_regular_file(folder / "tokenizer.model")) return load_model(folder, beside);
+  if (has_name(folder, "tokenizer.json")) return load_json(folder, beside);
+  if (has_name(folder, "tokenizer.model")) return load_model(folder, beside);
   fail(Fault::file, "{}: the folder has neither a tokenizer.json nor a tokenizer.model",
        folder.string());
 }

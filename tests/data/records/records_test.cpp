@@ -1,6 +1,7 @@
 #include "data/records/find_records.h"
 #include "data/records/read_records.h"
 #include "data/records/record_source.h"
+#include "data/records/text_files.h"
 
 #include <gtest/gtest.h>
 
@@ -422,12 +423,35 @@ TEST(RecordFile, ReadsARealSet) {
 
 TEST(RecordFile, ReportsAllBadRecordsTogether) {
   std::string text;
-  for (int i = 0; i < 30; ++i) text += i % 2 == 0 ? std::string(kOne) + "\n" : "{}\n";
+  // Each has another field, so that no two have the same problem.
+  for (int i = 0; i < 30; ++i)
+    text += i % 2 == 0 ? std::string(kOne) + "\n" : "{\"field" + std::to_string(i) + "\": 1}\n";
   const std::string message = error_in(text);
   EXPECT_TRUE(message.starts_with(":2: expected the field")) << message;
   EXPECT_NE(message.find(":20: expected the field"), std::string::npos) << "the tenth";
   EXPECT_EQ(message.find(":22:"), std::string::npos);
   EXPECT_TRUE(message.ends_with("\nand 5 more bad records")) << message;
+}
+
+TEST(RecordFile, TellsOneProblemOfManyRecordsOnce) {
+  std::string text;
+  for (int i = 0; i < 12; ++i) text += "{\"instructio\": \"a\"}\n";
+  const std::string message = error_in(text + "{\"x\": 1}\n");
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 1) << message;
+  EXPECT_NE(message.find(" (the same at 2, 3, 4, 5, 6 and 6 more)\n"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find(":13: "), std::string::npos) << message;
+}
+
+// A file system tells the size of a file whose bytes nobody wrote; reading them all takes minutes.
+TEST(RecordFile, AHugeFileOfAnotherKindIsRefusedByItsBeginning) {
+  const TempFolder folder;
+  const std::filesystem::path huge = folder.write("data.json", "");
+  std::filesystem::resize_file(huge, std::uintmax_t{1} << 40);
+  expect_error(Fault::file, {"data.json:1:1", "a zero byte at offset 0"},
+               [&] { read_records(huge); });
+  expect_error(Fault::file, {"data.json", "a zero byte at offset 0"},
+               [&] { read_utf8_file(huge); });
 }
 
 }  // namespace
