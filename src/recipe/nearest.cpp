@@ -54,8 +54,13 @@ Likeness likeness(std::string_view word, std::string_view candidate) {
   const size_t apart = last == word ? 1 : 3;
   if (last.size() > 3 && last_part(candidate).find(last) != std::string_view::npos)
     return {2 + apart, true};
-  const size_t whole = distance(word, candidate), of_last = distance(last, last_part(candidate));
   const size_t most = last.size() < 3 ? 0 : std::max<size_t>(last.size() / 3, 1);
+  // Words differ by at least the difference of their lengths: most candidates need no more work.
+  const auto too_far = [&](std::string_view a, std::string_view b) {
+    return std::max(a.size(), b.size()) - std::min(a.size(), b.size()) > most;
+  };
+  if (too_far(word, candidate) && too_far(last, last_part(candidate))) return {SIZE_MAX, false};
+  const size_t whole = distance(word, candidate), of_last = distance(last, last_part(candidate));
   return {std::min(2 * whole, 2 * of_last + apart), std::min(whole, of_last) <= most};
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "recipe/check.h"
 #include "recipe/keys.h"
 #include "recipe/values.h"
@@ -185,6 +186,13 @@ Recipe RecipeInput::finish(const Also& also) {
   for (const Error& e : also ? also(recipe_) : std::vector<Error>()) {
     lines.emplace_back(e.what());
     if (e.fault() == Fault::usage) fault = Fault::usage;
+  }
+  // A file that is no recipe has thousands; nobody reads more than these.
+  constexpr size_t kMostShown = 50;
+  if (lines.size() > kMostShown) {
+    const auto more = std::ssize(lines) - static_cast<int64_t>(kMostShown);
+    lines.resize(kMostShown);
+    lines.push_back(fmt::format("and {}", count(more, "more error")));
   }
   require(lines.empty(), fault, "{}", fmt::join(lines, "\n"));
   return recipe_;

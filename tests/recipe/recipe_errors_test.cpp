@@ -1,5 +1,7 @@
 // What is wrong with a recipe, or has no effect in it, and where.
 
+#include <ctime>
+
 #include "recipe/read_recipe.h"
 
 namespace capstan::test {
@@ -158,6 +160,18 @@ TEST_F(Input, SaysWhichOtherKeysHaveNoEffect) {
   ASSERT_EQ(input->notes().size(), 1u);
   EXPECT_TRUE(input->notes()[0].starts_with("matmul_precision (command line): has no effect"))
       << input->notes()[0];
+}
+
+// Anything may be given for a recipe.
+TEST_F(Input, ThousandsOfUnknownKeysAreToldInNoTime) {
+  std::string text;
+  for (int i = 0; i < 9999; ++i) text += fmt::format("key{}: 1\n", i);
+  const std::clock_t begin = std::clock();
+  const std::string message = refusal(text);
+  // Eleven seconds, when each was compared with every key. An optimised build takes half a second.
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 4);
+  EXPECT_TRUE(message.starts_with("r.yaml:1:1: key0: no such key\n")) << message;
+  EXPECT_TRUE(message.ends_with("\nand 9949 more errors")) << message;
 }
 
 }  // namespace
