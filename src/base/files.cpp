@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -143,6 +144,17 @@ int64_t largest_file() {
        most == INT64_MAX ? "" : " (ulimit -f); raise the limit");
 }
 
+// Whether the file system has no inode left for another file, which the kernel reports as a lack of
+// space. Some file systems have no fixed number of them and say 0 of 0.
+bool out_of_inodes(const fs::path& folder) {
+  struct statvfs facts {};
+  return ::statvfs(folder.c_str(), &facts) == 0 && facts.f_files > 0 && facts.f_favail == 0;
+}
+
+constexpr const char* kNoInodes =
+    "the file system cannot have more files (its inode table is full); delete some files or choose "
+    "another disk";
+
 int open_and_lock(const fs::path& folder, bool& others) {
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   others = fd >= 0 && locked_by_other(fd);
@@ -217,6 +229,8 @@ NewFile::~NewFile() {
 
 void NewFile::fail_with_errno(const char* doing) const {
   if (errno == EFBIG) fail_too_large(path_, expected_);
+  if (errno == ENOSPC && out_of_inodes(folder_of(path_)))
+    fail(Fault::file, "{}: cannot {} the file: {}", path_.string(), doing, kNoInodes);
   const std::string cause = std::strerror(errno);
   std::error_code error;
   const fs::space_info space = fs::space(folder_of(path_), error);
@@ -274,14 +288,15 @@ NewFolder::NewFolder(const fs::path& path) : path_(fs::absolute(path).lexically_
           path_.string(), part_.string());
   fs::remove_all(part_, error);  // leftover of a crash
   if (!error) fs::create_directories(part_, error);
+  if (error == std::errc::no_space_on_device && out_of_inodes(folder_of(path_)))
+    fail(Fault::file, "{}: cannot create the folder: {}", path_.string(), kNoInodes);
   require(!error, Fault::file, "{}: cannot create the folder: {}", path_.string(), error.message());
   bool others = false;
   lock_ = open_and_lock(part_, others);
 }
 
 NewFolder::~NewFolder() {
-  std::error_code error;
-  if (!done_) fs::remove_all(part_, error);
+  if (!done_) remove_or_warn(part_);
   if (lock_ >= 0) ::close(lock_);
 }
 
@@ -396,6 +411,8 @@ fs::path cache_folder(std::string_view kind) {
 void require_writable(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
+  if (error == std::errc::no_space_on_device && out_of_inodes(folder_of(folder)))
+    fail(Fault::file, "{}: cannot create the folder: {}", folder.string(), kNoInodes);
   require(!error, Fault::file, "{}: cannot create the folder: {}", folder.string(),
           error.message());
   const fs::path probe = folder / ".capstan-probe";
@@ -415,6 +432,7 @@ void require_space(const fs::path& folder, int64_t bytes) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
   if (error) return;  // the write will report it
+  require(!out_of_inodes(folder), Fault::file, "{}: {}", folder.string(), kNoInodes);
   require(space.available >= static_cast<uintmax_t>(bytes), Fault::file,
           "{}: needs {}, but {} are free; free some space or choose another disk", folder.string(),
           format_bytes(static_cast<double>(bytes)),

@@ -119,9 +119,14 @@ void TrainingRun::verify_save() {
   request.keep = 0;
   request.max_bytes = kQuick;
   const fs::path rehearsal = request.dir;
-  saver_->save(std::move(request));
-  saving_ = true;
-  wait_for_save();
+  try {
+    saver_->save(std::move(request));
+    saving_ = true;
+    wait_for_save();
+  } catch (...) {  // it may be complete: the disk can fail after it got its name
+    if (team_.leads()) remove_folder(rehearsal);
+    throw;
+  }
   if (team_.leads()) remove_folder(rehearsal);
   team_.sync();
 }

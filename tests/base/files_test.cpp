@@ -1,9 +1,13 @@
 #include "base/files.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <optional>
 
@@ -346,6 +350,45 @@ TEST(RequireWritableFile, MakesItsFolderAndRefusesTheNameOfAFolder) {
   for (const fs::path& name : {folder / "a", folder / "b" / ""})
     EXPECT_EQ(message_of(Fault::file, [&] { require_writable_file(name); }),
               name.string() + ": expected the name of a file, found a folder; name a file in it");
+}
+
+// A small file system of its own, in a process of its own that may mount one.
+TEST(NewFile, AFullInodeTableIsNotALackOfBytes) {
+  const TempFolder folder;
+  const fs::path told = folder / "told", disk = folder / "disk";
+  fs::create_directory(disk);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0) ::_exit(77);
+    ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "nr_inodes=4") != 0) ::_exit(77);
+    std::string messages;
+    const auto tell = [&](const auto& body) {
+      try {
+        body();
+      } catch (const Error& e) {
+        messages += std::string(e.what()) + "\n";
+      }
+    };
+    tell([&] {
+      for (const char* name : {"a", "b", "c", "d"}) write_text(disk / name, "x");
+    });
+    tell([&] { NewFolder(disk / "model"); });
+    tell([&] { require_writable(disk / "out"); });
+    tell([&] { require_space(disk, 1); });
+    write_text(told, messages);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "may not mount a file system";
+  const std::string messages = read_text(told);
+  size_t found = 0;
+  for (size_t at = 0; (at = messages.find("its inode table is full", at)) != std::string::npos;
+       ++at)
+    ++found;
+  EXPECT_EQ(found, 4U) << messages;
+  EXPECT_EQ(messages.find("are free"), std::string::npos) << messages;
 }
 
 }  // namespace
