@@ -13,6 +13,7 @@
 #include <mutex>
 #include <string>
 
+#include "base/terminal.h"
 #include "base/visible.h"
 
 namespace capstan::log {
@@ -26,8 +27,9 @@ constexpr const char* kErase = "\r\x1b[2K";
 
 spdlog::logger& errors() {
   static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>(
-        "capstan", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto sink = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+    if (!may_colour()) sink->set_color_mode(spdlog::color_mode::never);
+    auto made = std::make_shared<spdlog::logger>("capstan", sink);
     made->set_pattern("%^%v%$");
     return made;
   }();

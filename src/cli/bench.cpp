@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "bench/machine_bench.h"
 #include "cli/bench_comm.h"
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 // Redraws one progress line if stderr is a terminal.
 void show_progress(std::string_view what, int64_t number, int64_t of) {
-  if (isatty(STDERR_FILENO) == 0) return;
+  if (!can_redraw()) return;
   const double share = static_cast<double>(number) / static_cast<double>(of);
   log::draw_bar(fmt::format("{:>3.0f}%  {}", 100 * share, what));
 }

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/parallel.h"
+#include "base/terminal.h"
 #include "bench/comm_bench.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
@@ -92,7 +93,7 @@ int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
   std::optional<Calibration> calibration;
   const fs::path file = o.out.empty() ? calibration_path(machine_name(device)) : fs::path(o.out);
   if (group.rank() == 0) calibration = calibration_in(file, o, device);
-  const bool shows = group.rank() == 0 && isatty(STDERR_FILENO) != 0;
+  const bool shows = group.rank() == 0 && can_redraw();
   const auto progress = [&](const std::string& what, int64_t number, int64_t of) {
     if (shows)
       log::draw_bar(fmt::format("{:>3}%  {}", 100 * number / std::max<int64_t>(1, of), what));

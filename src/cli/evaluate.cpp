@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "cli/text_model.h"
@@ -109,7 +110,7 @@ Evaluation evaluate_all(Inference& model, const RunInputs& in, const Recipe& r, 
     const Evaluation e = model.evaluate(data);
     all.loss_sum += e.loss_sum;
     all.targets += e.targets;
-    if (isatty(STDERR_FILENO) == 0) continue;
+    if (!can_redraw()) continue;
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     log::draw_bar(progress_bar({.done = i + 1,
                                 .total = pieces,
@@ -174,7 +175,7 @@ int evaluate_tasks(const Options& o) {
     int64_t done = 0;
     const auto start = std::chrono::steady_clock::now();
     const BenchmarkScore s = score(b, *tokenizer, loaded, files.config, [&] {
-      if (++done, isatty(STDERR_FILENO) == 0) return;
+      if (++done, !can_redraw()) return;
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
       log::draw_bar(progress_bar({.done = done,
                                   .total = std::ssize(b.items),

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "report/bar.h"
 
@@ -93,7 +94,7 @@ Progress::Progress(int64_t total_steps, int64_t done)
     : total_(total_steps),
       first_(done),
       done_(done),
-      terminal_(isatty(STDERR_FILENO) == 1),
+      terminal_(can_redraw()),
       start_(std::chrono::steady_clock::now()) {
   if (terminal_) draw();
 }

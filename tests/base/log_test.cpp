@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <thread>
 
+#include "base/terminal.h"
 #include "support/terminal.h"
 
 namespace capstan {
@@ -108,6 +112,40 @@ TEST(Log, AReaderThatWentAwayIsNoFault) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   close(pipe[1]);
   std::signal(SIGPIPE, before);
+}
+
+// Run by the test after it, in a process of its own: the logger looks at the environment once.
+TEST(Log, DISABLED_ShowsABarAndAWarning) {
+  if (can_redraw()) log::draw_bar("a bar");
+  log::warn("careful");
+}
+
+TEST(Log, HasNoEscapesWhereTheUserOrTheTerminalWantsNone) {
+  const auto written_with = [](const char* name, const char* value) {
+    const Terminal terminal(80);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::setenv("TERM", "xterm", 1);
+      ::unsetenv("NO_COLOR");
+      ::setenv(name, value, 1);
+      ::dup2(::open("/dev/null", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+      ::dup2(terminal.there(), STDERR_FILENO);
+      ::execl("/proc/self/exe", "test_base", "--gtest_also_run_disabled_tests",
+              "--gtest_filter=Log.DISABLED_ShowsABarAndAWarning", nullptr);
+      ::_exit(1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    return terminal.text();
+  };
+  const std::string coloured = written_with("NO_COLOR", "");
+  EXPECT_NE(coloured.find("a bar"), std::string::npos) << coloured;
+  EXPECT_NE(coloured.find("\x1b[33m"), std::string::npos) << coloured;
+  const std::string plain = written_with("NO_COLOR", "1");
+  EXPECT_NE(plain.find("a bar"), std::string::npos) << plain;
+  EXPECT_EQ(plain.find("\x1b[33m"), std::string::npos) << plain;
+  EXPECT_EQ(written_with("TERM", "dumb"), "warning: careful\r\n");
 }
 
 }  // namespace
