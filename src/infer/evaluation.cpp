@@ -1,5 +1,7 @@
 #include "infer/evaluation.h"
 
+#include "base/plain_nan.h"
+
 namespace capstan {
 namespace {
 
@@ -28,7 +30,7 @@ Evaluation evaluate(Queue& q, const Parts& model, DeviceBatch& room, Tensor loss
     else
       stay_idle(q, model);
   model.params().group().sum_scalars(q, loss, all_losses);
-  return {q.value<double>(loss), data.targets()};
+  return {plain_nan(q.value<double>(loss)), data.targets()};
 }
 
 void rehearse_evaluation(Queue& q, const Parts& model, const DeviceBatch& room, Tensor loss) {

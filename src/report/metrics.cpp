@@ -114,7 +114,14 @@ std::string csv_line(const MetricsRow& r) {
 std::string jsonl_line(const MetricsRow& r) {
   nlohmann::ordered_json object{{"epoch", r.epoch}, {"iter", r.iter}, {"step", r.step}};
   const auto add = [&](const char* key, const std::optional<double>& value) {
-    if (value) object[key] = *value;
+    if (!value) return;
+    // JSON has no such numbers; these words are Python's, and pandas reads them.
+    if (std::isnan(*value))
+      object[key] = "NaN";
+    else if (std::isinf(*value))
+      object[key] = *value > 0 ? "Infinity" : "-Infinity";
+    else
+      object[key] = *value;
   };
   add("iter_time", r.iter_time);
   add("learning_rate", r.learning_rate);

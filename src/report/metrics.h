@@ -46,7 +46,8 @@ enum class RunEnd : uint8_t { finished, stopped, failed };
 inline constexpr std::string_view kMetricsColumns =
     "epoch,iter,iter_time,learning_rate,loss,step,tokens,total_tokens,val_loss,val_ppl";
 std::string csv_line(const MetricsRow& row);    // with the newline
-std::string jsonl_line(const MetricsRow& row);  // with the newline; omits keys without a value
+std::string jsonl_line(const MetricsRow& row);  // with the newline; omits keys without a
+// value; what is not finite is "NaN", "Infinity" or "-Infinity"
 
 // A line that is not a row: a killed run, a power cut or an editor may leave one.
 struct BadLine {

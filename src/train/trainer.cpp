@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/log.h"
+#include "base/plain_nan.h"
 #include "base/units.h"
 #include "train/balance.h"
 
@@ -220,9 +221,9 @@ void Trainer::learn_result(StepResult& result, const MicroBatches& data, int64_t
   double results[2];
   q_.download(results, *results_);
   params_.group().check();
-  const double loss_sum = results[0];
+  const double loss_sum = plain_nan(results[0]);
   result.loss = loss_sum * double{scale_of(result.targets)};
-  result.grad_norm = clip_.norm(q_);
+  result.grad_norm = plain_nan(clip_.norm(q_));
   result.loss_scale = loss_scale_.value();
   const bool finite = std::isfinite(loss_sum) && std::isfinite(result.grad_norm);
   if (finite && results[1] == 0) return loss_scale_.count_good_step();

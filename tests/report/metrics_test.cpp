@@ -183,6 +183,7 @@ TEST(MetricsLog, JsonlHasAnObjectPerLineWithTheGradientsNorm) {
   log.write(row_of(4));
   MetricsRow bare;
   bare.loss = std::numeric_limits<double>::quiet_NaN();
+  bare.grad_norm = -std::numeric_limits<double>::infinity();
   log.write(bare);
   const std::string text = read_text(log.path());
   const auto first = nlohmann::json::parse(text.substr(0, text.find('\n')));
@@ -192,7 +193,9 @@ TEST(MetricsLog, JsonlHasAnObjectPerLineWithTheGradientsNorm) {
   EXPECT_EQ(first["grad_norm"], 0.5);
   EXPECT_EQ(first["val_ppl"], std::exp(2.5));
   EXPECT_EQ(text.substr(text.find('\n') + 1),
-            "{\"epoch\":0,\"iter\":0,\"step\":0,\"loss\":null,\"tokens\":0,\"total_tokens\":0}\n");
+            "{\"epoch\":0,\"iter\":0,\"step\":0,\"loss\":\"NaN\",\"tokens\":0,\"total_tokens\":0,"
+            "\"grad_norm\":\"-Infinity\"}\n")
+      << "null would read as a value that nobody measured";
 }
 
 TEST(MetricsLog, ResumeDropsWhatWillBeMadeAgainAndTheTornLine) {
