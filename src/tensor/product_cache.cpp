@@ -6,8 +6,10 @@
 
 #include <bit>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -71,18 +73,27 @@ class ProductCache::Lock {
   explicit Lock(const fs::path& path)
       : fd_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     require(fd_ >= 0, Fault::file, "{}: cannot open: {}", path.string(), std::strerror(errno));
-    int result;
-    do result = ::flock(fd_, LOCK_EX);
-    while (result != 0 && errno == EINTR);
-    if (result == 0) return;
-    const int reason = errno;
-    ::close(fd_);
-    fail(Fault::file, "{}: cannot lock: {}", path.string(), std::strerror(reason));
+    // Its holders need milliseconds. One that was stopped, or a file server that is gone, may keep
+    // it for ever.
+    const auto end = std::chrono::steady_clock::now() + kLongestWait;
+    while (::flock(fd_, LOCK_EX | LOCK_NB) != 0) {
+      const int reason = errno;
+      const bool held = reason == EWOULDBLOCK || reason == EINTR;
+      if (held && std::chrono::steady_clock::now() < end) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        continue;
+      }
+      ::close(fd_);
+      require(!held, Fault::file, "{}: another process has held this lock for {} s; end it",
+              path.string(), kLongestWait.count());
+      fail(Fault::file, "{}: cannot lock: {}", path.string(), std::strerror(reason));
+    }
   }
   Lock(const Lock&) = delete;
   Lock& operator=(const Lock&) = delete;
   ~Lock() { ::close(fd_); }
 
+  static constexpr std::chrono::seconds kLongestWait{3};
   static fs::path name_for(const fs::path& path) { return path.string() + ".lock"; }
 
  private:

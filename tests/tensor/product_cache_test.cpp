@@ -1,6 +1,9 @@
 #include "tensor/product_cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/files.h"
 #include "support/message_of.h"
@@ -98,6 +101,23 @@ TEST(ProductCache, AFolderThatCannotBeIsNoError) {
     message_of(Fault::file, [&] { cache.keep(key(1), algorithm(1)); });
     EXPECT_EQ(cache.find(key(1)), nullptr) << "nothing that is not on disk is used";
   }
+}
+
+// As a process that was stopped at the wrong moment does.
+TEST(ProductCache, ALockThatIsNeverGivenBackIsToldAndNotWaitedFor) {
+  const TempFolder folder;
+  ProductCache cache(folder.path(), "a GPU");
+  cache.keep(key(1), algorithm(1));
+  fs::path file;
+  for (const auto& entry : fs::directory_iterator(folder.path()))
+    if (entry.path().extension() == ".lock") file = entry.path();
+  const int held = ::open(file.c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(::flock(held, LOCK_EX), 0);
+  EXPECT_NE(message_of(Fault::file, [&] { cache.keep(key(2), algorithm(2)); })
+                .find(".lock: another process has held this lock for"),
+            std::string::npos);
+  ::close(held);
+  EXPECT_EQ(cache.keep(key(2), algorithm(2)), algorithm(2));
 }
 
 }  // namespace
