@@ -9,8 +9,10 @@
 #include <set>
 
 #include "base/log.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "base/url.h"
 #include "cli/command_line.h"
 #include "model/known_models.h"
 #include "model/spec.h"
@@ -63,8 +65,7 @@ int list_models() {
 // for all, with the files that are arriving.
 class Display {
  public:
-  explicit Display(const Download& download)
-      : download_(download), terminal_(isatty(STDERR_FILENO) != 0) {
+  explicit Display(const Download& download) : download_(download), terminal_(can_redraw()) {
     for (const Download::File& f : download.files())
       if (f.state == Download::File::State::complete) told_.insert(f.what.path);
   }
@@ -197,7 +198,17 @@ int download(const Arguments& arguments, const StopToken& stop) {
           "'capstan download --list' shows the known ones");
   HubAccess access = hub_access();
   access.timeout = timeout;
-  if (!token.empty()) access.token = token;
+  if (!token.empty()) {
+    access.token = token;
+    log::info(
+        "--access_token: shells keep a command line, and others on this machine could read it "
+        "before the program hid it; set HF_TOKEN instead, or log in with 'hf auth login'");
+  }
+  if (!access.token.empty() && is_open_to_others(access.endpoint))
+    log::warn(
+        "{} is plain http: the token and what is downloaded can be read and changed on the way; "
+        "use https",
+        without_password(access.endpoint));
   options.repository = repository_of(name);
   require(is_repository(options.repository), Fault::usage,
           "{}: expected the name of a repository, such as TinyLlama/TinyLlama_v1.1", name);

@@ -76,4 +76,19 @@ void prepare_process() {
   ::mallopt(M_ARENA_MAX, 1);  // an arena per thread would take 64 MiB of address space each
 }
 
+Arguments take_arguments(int argc, char** argv) {
+  Arguments words(argv + 1, argv + argc);
+  const auto hide = [](char* text) { std::memset(text, 'x', std::strlen(text)); };
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const size_t value = word.find('=');
+    if (!word.substr(0, value).ends_with("access_token")) continue;
+    if (value != std::string_view::npos)
+      hide(argv[i] + value + 1);
+    else if (i + 1 < argc)
+      hide(argv[++i]);
+  }
+  return words;
+}
+
 }  // namespace capstan::cli

@@ -33,8 +33,9 @@ struct HttpAnswer {
   std::string header(const std::string& name) const;
 };
 
-// Connections of one thread, which it keeps for further requests. Proxies are those of the
-// environment (http_proxy, https_proxy, no_proxy).
+// Connections of one thread, which it keeps for further requests. Proxies and certificates of
+// authorities are those of the environment (http_proxy, https_proxy, no_proxy; SSL_CERT_FILE,
+// SSL_CERT_DIR, CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE).
 class Http {
  public:
   // A connection on which nothing arrives for so long is cut. `stopped` is asked many times a
@@ -58,6 +59,8 @@ class Http {
 
 // Scheme, host and port: "https://host:443". Throws Fault::usage for what is no http or https URL.
 std::string origin_of(const std::string& url);
+// Whether others can read on the way what is sent there: plain http to another machine.
+bool is_open_to_others(const std::string& url);
 // What a Location header means in the answer to `base`.
 std::string resolve_url(const std::string& base, const std::string& location);
 // "a b/c" -> "a%20b/c"; other characters than letters, digits and those of `kept` become codes.

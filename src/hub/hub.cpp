@@ -13,6 +13,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "base/url.h"
 
 namespace capstan {
 namespace {
@@ -132,13 +133,13 @@ HttpAnswer Hub::follow(const std::string& url, int64_t first, const Http::Receiv
             "{} redirects to {}, which is not encrypted; refused", origin_of(at), origin_of(to));
     at = to;
   }
-  fail(Fault::peer, "{}: more than {} redirections", url, kMostRedirects);
+  fail(Fault::peer, "{}: more than {} redirections", without_password(url), kMostRedirects);
 }
 
 void Hub::check_refusal(const HttpAnswer& answer, const std::string& repository,
                         const std::string& what) const {
   const std::string code = answer.header("x-error-code");
-  const std::string page = access_.endpoint + "/" + repository;
+  const std::string page = without_password(access_.endpoint) + "/" + repository;
   const bool has_token = !access_.token.empty();
   if (code == "GatedRepo" || answer.status == 403)
     fail(Fault::usage, "{}: access is restricted; accept its terms at {}{}", repository, page,
@@ -156,7 +157,7 @@ void Hub::check_refusal(const HttpAnswer& answer, const std::string& repository,
          repository);
   // The hub does not tell strangers whether a private repository exists.
   if (answer.status == 401 || answer.status == 404 || code == "RepoNotFound")
-    fail(Fault::usage, "{}: not found at {}{}", repository, access_.endpoint,
+    fail(Fault::usage, "{}: not found at {}{}", repository, without_password(access_.endpoint),
          has_token ? ", or the account of your token has no access to it"
                    : "; if it is private or restricted, set HF_TOKEN to a token of your account "
                      "(Settings, Access Tokens)");
@@ -220,7 +221,7 @@ HubTree Hub::tree(const std::string& repository, const std::string& revision) {
     return tree;
   } catch (const nlohmann::json::exception& e) {
     fail(Fault::peer, "{}: expected {} in JSON, but {} answers something else: {}", repository,
-         what, access_.endpoint, e.what());
+         what, without_password(access_.endpoint), e.what());
   }
 }
 

@@ -12,8 +12,10 @@ import os
 import pathlib
 import random
 import resource
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -62,7 +64,8 @@ class DownloadTest(unittest.TestCase):
         self.hub.repositories[NAME] = Repository({**self.files, **USELESS})
 
     def environment(self, **more):
-        keep = {k: v for k, v in os.environ.items() if not k.startswith("HF_") and not k.lower().endswith("_proxy")}
+        keep = {k: v for k, v in os.environ.items()
+                if not k.startswith(("HF_", "SSL_CERT_")) and not k.lower().endswith(("_proxy", "_ca_bundle"))}
         return {**keep, "HF_ENDPOINT": self.hub.endpoint, "HF_HOME": str(self.root / "home"), "HOME": str(self.root),
                 **more}
 
@@ -334,6 +337,53 @@ class DownloadTest(unittest.TestCase):
             self.assertIn("HF_HUB_OFFLINE", self.download(expect=2, HF_HUB_OFFLINE=word))
         self.hub.repositories[NAME].refusal = (401, "")
         self.assertIn("does not accept your token", self.download(expect=2, HF_TOKEN="hf_old"))
+
+    def test_a_command_line_hides_its_token_and_the_program_says_what_is_better(self):
+        secret = "hf_secret_of_mine"
+        self.hub.faults.slow = 0.2
+        for words in (("--access_token", secret), (f"--access_token={secret}",)):
+            shutil.rmtree(self.root / "checkpoints", ignore_errors=True)
+            self.hub.requests.clear()
+            process = subprocess.Popen(self.command(NAME, "--tokenizer_only", *words), cwd=self.root, env=self.environment(),
+                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for _ in range(500):  # until it has asked for something
+                if self.hub.requests:
+                    break
+                time.sleep(0.01)
+            shown = pathlib.Path(f"/proc/{process.pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            out = process.communicate(timeout=60)[0].decode()
+            self.assertEqual(process.returncode, 0, out)
+            self.assertIn("--access_token", shown)
+            self.assertNotIn(secret, shown)
+            self.assertIn("set HF_TOKEN instead", out)
+            self.assertEqual(self.hub.asked("hub")[0][3].get("Authorization"), f"Bearer {secret}")
+
+    def test_passwords_in_urls_are_not_shown_and_plain_http_is_told(self):
+        for endpoint in ("ftp://me:sesame@127.0.0.1:9", "http://me:sesame@127.0.0.1:bad", "http://me:sesame@127.0.0.1:9"):
+            out = self.download(expect=2 if "9" not in endpoint[-2:] or "ftp" in endpoint else 6, HF_ENDPOINT=endpoint)
+            self.assertNotIn("sesame", out, endpoint)
+        # An address that is not this machine's, through a proxy that is: nothing leaves the machine.
+        out = self.download(expect=6, HF_ENDPOINT="http://hub.invalid", HF_TOKEN="hf_x", http_proxy="http://127.0.0.1:9")
+        self.assertIn("hub.invalid is plain http", out)
+        self.assertNotIn("plain http", self.download(HF_TOKEN="hf_x"), "loopback is nobody's to read")
+
+    def test_certificates_are_those_that_the_user_names(self):
+        if shutil.which("openssl") is None:
+            self.skipTest("no openssl")
+        for name in ("ours", "another"):
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                            "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", f"{name}.key", "-out", f"{name}.pem"],
+                           cwd=self.root, check=True, capture_output=True)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.root / "ours.pem", self.root / "ours.key")
+        self.hub.hub.socket = context.wrap_socket(self.hub.hub.socket, server_side=True)
+        self.hub.repositories[NAME] = Repository({k: v for k, v in self.files.items() if len(v) < 16000 and "index" not in k} |
+                                                 {"model.safetensors": content(1000, 1)})
+        endpoint = f"https://127.0.0.1:{self.hub.hub.server_port}"
+        for variable in ("SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):
+            out = self.download(expect=5, HF_ENDPOINT=endpoint, **{variable: str(self.root / "another.pem")})
+            self.assertIn("another.pem", out)
+            self.download(HF_ENDPOINT=endpoint, **{variable: str(self.root / "ours.pem")})
 
     def test_known_names_need_no_owner(self):
         self.hub.repositories["openlm-research/open_llama_7b"] = Repository(self.files)

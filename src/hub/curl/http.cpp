@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/url.h"
 
 namespace capstan {
 namespace {
@@ -29,7 +30,8 @@ using Url = std::unique_ptr<CURLU, FreeUrl>;
 Url parse_url(const std::string& text) {
   Url url(curl_url());
   const bool ok = url && curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
-  require(ok, Fault::usage, "expected a URL such as https://host/path, found '{}'", text);
+  require(ok, Fault::usage, "expected a URL such as https://host/path, found '{}'",
+          without_password(text));
   return url;
 }
 
@@ -39,6 +41,14 @@ std::string part_of(const Url& url, CURLUPart part, unsigned flags = 0) {
   std::string copy = text;
   curl_free(text);
   return copy;
+}
+
+// The file of certificates that the user wants trusted, by the variables of OpenSSL, curl and
+// Python's requests: behind a proxy that inspects connections, the system's own do not do.
+std::string own_authorities() {
+  for (const char* name : {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"})
+    if (const std::string file = environment_value(name); !file.empty()) return file;
+  return {};
 }
 
 std::string lower(std::string text) {
@@ -130,6 +140,10 @@ HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
   set(CURLOPT_CONNECTTIMEOUT, state_->timeout);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
   set(CURLOPT_LOW_SPEED_TIME, state_->timeout);
+  if (const std::string file = own_authorities(); !file.empty())
+    set(CURLOPT_CAINFO, file.c_str());  // curl copies it
+  if (const std::string folder = environment_value("SSL_CERT_DIR"); !folder.empty())
+    set(CURLOPT_CAPATH, folder.c_str());
   if (request.first_byte > 0) set(CURLOPT_RANGE, range.c_str());
   set(CURLOPT_HEADERDATA, &transfer);
   set(
@@ -174,9 +188,13 @@ HttpAnswer Http::send(const HttpRequest& request, const Receive& receive) {
   const CURLcode code = curl_easy_perform(curl);
   curl_slist_free_all(headers);
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
-  require(code != CURLE_SSL_CACERT_BADFILE && code != CURLE_PEER_FAILED_VERIFICATION, Fault::device,
-          "{}: {}; are the certificates of authorities installed (ca-certificates)?",
-          origin_of(request.url), error[0] != 0 ? error : curl_easy_strerror(code));
+  require(
+      code != CURLE_SSL_CACERT_BADFILE && code != CURLE_PEER_FAILED_VERIFICATION, Fault::device,
+      "{}: {}; {}", origin_of(request.url), error[0] != 0 ? error : curl_easy_strerror(code),
+      own_authorities().empty()
+          ? "are the certificates of authorities installed (ca-certificates)? SSL_CERT_FILE names "
+            "a file of others"
+          : fmt::format("the certificates are those of {}", own_authorities()));
   HttpAnswer answer = std::move(transfer.answer);
   long status = 0;
   curl_off_t seconds = 0;
@@ -200,15 +218,24 @@ std::string origin_of(const std::string& url) {
   const Url parsed = parse_url(url);
   const std::string scheme = part_of(parsed, CURLUPART_SCHEME);
   require(scheme == "http" || scheme == "https", Fault::usage,
-          "expected a URL of http or https, found '{}'", url);
+          "expected a URL of http or https, found '{}'", without_password(url));
   return scheme + "://" + lower(part_of(parsed, CURLUPART_HOST)) + ":" +
          part_of(parsed, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+}
+
+bool is_open_to_others(const std::string& url) {
+  const Url parsed = parse_url(url);
+  const std::string host = lower(part_of(parsed, CURLUPART_HOST));
+  const bool here = host == "localhost" || host.ends_with(".localhost") || host == "[::1]" ||
+                    host.starts_with("127.");
+  return part_of(parsed, CURLUPART_SCHEME) == "http" && !here;
 }
 
 std::string resolve_url(const std::string& base, const std::string& location) {
   const Url url = parse_url(base);
   const bool ok = curl_url_set(url.get(), CURLUPART_URL, location.c_str(), 0) == CURLUE_OK;
-  require(ok, Fault::peer, "{} redirects to '{}', which is no URL", base, location);
+  require(ok, Fault::peer, "{} redirects to '{}', which is no URL", without_password(base),
+          without_password(location));
   return part_of(url, CURLUPART_URL);
 }
 

@@ -22,6 +22,9 @@ std::string HttpAnswer::header(const std::string&) const {
 std::string origin_of(const std::string& url) {
   return url;
 }
+bool is_open_to_others(const std::string&) {
+  return false;
+}
 std::string resolve_url(const std::string&, const std::string& location) {
   return location;
 }

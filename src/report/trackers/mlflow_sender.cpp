@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "base/url.h"
 #include "report/growing_file.h"
 
 namespace capstan {
@@ -28,7 +29,7 @@ MlflowAccess mlflow_access() {
   require(access.uri.starts_with("http://") || access.uri.starts_with("https://"), Fault::usage,
           "MLFLOW_TRACKING_URI: expected the URL of a server such as http://127.0.0.1:5000, found "
           "'{}'; 'mlflow server' starts one",
-          access.uri);
+          without_password(access.uri));
   while (access.uri.ends_with('/')) access.uri.pop_back();
   const std::string name = environment_value("MLFLOW_TRACKING_USERNAME");
   if (!name.empty()) access.user = name + ":" + environment_value("MLFLOW_TRACKING_PASSWORD");
