@@ -425,6 +425,7 @@ void TrainingRun::finish_rest() {
   } else if (stop_.signal() == 0 && recipe_.final_validation &&
              inputs_.data.validation.size() > 0) {
     write_report();  // the process may be killed during the validation
+    team_.sync();    // the others wait here, where a slow disk is not taken for silence
     const auto start = Clock::now();
     // As in LitGPT: all held-out samples after fine-tuning, eval.max_iters after pretraining.
     const bool found =

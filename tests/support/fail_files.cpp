@@ -14,7 +14,7 @@
 
 namespace {
 
-std::string bad_read, bad_sync;
+std::string bad_read, bad_sync, slow_sync;
 int64_t bad_byte = -1;
 std::atomic<int64_t> failures{0};
 
@@ -51,6 +51,7 @@ struct ArmedByEnvironment {
       bad_byte = atoll(read + place + 1);
     }
     if (const char* sync = getenv("CAPSTAN_FAIL_SYNC")) bad_sync = sync;
+    if (const char* sync = getenv("CAPSTAN_SLOW_SYNC")) slow_sync = sync;
   }
 } armed_by_environment;
 
@@ -83,6 +84,7 @@ ssize_t read(int fd, void* to, size_t n) {
 
 int fsync(int fd) {
   static auto* real = next<int(int)>("fsync");
+  if (is_file(fd, slow_sync)) sleep(3);
   if (!is_file(fd, bad_sync)) return real(fd);
   errno = EIO;
   return -1;
