@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/files.h"
+#include "base/log.h"
 #include "base/visible.h"
 #include "cli/command_line.h"
 #include "cli/version.h"
+#include "doctor/bug_report.h"
 #include "doctor/doctor.h"
 
 namespace capstan::cli {
@@ -39,12 +42,18 @@ int doctor(const Arguments& arguments) {
       "finding: ok, note or problem, with advice. Exit code 0: no problem; 1: at least one.",
       "capstan doctor");
   std::string out_dir = "out";
+  std::string report;
   bool json = false;
   line.option("--out_dir", out_dir,
               "output folder of a run: a 64 MiB file is written there (or in its nearest existing "
               "parent) and removed");
   line.flag("--json", json, "print JSON");
+  line.option(
+      "--report", report,
+      "file for all that a bug report needs: the findings, this system, the environment, and "
+      "the recipe, files and last measurements of the run in --out_dir; secrets are masked");
   if (!line.parse(arguments)) return 0;
+  if (!report.empty()) require_writable_file(report);
   MachineFacts facts = look_at_machine(out_dir);
   facts.program.version = CAPSTAN_VERSION;
   facts.program.commit = CAPSTAN_COMMIT;
@@ -57,6 +66,10 @@ int doctor(const Arguments& arguments) {
     print_json(findings, problems);
   else
     print_text(findings);
+  if (!report.empty()) {
+    write_text(report, bug_report(facts, findings, out_dir), 0600);
+    log::info("the report is in {}; read it before you pass it on", report);
+  }
   return problems == 0 ? 0 : kSomeProblem;
 }
 

@@ -44,6 +44,16 @@ TEST_F(Cli, DoctorSeesThatAFileIsNoFolder) {
   }
 }
 
+TEST_F(Cli, DoctorWritesAReportOfTheLastRun) {
+  train_tiny();
+  const Outcome o = run({"doctor", "--out_dir=out/pretrain", "--report=report.md"});
+  EXPECT_LE(o.code, 1) << o.err;
+  expect_holds(o.err, {"the report is in report.md"});
+  expect_holds(slurp(at("report.md")),
+               {"# Bug report of capstan", "ok      program:", "final/model.safetensors",
+                "hidden_size: 16", "epoch,iter,iter_time", "OMP_NUM_THREADS=1"});
+}
+
 TEST_F(Cli, DoctorRefusesWhatItDoesNotKnow) {
   expect_refused(2, {"doctor", "--jsn"}, {"did you mean --json?"});
 }
