@@ -5,13 +5,16 @@
 # usage: tools/try_package.sh SUITE DEB…        SUITE: bookworm, or noble with MIRROR of Ubuntu's
 #
 # CHROOT: a folder with a system made before (by debootstrap), which is copied.
+# MIRROR: where packages come from; by default the mirror of this system's apt, if it has SUITE, else
+# debootstrap's own.
 set -euo pipefail
 suite=$1
 shift
-mirror=${MIRROR:-http://deb.debian.org/debian}
+mirror=${MIRROR:-$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 2>/dev/null |
+  awk -v suite="$suite" '$1 == suite && mirror == "" { mirror = $2 } END { print mirror }')}
 root=$(mktemp -d)
 trap 'umount "$root/proc" "$root/dev/shm" 2>/dev/null; rm -rf "$root"' EXIT
-if [[ -n ${CHROOT:-} ]]; then cp -a "$CHROOT/." "$root"; else debootstrap --variant=minbase "$suite" "$root" "$mirror" >/dev/null; fi
+if [[ -n ${CHROOT:-} ]]; then cp -a "$CHROOT/." "$root"; else debootstrap --variant=minbase "$suite" "$root" ${mirror:+"$mirror"} >/dev/null; fi
 mount -t proc proc "$root/proc"
 mkdir -p "$root/dev/shm"
 mount -t tmpfs tmpfs "$root/dev/shm"
