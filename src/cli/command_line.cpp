@@ -1,13 +1,17 @@
 #include "cli/command_line.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/error.h"
+#include "base/wrapped.h"
 #include "recipe/nearest.h"
 #include "tensor/accelerator.h"
 
@@ -33,6 +37,52 @@ template <class Number>
 void add_number(CLI::App& app, const char* name, Number& value, const char* help, Range range) {
   CLI::Option* const option = app.add_option(name, value, help)->check(within(range));
   if (range.shows_default) option->capture_default_str();
+}
+
+// Columns for --help: those of a terminal, within reason, else as many as our sources have.
+int64_t help_columns() {
+  winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? std::clamp<int64_t>(size.ws_col, 60, 120) : 100;
+}
+
+// With spaces in lists of choices ("(a|b|c)") that are too long for a line, so that each part fits.
+std::string with_short_words(std::string_view text, size_t most) {
+  std::string out;
+  size_t column = 0;
+  while (!text.empty()) {
+    const size_t length = std::min(text.find_first_of(" |"), text.size() - 1) + 1;
+    const std::string_view part = text.substr(0, length);
+    if (column > 0 && column + length > most) {
+      out += ' ';
+      column = 0;
+    }
+    out += part;
+    column = part.ends_with(' ') ? 0 : column + length;
+    text.remove_prefix(length);
+  }
+  return out;
+}
+
+// Breaks long lines of CLI11's help between words. Descriptions continue in their own column, which
+// begins after two spaces or more.
+std::string wrapped_help(const std::string& help, int64_t columns) {
+  std::string out;
+  for (size_t at = 0; at < help.size();) {
+    const size_t end = std::min(help.find('\n', at), help.size());
+    const std::string line = help.substr(at, end - at);
+    at = end + 1;
+    const size_t name = std::min(line.find_first_not_of(' '), line.size());
+    const size_t gap = name > 2 ? 0 : line.find("  ", name);
+    const size_t text = name == 0 ? 0 : line.find_first_not_of(' ', gap);
+    if (columns_of(line) <= columns || text == std::string::npos)
+      out += line + "\n";
+    else
+      out += wrapped(with_short_words(std::string_view(line).substr(text),
+                                      static_cast<size_t>(columns) - text),
+                     line.substr(0, text), columns);
+  }
+  return out;
 }
 
 // Where a command being described puts what it has.
@@ -153,7 +203,7 @@ CommandLine::Known CommandLine::parse_known(const Arguments& arguments) {
     app_->parse(
         Arguments(arguments.rbegin(), arguments.rend()));  // CLI11 takes arguments from the back
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app_->help());
+    fmt::print("{}", wrapped_help(app_->help(), help_columns()));
     known.help = true;
   } catch (const CLI::ParseError& e) {
     known.error = e.what();

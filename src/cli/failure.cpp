@@ -36,6 +36,8 @@ Failure failure_of(std::exception_ptr error) {
     return failed(Fault::does_not_fit, "the system is out of memory");
   } catch (
       const std::system_error& e) {  // from std::filesystem, or from writing to a closed stdout
+    if (std::ferror(stdout) != 0 && e.code() == std::errc::broken_pipe)
+      return {.exit_code = 0, .message = {}, .what = {}};  // its reader has read enough
     if (std::ferror(stdout) != 0)
       return failed(Fault::file, "standard output: cannot write: " + e.code().message());
     return failed(Fault::file, e.what());
@@ -45,6 +47,7 @@ Failure failure_of(std::exception_ptr error) {
 }
 
 void tell(const Failure& failure, std::string_view who) {
+  if (failure.message.empty()) return;
   std::string message = fmt::format("{}{}", who, failure.message);
   for (size_t i = 0; (i = message.find('\n', i)) != std::string::npos; i += 8)
     message.insert(i + 1, "       ");

@@ -9,8 +9,9 @@ namespace capstan::cli {
 // An exception that ends the program.
 struct Failure {
   int exit_code = 1;
-  std::string message;  // with its first word: "error: ", "bug in capstan: ", "interrupted …"
-  std::string what;     // without it
+  // With its first word: "error: ", "bug in capstan: ", "interrupted …"; empty: nothing is told.
+  std::string message;
+  std::string what;          // without it
   bool consequence = false;  // of another rank's failure
 };
 Failure failure_of(std::exception_ptr error);

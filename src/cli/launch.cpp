@@ -15,6 +15,7 @@
 #include "base/parallel.h"
 #include "base/units.h"
 #include "cli/failure.h"
+#include "cli/launcher_output.h"
 #include "comm/launch_watch.h"
 #include "comm/nccl_library.h"
 #include "comm/thread_group.h"
@@ -173,6 +174,7 @@ void LaunchedRank::meet() {
 }
 
 int run_as_launched(double timeout, const std::function<int(LaunchedRank&)>& body) {
+  write_past_launcher();
   using Doing = LaunchWatch::Doing;
   LaunchWatch watch(launched_ranks().value_or(Ranks()), host_name(), end_process);
   watch.limit(Doing::start, duration(timeout));

@@ -82,7 +82,7 @@ constexpr std::pair<std::string_view, std::string_view> kInstead[] = {
 }
 
 int run(int argc, char** argv, StopSignals& signals) {
-  const Arguments words(argv + 1, argv + argc);
+  const Arguments words = take_arguments(argc, argv);
   if (words.empty() || words[0] == "help" || words[0] == "--help" || words[0] == "-h") {
     fmt::print("{}", help());
     return 0;
@@ -107,6 +107,7 @@ int run_and_flush(int argc, char** argv, StopSignals& signals) {
   const int code = run(argc, argv, signals);
   errno = 0;
   const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (errno == EPIPE) return code;  // its reader has read enough: `capstan plan --help | head`
   require(written, Fault::file, "standard output: cannot write: {}",
           errno != 0 ? std::strerror(errno) : "some output was lost");
   return code;

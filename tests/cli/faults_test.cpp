@@ -75,6 +75,13 @@ TEST_F(Faults, APipeInThePlaceOfAFileIsRefusedAndNotWaitedFor) {
   expect_one_line(4, none, finetune({"--config=pipe"}), {"pipe"});
   expect_one_line(4, none, finetune({"--data.json_path=pipe"}), {"pipe", "found a pipe"});
   expect_one_line(4, none, tiny({"--data.train_data_path=pipe"}), {"pipe"});
+  ASSERT_TRUE(fs::create_directory(at("texts")));
+  write("texts/a.txt", "Once there was a llama.\n");
+  ASSERT_EQ(::mkfifo(at("texts/b.txt").c_str(), 0600), 0);
+  expect_one_line(4, none, tiny({"--data.train_data_path=texts"}), {"texts/b.txt", "found a pipe"});
+  Words planned = tiny({"--calibration=pipe"});
+  planned.insert(planned.begin(), "plan");
+  expect_one_line(4, none, planned, {"pipe", "found a pipe"});
   for (const char* name : {"config.json", "generation_config.json", "tokenizer.json",
                            "tokenizer_config.json", "model.safetensors", "MANIFEST.json"}) {
     fs::rename(at(model + name), at("kept"));
@@ -163,8 +170,10 @@ class DiskFaults : public Faults {
     if (kSanitized) GTEST_SKIP() << "a sanitizer must be loaded before any other library";
   }
   static std::string with(const std::string& fault) {
-    return fmt::format("LD_PRELOAD='{}' {}; export LD_PRELOAD CAPSTAN_FAIL_READ CAPSTAN_FAIL_SYNC",
-                       CAPSTAN_FAIL_FILES, fault);
+    return fmt::format(
+        "LD_PRELOAD='{}' {}; export LD_PRELOAD CAPSTAN_FAIL_READ CAPSTAN_FAIL_SYNC "
+        "CAPSTAN_SLOW_SYNC",
+        CAPSTAN_FAIL_FILES, fault);
   }
 };
 
@@ -196,6 +205,22 @@ TEST_F(DiskFaults, OnSeveralRanksAreToldOnceWithTheirOwnCode) {
                     tiny({"--out_dir=x", "--train.save_interval=1", "--devices=3",
                           "--accelerator=cpu", std::string("--train.save_async=") + async}),
                     {"error: ", "metrics.csv: cannot write: Input/output error"});
+}
+
+TEST_F(DiskFaults, TheCheckBeforeTheFirstStepLeavesNothing) {
+  const Outcome o = in_shell(with("CAPSTAN_FAIL_SYNC=/x"), tiny({"--out_dir=x"}));
+  EXPECT_EQ(o.code, 4) << o.err;
+  expect_holds(o.err, {"/x: cannot sync: Input/output error"});
+  EXPECT_FALSE(fs::exists(at("x"))) << "the folder is removed if it is empty";
+}
+
+// The rank that leads writes the report while the others already wait for it in the validation.
+TEST_F(DiskFaults, ASlowDiskUnderTheReportIsNoSilence) {
+  const Outcome o =
+      in_shell(with("CAPSTAN_SLOW_SYNC=report.html.part"),
+               tiny({"--out_dir=x", "--devices=2", "--accelerator=cpu", "--timeout=1"}));
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(fs::exists(at("x/report.html")));
 }
 
 TEST_F(DiskFaults, MetricsAreOnTheDiskBeforeACheckpointHasItsName) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "base/wrapped.h"
 #include "program.h"
 #include "support/terminal.h"
 
@@ -153,6 +154,24 @@ TEST_F(Output, CountsOneOfAThing) {
   EXPECT_TRUE(std::regex_search(e.err, std::regex("\\d+ tokens in "))) << e.err;
   const Outcome g = run({"generate", made, "--max_new_tokens=1", "--temperature=0"});
   EXPECT_NE(g.err.find("1 token in "), std::string::npos) << g.err;
+}
+
+TEST_F(Output, HelpFitsOnAScreenAndItsReaderMayGoAway) {
+  for (const char* command : {"plan", "pretrain", "finetune", "generate", "doctor"}) {
+    std::istringstream lines(run({command, "--help"}).out);
+    for (std::string line; std::getline(lines, line);)
+      EXPECT_LE(columns_of(line), 100) << command << ": " << line;
+  }
+  // With SIGPIPE ignored, as by a parent that wants errors instead.
+  const std::string script = fmt::format(
+      "trap '' PIPE; '{}' finetune --help 2>'{}' | head -1 >/dev/null; echo ${{PIPESTATUS[0]}}",
+      CAPSTAN_PROGRAM, at("stderr").string());
+  for (int i = 0; i < 20; ++i) {
+    const pid_t pid = start_program("/bin/bash", {"bash", "-c", script});
+    const Outcome o = finish(pid);
+    EXPECT_EQ(o.out, "0\n");
+    EXPECT_EQ(o.err, "");
+  }
 }
 
 }  // namespace

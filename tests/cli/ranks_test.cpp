@@ -248,6 +248,14 @@ class RanksOfMpi : public RanksOfThreads {
     fs::remove_all(at("x"));
   }
 
+  // A shell's command line that pipes what mpirun prints.
+  Outcome run_mpi_piped(int ranks, const Words& words, const std::string& into) const {
+    std::string line = fmt::format("'{}' -n {} '{}'", CAPSTAN_MPIEXEC, ranks, CAPSTAN_PROGRAM);
+    for (const std::string& word : words) line += " '" + word + "'";
+    return finish(start_program("/bin/bash",
+                                {"bash", "-c", line + " | " + into + "; exit ${PIPESTATUS[0]}"}));
+  }
+
   // The process of a rank of ours.
   pid_t process_of(int rank) const {
     const std::string mine = fmt::format("OMPI_COMM_WORLD_RANK={}", rank);
@@ -296,6 +304,17 @@ class RanksOfMpi : public RanksOfThreads {
     expect_holds(again.out, {"resumed from x/" + newest()});
   }
 };
+
+// mpirun itself would end, and all ranks with it.
+TEST_F(RanksOfMpi, GoOnWhenTheReaderOfTheirOutputGoesAway) {
+  const Words words = tiny({"--train.max_steps=200", "--out_dir=x"});
+  const Outcome o = run_mpi_piped(2, words, "head -1");
+  EXPECT_EQ(o.code, 0) << o.err;
+  EXPECT_TRUE(fs::exists(at("x/final/model.safetensors"))) << o.err;
+  EXPECT_EQ(o.err.find("SIGPIPE"), std::string::npos) << o.err;
+  const Outcome all = run_mpi_piped(2, words, "cat");
+  expect_holds(all.out, {"iter 400 step 200 |", "saved to x/final"});
+}
 
 TEST_F(RanksOfMpi, GiveTheBitsOfThreads) {
   for (const char* strategy : {"ddp", "zero2", "zero3"}) {

@@ -28,7 +28,10 @@ def table_of(program: Path) -> str:
     meanings: dict[str, str] = {}
     defaults: dict[tuple[str, str], str] = {}
     for command in commands:
-        for line in output_of(program, command, "--help").splitlines():
+        # A description goes on below itself.
+        whole = re.sub(r"(?<=\|)\n {20,}(?=\S)", "", output_of(program, command, "--help"))
+        whole = re.sub(r"\n {20,}(?=\S)", " ", whole)
+        for line in whole.splitlines():
             if (found := KEY.match(line)) and found[1] not in NOT_KEYS:
                 meanings.setdefault(found[1], found[2])
                 defaults[found[1], command] = found[3] or "null"
