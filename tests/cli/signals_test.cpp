@@ -52,9 +52,10 @@ TEST_F(Signals, BeforeTheFirstStepEndTheRunWithNothingLeftBehind) {
     expect_holds(o.err, {"interrupted by SIGINT; there was nothing to save"});
     EXPECT_EQ(o.err.find("error"), std::string::npos) << o.err;
     EXPECT_TRUE(!fs::exists(at("out")) || newest_checkpoint(at("out")).newest == std::nullopt);
-    if (fs::exists(at("out")))
+    if (fs::exists(at("out"))) {
       for (const auto& entry : fs::directory_iterator(at("out")))
         EXPECT_TRUE(entry.path().filename().string().starts_with(".capstan-lock")) << entry.path();
+    }
     fs::remove_all(at("out"));
   }
 }
