@@ -52,6 +52,7 @@ def configurations():
     for model, precision, packed, micro in itertools.product(["tied", "qk"], precisions, ["true", "false"], [2, 6]):
         yield (f"full {model} {precision} packed={packed} 6/{micro}", model, "pretrain",
                {"precision": precision, "data.packed": packed, "train.micro_batch_size": micro})
+    yield ("full 32-true high", "llama", "pretrain", {"precision": "32-true", "matmul_precision": "high"})
     yield ("full bf16-true stochastic", "llama", "pretrain",
            {"precision": "bf16-true", "optimizer.rounding": "stochastic", "train.micro_batch_size": 2})
     for precision, kept, quantize, dropout, micro in itertools.product(
@@ -111,6 +112,8 @@ def one(capstan: str, folder: pathlib.Path, accelerator: str, case: tuple) -> st
     out = folder / short_hash(name.encode())
     flags = ["--train.global_batch_size", 6, "--train.max_seq_length", 48, "--train.lr_warmup_steps", 1,
              "--train.max_norm", 1, "--data.cache", "false", "--out_dir", out]
+    if keys.get("precision") == "32-true" and "matmul_precision" not in keys:
+        flags += ["--matmul_precision", "highest"]  # whatever a GPU takes where nothing is said
     if command == "pretrain":
         flags += ["--model_config", folder / model / "config.json", "--data", "TextFiles",
                   "--data.train_data_path", folder / "text.txt", "--train.max_steps", STEPS]

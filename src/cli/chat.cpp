@@ -15,7 +15,8 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, base, prompt_style, system, precision, quantize;
+  std::string folder, base, prompt_style, system, quantize;
+  PrecisionWords precision;
   int64_t context = 4096;
   std::string accelerator = "auto";
   GenerateOptions generate;

@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/wrapped.h"
+#include "recipe/choices.h"
 #include "recipe/nearest.h"
 #include "tensor/accelerator.h"
 
@@ -247,11 +248,14 @@ void add_sampling(CommandLine& line, GenerateOptions& g) {
   line.option("--seed", g.seed, "seed for sampling", {0});
 }
 
-void add_precision(CommandLine& line, std::string& precision) {
-  line.option("--precision", precision,
+void add_precision(CommandLine& line, PrecisionWords& words) {
+  line.option("--precision", words.precision,
               "32-true, bf16-true or 16-true (default: bf16-true on a GPU that has bf16, else "
               "16-true; on a "
               "CPU bf16-true for a bf16 checkpoint, else 32-true)");
+  line.choice("--matmul_precision", words.matmul, names_of<MatmulPrecision>(),
+              "matrix products of 32-true on a GPU: high multiplies in TF32, if the GPU has it, "
+              "highest in f32");
 }
 
 void add_accelerator(CommandLine& line, std::string& accelerator, const char* help) {

@@ -98,8 +98,12 @@ class CommandLine {
 
 // --max_new_tokens, --top_k, --top_p, --temperature, --seed.
 void add_sampling(CommandLine& line, GenerateOptions& options);
-// --precision, for inference.
-void add_precision(CommandLine& line, std::string& precision);
+// --precision and --matmul_precision, for inference.
+struct PrecisionWords {
+  std::string precision, matmul = "high";
+  bool tf32() const { return matmul == "high"; }
+};
+void add_precision(CommandLine& line, PrecisionWords& words);
 // --accelerator, for parse_accelerator.
 void add_accelerator(CommandLine& line, std::string& accelerator,
                      const char* help = "device to compute on; auto: a GPU if there is one");

@@ -25,7 +25,8 @@ namespace capstan::cli {
 namespace {
 
 struct Options {
-  std::string folder, base, data, precision, quantize;
+  std::string folder, base, data, quantize;
+  PrecisionWords precision;
   std::string accelerator = "auto";
   Recipe recipe = defaults_of(Task::finetune_full);
   int64_t max_seq_length = 0;  // 0: the model's maximum
@@ -156,7 +157,8 @@ int evaluate_tasks(const Options& o) {
   }
   InferenceOptions options;
   options.device = parse_accelerator(o.accelerator);
-  options.precision = inference_precision(o.precision, files.config, options.device);
+  options.precision = inference_precision(o.precision.precision, files.config, options.device);
+  options.tf32 = o.precision.tf32();
   options.positions = most.positions;
   if (most.tokens > 0) {
     Dataset longest;
@@ -242,7 +244,8 @@ int evaluate(const Arguments& arguments) {
   const int64_t batch = std::min(r.micro_batch_size.size, in.data.train.size());
   InferenceOptions options;
   options.device = parse_accelerator(o.accelerator);
-  options.precision = inference_precision(o.precision, files.config, options.device);
+  options.precision = inference_precision(o.precision.precision, files.config, options.device);
+  options.tf32 = o.precision.tf32();
   options.limits = limits_of(in.data.train, batch, batch_options(r, in));
   tell_quantize(files);
   LoadedModel loaded(files, options);

@@ -18,7 +18,7 @@ struct Options {
   std::string prompt = "What food do llamas eat?";
   std::string prompt_style;
   int64_t num_samples = 1;
-  std::string precision;
+  PrecisionWords precision;
   std::string accelerator = "auto";
   GenerateOptions generate;
 };

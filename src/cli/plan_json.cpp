@@ -72,6 +72,7 @@ json run_json(const Planned& p, const Recipe& recipe, const Answers& a) {
   add_network(out, a.machines);
   out["mesh"] = o.ranks.size == 1 ? "one rank" : mesh_name(o);
   out["precision"] = name_of(o.precision);
+  out["products"] = type_of_products(o);
   out["activations"] = name_of(o.recompute);
   out["optimizer"] = name_of(OptimizerClass{o.optimizer.kind, o.optimizer.paged});
   if (o.quantize != Quantize::none) out["quantize"] = name_of(o.quantize);

@@ -265,7 +265,7 @@ void print_plan_text(const Planned& p, const Recipe& recipe, const Answers& a) {
   const std::string first = fmt::format(
       "{}: {} parameters{}, {}, activations {}, {}", visible(p.model),
       format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
-      name_of(o.precision), name_of(a.fit.options.recompute), optimizer_name(o.optimizer));
+      precision_name(o), name_of(a.fit.options.recompute), optimizer_name(o.optimizer));
   fmt::print("{}{}\n{}\n", wrapped(first, ""), wrapped(p.basis, "planned "),
              plan_table(a.fit.plan));
   std::vector<std::string> most;

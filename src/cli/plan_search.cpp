@@ -128,7 +128,7 @@ void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Pla
   const TrainOptions& o = planned.options;
   fmt::print(
       "{}: {} parameters, {}\n{} of {} tokens a step on {}\ntimes by {}\n", visible(planned.model),
-      format_count(static_cast<double>(make_spec(o.model).parameter_count())), name_of(o.precision),
+      format_count(static_cast<double>(make_spec(o.model).parameter_count())), precision_name(o),
       count(q.recipe.global_batch_size, "sample"), o.limits.longest,
       count(ranks_of(q), o.device == Device::cuda ? "GPU" : "rank"), source_of(q.calibration));
   if (ranks_of(q) > 1)

@@ -81,10 +81,11 @@ void TextModel::set_stops(GenerateOptions& options) const {
   capstan::set_stops(options, config(), *tokenizer_, prompting_);
 }
 
-void TextModel::load(Device device, const std::string& precision, int64_t positions) {
+void TextModel::load(Device device, const PrecisionWords& precision, int64_t positions) {
   InferenceOptions options;
   options.device = device;
-  options.precision = inference_precision(precision, config(), device);
+  options.precision = inference_precision(precision.precision, config(), device);
+  options.tf32 = precision.tf32();
   options.positions = positions;
   tell_quantize(files_);
   loaded_ = std::make_unique<LoadedModel>(files_, options);

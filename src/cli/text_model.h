@@ -41,7 +41,7 @@ class TextModel {
   void set_stops(GenerateOptions& options) const;
 
   // Loads the weights to the device, with a KV cache for `positions` tokens.
-  void load(Device device, const std::string& precision, int64_t positions);
+  void load(Device device, const PrecisionWords& precision, int64_t positions);
   int64_t capacity() { return loaded_->model().decoder().capacity(); }
   // Generates, and prints the text as a continuation of the prompt while tokens arrive.
   std::vector<int32_t> stream(std::span<const int32_t> prompt, const GenerateOptions& options);

@@ -81,6 +81,7 @@ Inference::Inference(Queue& q, const InferenceOptions& o)
       params_(q.arena(), make_spec(o.model, Decay::all, o.lora, o.quantize), o.precision,
               Gradients::none),
       model_(q, params_, Recompute::none, longest_of(o)) {
+  q.allow_tf32(o.tf32 && o.precision == Precision::f32_true);
   if (o.limits.tokens > 0) {
     batch_ = std::make_unique<DeviceBatch>(q, o.limits, o.model);
     loss_ = q.arena().make(Category::data, DType::f64, {1}, "loss");

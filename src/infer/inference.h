@@ -19,6 +19,7 @@ struct InferenceOptions {
   Device device = Device::cpu;
   ModelConfig model;
   Precision precision = Precision::f32_true;
+  bool tf32 = false;      // products of 32-true on cuda are in TF32, if it has that
   BatchLimits limits;     // limits of batches to evaluate; without tokens: none
   int64_t positions = 0;  // positions of the KV cache; 0: no generation
   std::optional<LoraOptions> lora = {};

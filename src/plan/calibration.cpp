@@ -64,7 +64,7 @@ std::string_view type_of_products(const TrainOptions& o) {
   if (o.precision == Precision::fp8_mixed) return "fp8";
   if (const DType compute = types_of(o.precision).compute; is_narrow(compute))
     return name_of(compute);
-  return o.tf32 && o.device == Device::cuda ? "tf32" : "f32";
+  return uses_tf32(o) ? "tf32" : "f32";
 }
 
 CostModel cost_model(const Calibration& c, const TrainOptions& o) {

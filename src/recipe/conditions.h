@@ -95,7 +95,7 @@ inline constexpr Condition kPrecision[] = {
      "adapters"}};
 inline constexpr Condition kF32Products[] = {
     {[](const Recipe& r, Task) {
-       return r.matmul_precision == MatmulPrecision::highest ||
+       return r.matmul_precision.value_or(MatmulPrecision::highest) == MatmulPrecision::highest ||
               r.precision.value_or(Precision::f32_true) == Precision::f32_true;
      },
      noted, "{precision} multiplies in 16 bits or less already"}};

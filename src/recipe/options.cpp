@@ -62,8 +62,8 @@ const std::vector<Option> kRun = {
      "a CPU; fp8-mixed needs pretrain or finetune_full",
      kPrecision},
     {"matmul_precision", &R::matmul_precision, any, kTrain,
-     "matrix products of 32-true on a GPU: highest multiplies in f32, high in TF32, which is "
-     "faster",
+     "matrix products of 32-true on a GPU: high multiplies in TF32, if the GPU has it, highest in "
+     "f32, which is several times slower; null: as the run that is resumed, else high, as LitGPT",
      kF32Products},
     {"quantize", &R::quantize, any, kLora, "quantization of the frozen weights; null: none"},
     {"activations", &R::activations, any, kAll,

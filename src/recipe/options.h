@@ -18,7 +18,7 @@ using RecipeField = std::variant<
     int64_t Recipe::*, double Recipe::*, bool Recipe::*, Betas Recipe::*, std::string Recipe::*,
     std::optional<int64_t> Recipe::*, std::optional<double> Recipe::*,
     std::optional<bool> Recipe::*, std::optional<std::string> Recipe::*,
-    std::optional<Precision> Recipe::*, MatmulPrecision Recipe::*,
+    std::optional<Precision> Recipe::*, std::optional<MatmulPrecision> Recipe::*,
     std::optional<Quantize> Recipe::*, Activations Recipe::*, Accelerator Recipe::*,
     Devices Recipe::*, Overlap Recipe::*, MicroBatch Recipe::*, Strategy Recipe::*,
     PipelineChoice Recipe::*, Resume Recipe::*, Loggers Recipe::*, DataClass Recipe::*,

@@ -78,7 +78,7 @@ struct Recipe {
   // run
   std::string out_dir;
   std::optional<Precision> precision;  // null: what the device does best
-  MatmulPrecision matmul_precision = MatmulPrecision::highest;
+  std::optional<MatmulPrecision> matmul_precision;  // null: high
   std::optional<Quantize> quantize;
   Activations activations;
   Accelerator accelerator = Accelerator::automatic;

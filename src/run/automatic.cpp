@@ -18,29 +18,47 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The last checkpoint of the run that is resumed; empty: it begins.
-fs::path resumed_folder(const Recipe& recipe) {
+// Where the record of the run that is resumed may be, the newest checkpoint first.
+std::vector<fs::path> records_of(const Recipe& recipe) {
   if (recipe.resume.mode == Resume::Mode::off) return {};
-  if (recipe.resume.mode == Resume::Mode::folder) return recipe.resume.folder;
-  fs::path last;
+  if (recipe.resume.mode == Resume::Mode::folder) return {recipe.resume.folder};
+  std::vector<fs::path> folders;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(recipe.out_dir, error)) {
-    const std::string name = entry.path().filename();
-    if (is_checkpoint_name(name) && (last.empty() || name > last.filename().string()) &&
-        fs::exists(entry.path() / "hyperparameters.yaml", error))
-      last = entry.path();
-  }
-  return last;
+  for (const auto& entry : fs::directory_iterator(recipe.out_dir, error))
+    if (is_checkpoint_name(entry.path().filename().string())) folders.push_back(entry.path());
+  std::sort(folders.begin(), folders.end(), [](const fs::path& a, const fs::path& b) {
+    return a.filename().string() > b.filename().string();
+  });
+  return folders;
 }
 
-// What that checkpoint was made with; 0: it is not known.
-int64_t recorded(const Recipe& recipe, Task task) {
-  const fs::path file = resumed_folder(recipe) / "hyperparameters.yaml";
+// The recipe that it was made with; none: it is not known. Whether a checkpoint is damaged is
+// judged when it is resumed.
+std::optional<Recipe> recorded(const Recipe& recipe, Task task) {
   std::error_code error;
-  if (!file.has_parent_path() || !fs::exists(file, error)) return 0;
-  RecipeInput input(task, recipe);
-  input.read_file(file);
-  return input.finish().micro_batch_size.size;
+  for (const fs::path& folder : records_of(recipe)) {
+    const fs::path file = folder / "hyperparameters.yaml";
+    if (!fs::exists(file, error)) continue;
+    // Where a record does not say, products were of f32.
+    Recipe defaults = recipe;
+    defaults.matmul_precision = MatmulPrecision::highest;
+    try {
+      RecipeInput input(task, defaults);
+      input.read_file(file);
+      return input.finish();
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return {};
+}
+
+// Whether the products of this rank would be in TF32.
+bool may_use_tf32(const Recipe& recipe, Task task, const RunInputs& inputs) {
+  Recipe open = recipe;
+  open.matmul_precision.reset();
+  open.use_one_rank();
+  return uses_tf32(train_options(open, task, inputs.model.config));
 }
 
 // The calibration of this machine, if it suits the run, with what connects the ranks.
@@ -57,10 +75,33 @@ Machines machines_of(const Recipe& recipe, Task task, const RunInputs& inputs, T
   return m;
 }
 
-}  // namespace
+// The products of 32-true: as in the checkpoint, else in TF32 if the GPUs of all ranks have it.
+MatmulPrecision settle_products(const Recipe& recipe, Task task, const RunInputs& inputs,
+                                const Communicator& group) {
+  struct Told {
+    int can = 0, recorded = 0, high = 0;
+  } told{.can = may_use_tf32(recipe, task, inputs) ? 1 : 0};
+  const bool resumes = recipe.resume.mode != Resume::Mode::off;
+  if (!resumes && device_of(recipe.accelerator) != Device::cuda) return MatmulPrecision::highest;
+  Team team(group);
+  const auto all = team.gather(told);
+  told.high = std::all_of(all.begin(), all.end(), [](const Told& t) { return t.can == 1; }) ? 1 : 0;
+  if (team.leads() && resumes)
+    if (const auto before = recorded(recipe, task); before && before->matmul_precision) {
+      told.recorded = 1;
+      told.high = before->matmul_precision == MatmulPrecision::high ? 1 : 0;
+    }
+  told = team.of_leader(told);
+  const auto products = told.high == 1 ? MatmulPrecision::high : MatmulPrecision::highest;
+  if (told.can == 1)
+    log::say("matmul_precision: {}, {}", name_of(products),
+             told.recorded == 1 ? "as in the checkpoint"
+                                : "for 32-true multiplies in TF32 on a GPU, as LitGPT does");
+  return products;
+}
 
-Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& inputs,
-                         const Communicator& group) {
+Recipe settle_batch_and_strategy(const Recipe& recipe, Task task, const RunInputs& inputs,
+                                 const Communicator& group) {
   const bool batch = recipe.micro_batch_size.automatic;
   const bool strategy = strategy_is_open(recipe, group.size());
   if (!batch && !strategy) return recipe;
@@ -72,10 +113,10 @@ Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& input
     int measured = 0, recorded = 0;
   } told;
   if (team.leads()) {
-    const int64_t before = batch ? recorded(recipe, task) : 0;
+    const auto before = batch ? recorded(recipe, task) : std::nullopt;
     Recipe asked = recipe;
-    if (before > 0) asked.micro_batch_size = before;
-    told.recorded = before > 0 ? 1 : 0;
+    if (before) asked.micro_batch_size = before->micro_batch_size.size;
+    told.recorded = before ? 1 : 0;
     told.measured = machines.calibration ? 1 : 0;
     const auto chosen = best_choice(asked, &inputs, machines,
                                     [&](const Recipe& r) { return run_options(r, task, inputs); });
@@ -96,6 +137,16 @@ Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& input
     log::say("strategy: {}, {}", name_of(resolved.strategy), why);
   }
   return resolved;
+}
+
+}  // namespace
+
+Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& inputs,
+                         const Communicator& group) {
+  Recipe resolved = recipe;
+  if (!recipe.matmul_precision && find_option("matmul_precision").used_by(task))
+    resolved.matmul_precision = settle_products(recipe, task, inputs, group);
+  return settle_batch_and_strategy(resolved, task, inputs, group);
 }
 
 }  // namespace capstan

@@ -12,7 +12,9 @@ namespace capstan {
 // train.micro_batch_size auto: powers of two that divide train.global_batch_size are tried on
 // `sim`, as `capstan plan` does. If this machine was measured (`capstan bench`), the one with the
 // shortest step that fits is taken, else the largest that needs no more recomputation than one
-// sample. A resumed run takes what its checkpoint was made with. strategy auto of several ranks:
+// sample. A resumed run takes what its checkpoint was made with. matmul_precision null: as in the
+// checkpoint that is resumed (f32, where that does not say), else high if 32-true can multiply in
+// TF32 on the GPUs of all ranks, else highest. strategy auto of several ranks:
 // the fastest of those that fit, if the machine was measured, else it stays, which is zero3.
 Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& inputs,
                          const Communicator& group);

@@ -111,7 +111,7 @@ RunSummary TrainingRun::summary() const {
   s.processor = cpu_model();
   s.threads = num_threads();
   if (options_.device == Device::cpu) s.kernels = cpu::blas().name();
-  s.precision = std::string(name_of(options_.precision));
+  s.precision = precision_name(options_);
   s.trainable = trainer_->params().spec().trainable_count();
   s.frozen = trainer_->params().spec().parameter_count() - s.trainable;
   s.steps = record_.step;
@@ -136,7 +136,8 @@ RunSummary TrainingRun::summary() const {
   s.step_seconds = step_seconds();
   s.predicted_seconds = prediction_.step_seconds;
   s.calibration = prediction_.calibration;
-  if (!peak_) peak_ = gemm_peak(options_.device, types_of(options_.precision).compute);
+  if (!peak_)
+    peak_ = gemm_peak(options_.device, types_of(options_.precision).compute, uses_tf32(options_));
   s.peak_flops_per_second = *peak_ * static_cast<double>(devices_used());
   s.ops_seconds = measured_.ops_seconds;
   s.ops = measured_.ops;

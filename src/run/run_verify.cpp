@@ -48,20 +48,24 @@ void TrainingRun::verify() {
   gpu_.setup_done();
 }
 
-// The trainer of one rank has memory of its own, beside the plan.
+// The trainer of one rank has memory of its own, beside the plan. Products are of f32, on both
+// sides: the rounding of TF32 would hide small mistakes.
 void TrainingRun::self_check() {
   const auto channel = team_.group().open_channel("self check");
   SelfCheck check;
   std::vector<float> mine;
   StepBatches batches = step_batches(batch_ranks(options_.ranks, options_.mesh), recipe_);
+  queue_.allow_tf32(false);
   check.ranks = trainer_->try_step(batches.of(record_.step), record_.step,
                                    [&] { mine = owned_gradients(queue_, trainer_->params()); });
+  queue_.allow_tf32(uses_tf32(options_));
   if (team_.leads()) {
     TrainOptions o = options_;
     Recipe recipe = recipe_;
     recipe.use_one_rank();
     set_ranks(o, recipe, {}, {});
     o.sharding = kDdp;
+    o.tf32 = false;
     o.staging = false;
     o.sample_positions = 0;
     const RunPlan plan = Trainer::plan(o);

@@ -9,6 +9,16 @@
 #include "tensor/trace.h"
 
 namespace capstan {
+namespace {
+
+// What a graph's kernels depend on, whatever the caller's key has: allow_tf32() may have been called
+// since.
+GraphKey with_products(GraphKey key, bool tf32) {
+  key[0] = 2 * key[0] + (tf32 ? 1 : 0);
+  return key;
+}
+
+}  // namespace
 
 Queue::Queue(Device device, Arena& arena, Arena& host, CostModel model)
     : device_(device),
@@ -169,7 +179,7 @@ void Queue::synchronize() {
 
 bool Queue::begins_graph(const GraphKey& key) {
   if (device_ == Device::cuda && !timed_ && trace_ == nullptr) {
-    const cuda::GraphUse use = cuda::begin_graph(*cuda_, key);
+    const cuda::GraphUse use = cuda::begin_graph(*cuda_, with_products(key, tf32_));
     replaying_ = use == cuda::GraphUse::replayed;
     in_graph_ = use != cuda::GraphUse::none;
     return in_graph_;
@@ -189,7 +199,7 @@ void Queue::resume_graph(bool replaying) {
 
 void Queue::end_graph(const GraphKey& key, bool complete) {
   replaying_ = in_graph_ = false;
-  cuda::end_graph(*cuda_, key, complete);
+  cuda::end_graph(*cuda_, with_products(key, tf32_), complete);
 }
 
 void Queue::tell_measured() {

@@ -41,7 +41,7 @@ TrainOptions train_options(const Recipe& r, Task task, const ModelConfig& model)
   o.has_bf16 = computes_bf16(o.device);
   const auto on_gpu = o.has_bf16 ? Precision::bf16_mixed : Precision::f16_mixed;
   o.precision = r.precision.value_or(o.device == Device::cuda ? on_gpu : Precision::f32_true);
-  o.tf32 = r.matmul_precision == MatmulPrecision::high;
+  o.tf32 = r.matmul_precision.value_or(MatmulPrecision::high) == MatmulPrecision::high;
   o.recompute_to_fit = r.activations.automatic;
   if (!o.recompute_to_fit) o.recompute = recomputation_of(r.activations);
   o.single_micro_batch = r.global_batch_size == r.micro_batch_size.size;

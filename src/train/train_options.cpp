@@ -11,6 +11,10 @@ ModelSpec spec_of(const TrainOptions& o, const Ranks& rank) {
   return make_spec(o.model, o.decay, o.lora, o.quantize, split);
 }
 
+std::string precision_name(const TrainOptions& o) {
+  return fmt::format("{}{}", name_of(o.precision), uses_tf32(o) ? " (TF32)" : "");
+}
+
 std::string mesh_name(const TrainOptions& o) {
   std::string strategy = strategy_name(o.sharding);
   const int shares = o.mesh.tensor * o.mesh.context;

@@ -31,7 +31,7 @@ struct TrainOptions {
   ModelConfig model;
   Precision precision = Precision::f32_true;
   bool has_bf16 = true;  // the device computes with it
-  bool tf32 = false;     // f32 matrix products on cuda may use TF32
+  bool tf32 = false;     // f32 matrix products on cuda are in TF32, if it has that (uses_tf32)
   Recomputation recompute;
   bool recompute_to_fit = false;  // fit_of (fit.h) chooses `recompute`
   BatchLimits limits;
@@ -56,8 +56,17 @@ struct TrainOptions {
   int64_t sample_positions = 0;  // cache positions for samples generated during the run; 0: none
 };
 
+// Whether the products of the model are in TF32: those of 32-true, on a GPU that has it. Those are
+// the GPUs with bf16.
+inline bool uses_tf32(const TrainOptions& o) {
+  return o.tf32 && o.has_bf16 && o.device == Device::cuda && o.precision == Precision::f32_true;
+}
+
 // The model's parameters, of one of the ranks.
 ModelSpec spec_of(const TrainOptions& options, const Ranks& rank);
+
+// "32-true", or "32-true (TF32)".
+std::string precision_name(const TrainOptions& options);
 
 // How the ranks share the work: "zero3", "zero1 in each of 4 stages (1f1b)".
 std::string mesh_name(const TrainOptions& options);

@@ -163,7 +163,7 @@ Trainer::Trainer(Queue& q, const TrainOptions& options, const Communicator& grou
       results_(q.arena().make(Category::data, DType::f64, {2}, "results")),
       scale_(q.arena().make(Category::data, DType::f32, {1}, "loss scale")),
       all_flags_(group.make_scalars(q.arena())) {
-  q.allow_tf32(options.tf32);
+  q.allow_tf32(uses_tf32(options));
   tensor_room_ = params_.mesh().tensor().make_room(q.arena(), tensor_bytes());
   if (options_.mesh.pipeline > 1)
     pipeline_.emplace(q, parts_, options_.pipeline, options_.limits, arrays_of(options));

@@ -18,9 +18,9 @@ TEST_F(Plan, AGpuThatIsNotHereIsPlannedAsIfItWere) {
   EXPECT_EQ(with("cuda"), with("cuda", "bf16-mixed")) << "what LitGPT would take";
   EXPECT_EQ(with("cpu"), with("cpu", "32-true"));
   EXPECT_NE(with("cuda", "32-true"), with("cpu", "32-true")) << "each has scratch of its own";
-  const auto exact = with("cuda", "32-true");
-  words.push_back("--matmul_precision=high");
-  EXPECT_EQ(with("cuda", "32-true"), exact) << "TF32 needs no room";
+  const auto rounded = with("cuda", "32-true");
+  words.push_back("--matmul_precision=highest");
+  EXPECT_EQ(with("cuda", "32-true"), rounded) << "TF32 needs no room";
   words.pop_back();
   const auto nearest = with("cuda", "bf16-true");
   words.push_back("--optimizer.rounding=stochastic");
@@ -97,6 +97,35 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasTimesByItsDataSheet) {
                  {"also give --gpu"});
   expect_refused(2, {"plan", "Llama-3.2-1B", "--gpu=h200", "--devices=64", "--num_nodes=65"},
                  {"are 4160 ranks; expected at most 4096"});
+}
+
+// LitGPT's 32-true is TF32, which the data sheet of an A100 has eight times as fast as f32.
+TEST_F(Plan, Of32TrueOnAGpuIsOfProductsInTf32) {
+  const auto with = [&](const char* gpu, const Words& more) {
+    Words words = {"finetune_full",
+                   "TinyLlama-1.1B",
+                   "--precision=32-true",
+                   "--train.max_seq_length=512",
+                   "--train.micro_batch_size=8",
+                   fmt::format("--gpu={}", gpu)};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const auto seconds = [&](const char* gpu, const Words& more, const char* products) {
+    const json out = plan(with(gpu, more), 0);
+    EXPECT_EQ(out["run"]["precision"], "32-true");
+    EXPECT_EQ(out["run"]["products"], products) << gpu;
+    return out["time"]["step_seconds"].get<double>();
+  };
+  const double a100 = seconds("a100-80-pcie", {}, "tf32");
+  EXPECT_EQ(seconds("a100-80-pcie", {"--matmul_precision=high"}, "tf32"), a100);
+  EXPECT_GT(seconds("a100-80-pcie", {"--matmul_precision=highest"}, "f32"), 5 * a100);
+  const double v100 = seconds("v100-32", {}, "f32");
+  for (const char* asked : {"high", "highest"})
+    EXPECT_EQ(seconds("v100-32", {fmt::format("--matmul_precision={}", asked)}, "f32"), v100);
+  Words text = with("a100-80-pcie", {});
+  text.insert(text.begin(), "plan");
+  expect_holds(run(text).out, {"32-true (TF32)"});
 }
 
 // With weights and gradients in two bytes, and moments in four each.

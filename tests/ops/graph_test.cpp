@@ -145,6 +145,46 @@ TEST_P(Graph, MoreKeysThanGraphsAreKept) {
     }
 }
 
+// One product of f32.
+struct Multiplies : Planned {
+  static constexpr int64_t kSide = 64;
+  Buffer x, w, y;
+
+  explicit Multiplies(Queue& queue)
+      : Planned{queue},
+        x(make(DType::f32, {kSide, kSide})),
+        w(make(DType::f32, {kSide, kSide})),
+        y(make(DType::f32, {kSide, kSide})) {
+    fill_normal(q, x, 1, {.seed = 5});
+    fill_normal(q, w, 1, {.seed = 6});
+  }
+  Values result(bool tf32, bool graph) const {
+    q.allow_tf32(tf32);
+    const auto phase = q.arena().phase("work");
+    if (graph)
+      q.graph({kSide}, [&] { linear(q, y, x, w, {}); });
+    else
+      linear(q, y, x, w, {});
+    return values_of(q, y);
+  }
+};
+
+// The same work with products of f32 and of TF32: the graph of one is not launched for the other.
+TEST_P(Graph, OfOtherProductsIsAnother) {
+  Arena notes;
+  Queue imagined(Device::sim, notes, {.device = GetParam()});
+  Multiplies(imagined).result(false, true);
+  Arena arena(notes.plan(), GetParam());
+  Queue q(GetParam(), arena);
+  const Multiplies multiplies(q);
+  const Values exact = multiplies.result(false, false), rounded = multiplies.result(true, false);
+  EXPECT_EQ(exact != rounded, GetParam() == Device::cuda && computes_bf16(Device::cuda));
+  for (int call = 0; call < 4; ++call) {
+    EXPECT_EQ(multiplies.result(false, true), exact) << call;
+    EXPECT_EQ(multiplies.result(true, true), rounded) << call;
+  }
+}
+
 // New graphs take the room of those that have not been used for long, and few of many nodes that of
 // many.
 TEST_P(Graph, ThoseThatAreNotUsedGiveWay) {

@@ -4,9 +4,11 @@
 
 #include "base/files.h"
 #include "machine/name.h"
+#include "model/known_models.h"
 #include "support/message_of.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
+#include "train/setup.h"
 
 namespace capstan {
 namespace {
@@ -221,6 +223,31 @@ TEST(CostModels, OfACalibrationHaveTheRatesOfTheRunsType) {
   EXPECT_DOUBLE_EQ(fp8.seconds(OpKind::head, {.flops = 500e12}), 1 + 3e-6);
   o.precision = Precision::f32_true;
   EXPECT_DOUBLE_EQ(cost_model(some_gpu(), o).factor, 1) << "no step was measured in f32";
+}
+
+// As in LitGPT: 32-true multiplies in TF32 on a GPU that has it, unless the recipe asks for more.
+TEST(CostModels, Of32TrueOnAGpuMultiplyInTf32) {
+  Recipe r = defaults_of(Task::finetune_full);
+  r.precision = Precision::f32_true;
+  r.accelerator = Accelerator::cuda;
+  const auto options = [&] {
+    return train_options(r, Task::finetune_full, known_model("TinyLlama-1.1B").value());
+  };
+  TrainOptions o = options();
+  o.has_bf16 = true;
+  EXPECT_EQ(type_of_products(o), "tf32");
+  EXPECT_EQ(precision_name(o), "32-true (TF32)");
+  o.has_bf16 = false;
+  EXPECT_EQ(type_of_products(o), "f32") << "GPUs before Ampere";
+  EXPECT_EQ(precision_name(o), "32-true");
+  r.matmul_precision = MatmulPrecision::highest;
+  EXPECT_EQ(type_of_products(options()), "f32");
+  r.matmul_precision.reset();
+  r.accelerator = Accelerator::cpu;
+  EXPECT_EQ(type_of_products(options()), "f32");
+  r.accelerator = Accelerator::cuda;
+  r.precision = Precision::f16_mixed;
+  EXPECT_EQ(type_of_products(options()), "f16");
 }
 
 TEST(CostModels, AreRefusedForAnotherDeviceAndForTypesThatWereNotMeasured) {

@@ -424,11 +424,13 @@ TEST(CheckRecipe, StochasticRoundingIsForWeightsInBf16Alone) {
   EXPECT_EQ(defaults_of(Task::pretrain).rounding, Rounding::nearest);
 }
 
-TEST(Options, MatmulPrecisionIsExactUnlessAsked) {
+TEST(Options, MatmulPrecisionIsOpenUnlessAsked) {
   Recipe r;
-  EXPECT_EQ(r.matmul_precision, MatmulPrecision::highest);
+  EXPECT_EQ(r.matmul_precision, std::nullopt);
   set_option(r, find_option("matmul_precision"), "high");
   EXPECT_EQ(r.matmul_precision, MatmulPrecision::high);
+  set_option(r, find_option("matmul_precision"), "null");
+  EXPECT_EQ(r.matmul_precision, std::nullopt);
   const std::string message =
       message_of(Fault::usage, [&] { set_option(r, find_option("matmul_precision"), "medium"); });
   EXPECT_NE(message.find("highest, high"), std::string::npos) << message;

@@ -36,6 +36,7 @@ inline Recipe short_recipe(const TempFolder& folder) {
   r.micro_batch_size = 2;
   r.max_steps = 3;
   r.lr_warmup_steps = 0;
+  r.matmul_precision = MatmulPrecision::highest;  // on a GPU, too
   return r;
 }
 

@@ -5,7 +5,9 @@ function runSection() {
   const number = (n, noun) => known(n) && (noun ? counted(n, noun) : grouped(n));
   const box = facts([
     ['GPU', run.gpu], ['GPUs', number(run.gpus)], ['Machines', number(run.machines)],
-    ['Mesh', run.mesh], ['Precision', run.precision], ['Activations', run.activations],
+    ['Mesh', run.mesh],
+    ['Precision', run.precision + (run.products === 'tf32' ? ' (TF32)' : '')],
+    ['Activations', run.activations],
     ['Optimizer', run.optimizer], ['Micro-batch', number(run.micro_batch_size, 'sample')],
     ['Global batch', number(run.global_batch_size, 'sample')],
     ['Sequence', number(run.sequence, 'token')], ['Planned batch', number(batch.tokens, 'token')],
