@@ -204,6 +204,12 @@ void TrainingRun::require_same_run() {
       "give all ranks the same files");
 }
 
+int64_t TrainingRun::micro_batches_of_a_step() const {
+  const Dataset& train = inputs_.data.train;
+  const int64_t micro = micro_batch_for(train);
+  return (at_most_all(recipe_.global_batch_size, train) + micro - 1) / micro;
+}
+
 int64_t TrainingRun::micro_batch_for(const Dataset& dataset) const {
   return at_most_all(recipe_.micro_batch_size.size, dataset);
 }

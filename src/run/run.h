@@ -196,6 +196,7 @@ class TrainingRun {
   // The recipe's, or all samples if they are fewer.
   int64_t micro_batch_for(const Dataset& dataset) const;
   MicroBatches micro_batches(const Dataset& dataset) const;
+  int64_t micro_batches_of_a_step() const;  // of all ranks
   void predict();
   // What `capstan bench` measured of this machine, if it has all that the options need; they get
   // the network.

@@ -77,7 +77,8 @@ void TrainingRun::self_check() {
     check.alone = alone.try_step(whole.of(record_.step), record_.step, [&] {
       compare_gradients(check, q, &alone.params(), trainer_->params(), mine, *channel);
     });
-    require(check.agrees(types_of(options_.precision).grad), Fault::bug,
+    check.allowed = allowed_difference(options_, micro_batches_of_a_step());
+    require(check.agrees(), Fault::bug,
             "self check: the ranks differ: {}", check.text(team_.size()));
     log::say("self check: {}", check.text(team_.size()));
   } else {

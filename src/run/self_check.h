@@ -11,14 +11,19 @@ namespace capstan {
 // What a step of several ranks gave, beside the same step of one rank alone.
 struct SelfCheck {
   Trainer::Probe ranks, alone;
+  double allowed = 0;  // of each of the differences: allowed_difference
   // The gradient that differs most, relative to its largest value.
   double difference = 0;
   std::string parameter;
 
-  bool agrees(DType gradients) const;
+  bool agrees() const;
   // "loss 5.5904 on 4 ranks and 5.5904 on one; gradient norm …; …"
   std::string text(int size) const;
 };
+
+// How far rounding may move a gradient of a step of so many micro-batches from what one rank
+// computes, relative to its largest value.
+double allowed_difference(const TrainOptions& options, int64_t micro_batches);
 
 // Gradients of what this rank owns, as f32, in the order of Parameters::owned.
 std::vector<float> owned_gradients(Queue& q, const Parameters& params);
