@@ -41,6 +41,7 @@ void for_each_field(State& s, const Visit& visit) {
   visit("dataset_fingerprint", s.dataset_fingerprint);
   visit("base_fingerprint", s.base_fingerprint, kIsNew);
   visit("computed_on", s.computed_on, kIsNew);
+  visit("order_of_sums", s.order_of_sums, kIsNew);
   visit("first_loss", s.first_loss);
   visit("last_loss", s.last_loss);
   visit("val_loss", s.val_loss);

@@ -29,6 +29,9 @@ struct TrainingState {
   // What else determines the bits of the results: the GPU, or the processor, its threads and BLAS
   // kernels. Missing in earlier versions.
   std::optional<std::string> computed_on;
+  // … and the order in which ranks add their gradients. Earlier versions lack it, and have the
+  // number of ranks in computed_on.
+  std::optional<std::string> order_of_sums;
   std::optional<double> first_loss;  // absent also if not finite
   std::optional<double> last_loss;
   std::optional<double> val_loss;

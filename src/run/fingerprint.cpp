@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/checksum.h"
+#include "base/units.h"
 #include "checkpoint/model_folder.h"
 #include "machine/name.h"
 #include "ops/cpu/blas.h"
@@ -40,15 +41,67 @@ std::optional<std::string> weights_fingerprint(const std::filesystem::path& fold
   return sum.hex();
 }
 
-std::string what_computes(Device device, int ranks, const MeshShape& mesh) {
-  std::string name = machine_name(device);
-  if (device != Device::cuda) name += fmt::format(", {}", cpu::blas().name());
-  // Stages do not change the bits.
-  if (ranks /= mesh.pipeline; ranks > 1) name += fmt::format(", {} ranks", ranks);
-  if (mesh.tensor > 1) name += fmt::format(", tensor_parallel {}", mesh.tensor);
-  if (mesh.overlap) name += ", overlapped";
-  if (mesh.context > 1) name += fmt::format(", context_parallel {}", mesh.context);
-  return name;
+namespace {
+
+std::string device_that_computes(Device device) {
+  const std::string name = machine_name(device);
+  return device == Device::cuda ? name : fmt::format("{}, {}", name, cpu::blas().name());
+}
+
+std::string shares_of(const MeshShape& mesh) {
+  std::string text;
+  if (mesh.tensor > 1) text += fmt::format(", tensor_parallel {}", mesh.tensor);
+  if (mesh.overlap) text += ", overlapped";
+  if (mesh.context > 1) text += fmt::format(", context_parallel {}", mesh.context);
+  return text;
+}
+
+}  // namespace
+
+std::string what_computes(Device device, const MeshShape& mesh) {
+  return device_that_computes(device) + shares_of(mesh);
+}
+
+std::string what_computes_by_ranks(Device device, int ranks, const MeshShape& mesh) {
+  ranks /= mesh.pipeline;
+  return device_that_computes(device) + (ranks > 1 ? fmt::format(", {} ranks", ranks) : "") +
+         shares_of(mesh);
+}
+
+// One rank adds the gradients of a micro-batch to those before it, value by value, while it
+// computes them. Several compute those of a micro-batch from zero, where each has one, or where
+// they are sharded, and add them in the order of the micro-batches (ops/sum_slices.h): in f32, so
+// that it does not matter how many are added at a time; what is rounded to 16 bits after each round
+// depends on that. Otherwise each rank adds those of its own micro-batches as one rank does, and
+// then ranks add theirs. Zeros of ranks that have no micro-batch change nothing.
+//
+// Norms and losses are summed in f64, also in the order of ranks; what is made of them is f32, and
+// does not keep their last bits. Stages pass on what they compute without changing it, but the
+// gradients of a head that is tied to the embedding meet only at the end of a step.
+std::string order_of_sums(const TrainOptions& o, int64_t micro_batches) {
+  const int context = o.mesh.context;
+  const int ranks = o.ranks.size / (o.mesh.pipeline * o.mesh.tensor), batches = ranks / context;
+  const bool one_each = micro_batches <= batches;
+  const bool sharded = o.sharding.gradients == Hold::shard;
+  const bool narrow = types_of(o.precision).grad != DType::f32;
+  std::string order;
+  if (ranks == 1 || (micro_batches == 1 && context == 1))
+    order = "one micro-batch after the other";
+  else if (one_each || (sharded && !narrow))
+    order = "each micro-batch by itself, in their order";
+  else if (sharded)
+    order = fmt::format("each micro-batch by itself, {} at a time", batches);
+  else
+    order = fmt::format("by each of {}, then those of the ranks", count(ranks, "rank"));
+  const int groups = std::max(o.sharding.replicas, o.sharding.machines);
+  if (groups > 1 && micro_batches * context > ranks / groups)
+    order += fmt::format(
+        ", {} {} first", count(ranks / groups, "neighbour"),
+        o.sharding.replicas > 1 && (narrow || !one_each) ? "in all micro-batches" : "of a machine");
+  const ModelSpec spec = make_spec(o.model, o.decay, o.lora, o.quantize);
+  if (o.mesh.pipeline > 1 && spec.head == spec.embedding && spec.trainable(spec.embedding))
+    order += ", those of the tied head by themselves";
+  return order;
 }
 
 std::string kernels_in(std::string_view computed_on) {

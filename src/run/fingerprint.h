@@ -8,6 +8,7 @@
 #include "comm/mesh.h"
 #include "data/dataset/dataset.h"
 #include "tensor/device.h"
+#include "train/train_options.h"
 
 // Fingerprints that show whether a resumed run has the same data, weights and machine.
 namespace capstan {
@@ -20,10 +21,16 @@ std::string data_fingerprint(const Dataset& dataset, int64_t max_seq_length);
 // may store as its head. None without a folder.
 std::optional<std::string> weights_fingerprint(const std::filesystem::path& folder, bool tied);
 
-// The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL"; then the
-// number of ranks, if there are several, and how many share layers and sequences. The same devices
-// give the same bits.
-std::string what_computes(Device device, int ranks = 1, const MeshShape& mesh = {});
+// The compute device: the GPU's name, or "MODEL, N threads, OpenBLAS VERSION KERNEL"; then how many
+// ranks share layers and sequences, if several do. The same devices give the same bits, if
+// gradients are added in the same order.
+std::string what_computes(Device device, const MeshShape& mesh = {});
+// As earlier versions recorded it: with the number of ranks, if there are several.
+std::string what_computes_by_ranks(Device device, int ranks, const MeshShape& mesh);
+
+// The order in which the gradients of a step are added, for steps of so many micro-batches. Runs
+// with the same text (and device) have the same bits; with another text they have others.
+std::string order_of_sums(const TrainOptions& options, int64_t micro_batches);
 
 // The kernels in what_computes: "OpenBLAS VERSION KERNEL". Empty for a GPU.
 std::string kernels_in(std::string_view computed_on);

@@ -157,7 +157,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
                 .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
                             : std::nullopt,
-                .machine = {}},
+                .machine = {},
+                .order_of_sums = order_of_sums(options_, micro_batches_of_a_step())},
       folder_({.out_dir = recipe.out_dir,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,

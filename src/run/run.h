@@ -135,6 +135,7 @@ class TrainingRun {
     std::string data;                 // of the training samples
     std::optional<std::string> base;  // of the frozen weights under the adapters
     std::string machine;              // the compute device; from initialize() on
+    std::string order_of_sums;        // of gradients
   };
   // Measured in this process only.
   struct Measured {
@@ -160,6 +161,7 @@ class TrainingRun {
   void restore(const FoundCheckpoint& checkpoint);
   void verify_base();
   void check_same_run(const FoundCheckpoint& checkpoint) const;
+  void warn_of_other_bits(const FoundCheckpoint& checkpoint) const;
   void load_final();
   SaveRequest save_request(const std::filesystem::path& dir, bool is_final) const;
   void save(const std::filesystem::path& dir, bool is_final);

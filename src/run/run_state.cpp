@@ -52,6 +52,7 @@ TrainingState TrainingRun::state() const {
   s.dataset_fingerprint = identity_.data;
   s.base_fingerprint = identity_.base;
   s.computed_on = identity_.machine;
+  s.order_of_sums = identity_.order_of_sums;
   s.recipe = settings();
   if (const LossScale& scale = trainer_->loss_scale(); scale.moves()) {
     s.loss_scale = scale.value();
@@ -160,6 +161,23 @@ void TrainingRun::check_same_run(const FoundCheckpoint& c) const {
   if (!changed.empty()) log::warn("resumed with changed settings: {}", fmt::join(changed, " · "));
 }
 
+void TrainingRun::warn_of_other_bits(const FoundCheckpoint& c) const {
+  const TrainingState& s = c.state;
+  const std::string here =
+      s.order_of_sums ? identity_.machine
+                      : what_computes_by_ranks(options_.device, options_.ranks.size, options_.mesh);
+  if (s.computed_on.value_or(here) != here)
+    log::warn(
+        "{} was computed on {}, and the run continues on {}: its bits may differ from an "
+        "uninterrupted run",
+        c.dir.string(), *s.computed_on, here);
+  if (s.order_of_sums.value_or(identity_.order_of_sums) != identity_.order_of_sums)
+    log::warn(
+        "{} added the gradients of a step in this order: {}. Now it is: {}. The bits of the run "
+        "will differ from those of an uninterrupted one",
+        c.dir.string(), *s.order_of_sums, identity_.order_of_sums);
+}
+
 void TrainingRun::restore(const FoundCheckpoint& c) {
   check_same_run(c);
   const TrainingState& s = c.state;
@@ -175,11 +193,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
           "resume: {} is a finished run of {} and has no optimizer state. To train it further, {}",
           c.dir.string(), count(s.step, "step"),
           folder_.how_to_train_further(c.dir, options_.lora.has_value()));
-  if (s.computed_on.value_or(identity_.machine) != identity_.machine)
-    log::warn(
-        "{} was computed on {}, and the run continues on {}: its bits may differ from an "
-        "uninterrupted run",
-        c.dir.string(), *s.computed_on, identity_.machine);
+  warn_of_other_bits(c);
   if (options_.lora) verify_base();
   check_stop();
   load_state(queue_, *trainer_);
@@ -242,7 +256,7 @@ void TrainingRun::choose_kernels(const std::string& computed_on) {
           "{}'s are several times as fast: set OPENBLAS_CORETYPE={} to use them",
           blas.kernels(), blas.faster(), blas.faster());
   }
-  identity_.machine = what_computes(options_.device, options_.ranks.size, options_.mesh);
+  identity_.machine = what_computes(options_.device, options_.mesh);
 }
 
 void TrainingRun::initialize() {

@@ -117,10 +117,12 @@ TEST(TrainingState, OfAnEarlierVersionLacksWhatCameLater) {
   s.started = 1700000000;
   s.base_fingerprint = "base";
   s.computed_on = "a processor, 2 threads";
+  s.order_of_sums = "in some order";
   EXPECT_EQ(parse_state(state_json(s), "x"), s);
   auto earlier = nlohmann::json::parse(state_json(s));
   for (const char* key :
-       {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on"})
+       {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on",
+        "order_of_sums"})
     EXPECT_EQ(earlier.erase(key), 1u) << key;
   EXPECT_EQ(parse_state(earlier.dump(), "x"), SmallRun::state(3));
 }
