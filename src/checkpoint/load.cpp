@@ -7,6 +7,7 @@
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/stored_parts.h"
+#include "checkpoint/weight_sums.h"
 
 namespace capstan {
 namespace {
@@ -18,14 +19,19 @@ const Param& row(const Parameters& params, int i) {
   return params.spec().params[static_cast<size_t>(i)];
 }
 
-void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found) {
+void quantize_tensors(Queue& q, Parameters& params, const TensorEntries& found, WeightSums* sums) {
   std::vector<std::byte> room;  // one tensor at a time
   for (int i = 0; i < params.count(); ++i) {
     const Param& p = row(params, i);
     if (params.quantized(i) == nullptr || !params.has(p.unit)) continue;
     for (size_t k = 0; k < p.parts.size(); ++k) {
       const auto [file, tensor] = found.find(p.parts[k].name)->second;
-      file->read(*tensor, 0, tensor->numel(), room);
+      const auto bytes = file->read(*tensor, 0, tensor->numel(), room);
+      if (sums != nullptr) {
+        WeightSums::Sum sum{.of = tensor->nbytes()};
+        sum.add(0, bytes);
+        sums->add(tensor->name, "all", sum);
+      }
       const Tensor part(room.data(), *tensor->type.dtype, p.parts[k].whole);
       params.store_frozen(q, i, static_cast<int>(k), part);
     }
@@ -151,12 +157,16 @@ void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
 }  // namespace
 
 void load_parameters(Queue& q, Parameters& params, const fs::path& dir) {
+  load_parameters(q, params, dir, nullptr);
+}
+
+void load_parameters(Queue& q, Parameters& params, const fs::path& dir, WeightSums* sums) {
   const ModelFolder folder(dir);
   check_weights(params, Rows::base, folder, dir);
   if (q.device() == Device::sim) return;
   warn_of_another_head(params, folder, dir);
-  read_tensors(q, stored_parts(params, Rows::base), folder.tensors());
-  quantize_tensors(q, params, folder.tensors());
+  read_tensors(q, stored_parts(params, Rows::base), folder.tensors(), sums);
+  quantize_tensors(q, params, folder.tensors(), sums);
   params.refresh_weights(q);
 }
 

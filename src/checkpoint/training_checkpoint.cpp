@@ -5,6 +5,7 @@
 #include "base/json_text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/stored_parts.h"
+#include "checkpoint/weight_sums.h"
 
 namespace capstan {
 namespace {
@@ -31,6 +32,11 @@ int64_t steps_of(const SafetensorsFile& file) {
 
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const fs::path& dir) {
+  return load_checkpoint(q, params, optimizer, dir, nullptr);
+}
+
+TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
+                              const fs::path& dir, WeightSums* sums) {
   const TrainingState state = read_state(dir);
   const Rows rows = saved_rows(params.spec());
   const ModelFolder folder =
@@ -65,7 +71,7 @@ TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer
           file.path().string(), kind, problems);
   const int64_t steps = steps_of(file);
 
-  read_tensors(q, weights, folder.tensors());
+  read_tensors(q, weights, folder.tensors(), sums);
   read_tensors(q, moments, found);
   if (q.device() != Device::sim) params.refresh_weights(q);
   optimizer.restore(steps);

@@ -40,6 +40,7 @@ void for_each_field(State& s, const Visit& visit) {
   visit("dataset_samples", s.dataset_samples);
   visit("dataset_fingerprint", s.dataset_fingerprint);
   visit("base_fingerprint", s.base_fingerprint, kIsNew);
+  visit("base_checksum", s.base_checksum, kIsNew);
   visit("computed_on", s.computed_on, kIsNew);
   visit("order_of_sums", s.order_of_sums, kIsNew);
   visit("first_loss", s.first_loss);

@@ -26,6 +26,9 @@ struct TrainingState {
   std::string dataset_fingerprint;  // any text; equal texts mean equal samples
   // For adapters: fingerprint of the frozen weights; missing in earlier versions.
   std::optional<std::string> base_fingerprint;
+  // … and a checksum of all of their bytes, which is known if they were read by then; missing in
+  // earlier versions.
+  std::optional<std::string> base_checksum;
   // What else determines the bits of the results: the GPU, or the processor, its threads and BLAS
   // kernels. Missing in earlier versions.
   std::optional<std::string> computed_on;

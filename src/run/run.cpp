@@ -157,6 +157,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
                 .base = options_.lora
                             ? weights_fingerprint(inputs_.model.folder, options_.model.tied)
                             : std::nullopt,
+                .base_checksum = {},
                 .machine = {},
                 .order_of_sums = order_of_sums(options_, micro_batches_of_a_step())},
       folder_({.out_dir = recipe.out_dir,

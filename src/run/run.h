@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/stop_token.h"
+#include "checkpoint/weight_sums.h"
 #include "data/batch/step_batches.h"
 #include "plan/calibration.h"
 #include "report/gpu_monitor.h"
@@ -132,10 +133,11 @@ class TrainingRun {
   };
   // What decides the bits of a run besides its recipe; compared on resume.
   struct Identity {
-    std::string data;                 // of the training samples
-    std::optional<std::string> base;  // of the frozen weights under the adapters
-    std::string machine;              // the compute device; from initialize() on
-    std::string order_of_sums;        // of gradients
+    std::string data;                          // of the training samples
+    std::optional<std::string> base;           // of the frozen weights under the adapters …
+    std::optional<std::string> base_checksum;  // … once they were loaded
+    std::string machine;                       // the compute device; from initialize() on
+    std::string order_of_sums;                 // of gradients
   };
   // Measured in this process only.
   struct Measured {
@@ -157,7 +159,12 @@ class TrainingRun {
   std::optional<FoundCheckpoint> find_resume();
   void choose_kernels(const std::string& computed_on);
   // The weights to begin with, or the state to go on from.
-  void load_state(Queue& q, Trainer& trainer) const;
+  struct ReadWeights {
+    WeightSums model, checkpoint;
+  };
+  void load_state(Queue& q, Trainer& trainer, ReadWeights* read = nullptr) const;
+  // The same for this run. Throws Fault::usage unless all ranks have read the same weights.
+  void load_and_compare();
   void restore(const FoundCheckpoint& checkpoint);
   void verify_base();
   void check_same_run(const FoundCheckpoint& checkpoint) const;
@@ -255,7 +262,8 @@ class TrainingRun {
   RunDisplay display_;
   StopCondition stop_;
   RunRecord record_;
-  std::optional<int64_t> resumed_after_;  // the step of the checkpoint that was resumed
+  std::optional<int64_t> resumed_after_;   // the step of the checkpoint that was resumed
+  std::optional<std::string> known_base_;  // the checksum of the frozen base, as it says
   std::chrono::system_clock::time_point began_ = std::chrono::system_clock::now();  // this process
   Measured measured_;
   Prediction prediction_;

@@ -51,6 +51,7 @@ TrainingState TrainingRun::state() const {
   s.dataset_samples = inputs_.data.train.size();
   s.dataset_fingerprint = identity_.data;
   s.base_fingerprint = identity_.base;
+  s.base_checksum = identity_.base_checksum;
   s.computed_on = identity_.machine;
   s.order_of_sums = identity_.order_of_sums;
   s.recipe = settings();
@@ -182,6 +183,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   check_same_run(c);
   const TrainingState& s = c.state;
   record_ = RunRecord::of(s);
+  known_base_ = s.base_checksum;
   resumed_after_ = s.step;
   saved_ = c.dir;
   note_start();
@@ -196,7 +198,7 @@ void TrainingRun::restore(const FoundCheckpoint& c) {
   warn_of_other_bits(c);
   if (options_.lora) verify_base();
   check_stop();
-  load_state(queue_, *trainer_);
+  load_and_compare();
   check_stop();
   const std::string steps = length_.counted(record_.step);
   log::say("resumed from {}: {} {} done", c.dir.string(), steps,
@@ -268,23 +270,55 @@ void TrainingRun::initialize() {
   note_start();
   if (!inputs_.model.folder.empty()) verify_base();
   check_stop();
-  load_state(queue_, *trainer_);
+  load_and_compare();
   check_stop();
 }
 
-void TrainingRun::load_state(Queue& q, Trainer& trainer) const {
+// Every rank has read files of its own, so what each of them has read is compared. A rank alone
+// makes the checksum of a frozen base, for those that resume.
+void TrainingRun::load_and_compare() {
+  const bool frozen_base = options_.lora && !inputs_.model.folder.empty();
+  if (team_.size() == 1 && !frozen_base) return load_state(queue_, *trainer_);
+  ReadWeights read;
+  load_state(queue_, *trainer_, &read);
+  const auto compared = [&](const WeightSums& sums, const fs::path& folder) {
+    std::vector<WeightSums::Sums> by_rank;
+    for (const std::string& text : team_.exchange(sums.text()))
+      by_rank.push_back(WeightSums::parse(text));
+    const AllWeightSums all = compare_sums(by_rank);
+    if (const auto& d = all.difference)
+      fail(Fault::usage,
+           "ranks differ in the model's weights: rank {} on {} has read other values of {} in {} "
+           "than rank {} on {}; give all ranks the same files",
+           d->rank, team_.hosts()[d->rank], d->tensor, folder.string(), d->other,
+           team_.hosts()[d->other]);
+    return all.checksum;
+  };
+  const std::optional<std::string> model = compared(read.model, inputs_.model.folder);
+  if (resumed_after_) compared(read.checkpoint, saved_);
+  if (!frozen_base) return;
+  require(!known_base_ || !model || *known_base_ == *model, Fault::usage,
+          "resume: {} was trained on other base weights than those now in {}. Resume with the "
+          "original weights, or start a new run with another --out_dir",
+          saved_.string(), inputs_.model.folder.string());
+  identity_.base_checksum = model ? model : known_base_;
+}
+
+void TrainingRun::load_state(Queue& q, Trainer& trainer, ReadWeights* read) const {
   const auto seed = static_cast<uint64_t>(recipe_.seed);
   Parameters& params = trainer.params();
+  WeightSums* const model = read != nullptr ? &read->model : nullptr;
   if (resumed_after_) {
-    if (options_.lora) load_parameters(q, params, inputs_.model.folder);
-    const TrainingState s = load_checkpoint(q, params, trainer.optimizer(), saved_);
+    if (options_.lora) load_parameters(q, params, inputs_.model.folder, model);
+    const TrainingState s = load_checkpoint(q, params, trainer.optimizer(), saved_,
+                                            read != nullptr ? &read->checkpoint : nullptr);
     if (s.loss_scale) trainer.loss_scale().restore({*s.loss_scale, s.loss_scale_steps});
     return;
   }
   if (inputs_.model.folder.empty())
     params.initialize(q, seed);
   else
-    load_parameters(q, params, inputs_.model.folder);
+    load_parameters(q, params, inputs_.model.folder, model);
   if (options_.lora) params.initialize_adapters(q, seed);
 }
 

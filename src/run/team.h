@@ -43,6 +43,7 @@ class Team {
     return gather(mine)[0];
   }
   std::string share(std::string_view leaders);
+  std::vector<std::string> exchange(const std::string& mine) { return talk_->exchange(mine); }
   double waited() const { return waited_; }  // seconds in these calls
 
   // Throws Fault::usage unless all ranks have the same, with the value of the leader and the first

@@ -116,13 +116,13 @@ TEST(TrainingState, OfAnEarlierVersionLacksWhatCameLater) {
   s.save_seconds = 2.5;
   s.started = 1700000000;
   s.base_fingerprint = "base";
+  s.base_checksum = "0123456789abcdef";
   s.computed_on = "a processor, 2 threads";
   s.order_of_sums = "in some order";
   EXPECT_EQ(parse_state(state_json(s), "x"), s);
   auto earlier = nlohmann::json::parse(state_json(s));
-  for (const char* key :
-       {"eval_seconds", "save_seconds", "started", "base_fingerprint", "computed_on",
-        "order_of_sums"})
+  for (const char* key : {"eval_seconds", "save_seconds", "started", "base_fingerprint",
+                          "base_checksum", "computed_on", "order_of_sums"})
     EXPECT_EQ(earlier.erase(key), 1u) << key;
   EXPECT_EQ(parse_state(earlier.dump(), "x"), SmallRun::state(3));
 }
