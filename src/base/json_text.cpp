@@ -11,6 +11,7 @@ namespace capstan {
 namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
 
 // Feeds the text to the library byte by byte to track the position, which the library does not pass
 // to its handlers.
@@ -89,10 +90,22 @@ class Handler {
   const char* at_ = text_.data();
 };
 
+// Nothing if the object has the key.
+json* add_key(json& object, const std::string& name) {
+  const auto [entry, is_new] = object.get_ref<json::object_t&>().emplace(name, nullptr);
+  return is_new ? &entry->second : nullptr;
+}
+// Its own emplace would look through all keys. parse_ordered_json has refused duplicates before.
+ordered_json* add_key(ordered_json& object, const std::string& name) {
+  ordered_json::object_t::Container& entries = object.get_ref<ordered_json::object_t&>();
+  return &entries.emplace_back(name, nullptr).second;
+}
+
+template <class Json>
 class Builder : public Handler {
  public:
   Builder(std::string_view text, std::string_view where, int max_depth, TextStart start)
-      : Handler(text, where, start), max_depth_(max_depth) {}
+      : Handler(text, where, start), max_depth_(std::min(max_depth, kDeepestJson)) {}
 
   bool null() { return put(nullptr); }
   bool boolean(bool v) { return put(v); }
@@ -101,26 +114,25 @@ class Builder : public Handler {
   bool number_float(double v, const std::string&) { return put(v); }
   bool string(std::string& v) { return put(std::move(v)); }
   bool binary(json::binary_t&) { return false; }  // not in JSON text
-  bool start_object(size_t) { return open(json::object()); }
-  bool start_array(size_t) { return open(json::array()); }
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
 
   bool key(std::string& name) {
-    const auto [entry, is_new] = stack_.back()->get_ref<json::object_t&>().emplace(name, nullptr);
-    if (!is_new) {
+    slot_ = add_key(*stack_.back(), name);
+    if (slot_ == nullptr) {
       fail(Fault::file, "{}: the key {} appears twice; keep one of them", location(string_start()),
            in_quotes(name));
     }
-    slot_ = &entry->second;
     return true;
   }
 
-  json take() { return std::move(root_); }
+  Json take() { return std::move(root_); }
 
  private:
-  json* place(json value) {
-    json* to = &root_;
+  Json* place(Json value) {
+    Json* to = &root_;
     if (!stack_.empty() && stack_.back()->is_array()) {
       stack_.back()->push_back(nullptr);
       to = &stack_.back()->back();
@@ -130,11 +142,11 @@ class Builder : public Handler {
     *to = std::move(value);
     return to;
   }
-  bool put(json value) {
+  bool put(Json value) {
     place(std::move(value));
     return true;
   }
-  bool open(json container) {
+  bool open(Json container) {
     if (static_cast<int>(stack_.size()) >= max_depth_) {
       fail(Fault::file, "{}: nested more than {} deep", location(offset() - 1), max_depth_);
     }
@@ -147,9 +159,9 @@ class Builder : public Handler {
   }
 
   int max_depth_;
-  json root_;
-  std::vector<json*> stack_;  // the containers that are open
-  json* slot_ = nullptr;      // of the key read last
+  Json root_;
+  std::vector<Json*> stack_;  // the containers that are open
+  Json* slot_ = nullptr;      // of the key read last
 };
 
 // Follows a path of keys and remembers the position of the last one found.
@@ -194,9 +206,24 @@ void run(H& handler, std::string_view text) {
 }  // namespace
 
 json parse_json(std::string_view text, std::string_view where, int max_depth, TextStart start) {
-  Builder builder(text, where, max_depth, start);
+  Builder<json> builder(text, where, max_depth, start);
   run(builder, text);
   return builder.take();
+}
+
+ordered_json parse_ordered_json(std::string_view text, std::string_view where) {
+  parse_json(text, where);
+  Builder<ordered_json> builder(text, where, kDeepestJson, {});
+  run(builder, text);
+  return builder.take();
+}
+
+json json_or_null(std::string_view text) {
+  try {
+    return parse_json(text, "");
+  } catch (const Error&) {
+    return nullptr;
+  }
 }
 
 std::string json_location(std::string_view text, std::string_view where,

@@ -6,8 +6,13 @@
 #include <string>
 #include <string_view>
 
-// Parses untrusted JSON: every failure is an Error that points into the text.
+// Parses untrusted JSON: every failure is an Error that points into the text. All JSON that the
+// program reads goes through here, so that no file and no server's answer can exhaust the stack or
+// throw an exception of the library (tools/check_layers.py).
 namespace capstan {
+
+// Deeper nesting is refused: values are copied, written and destroyed by recursion.
+inline constexpr int kDeepestJson = 64;
 
 // The position of the text in the file named in messages, if it is a part of one.
 struct TextStart {
@@ -16,9 +21,15 @@ struct TextStart {
 
 // The value of a whole JSON text. Throws Fault::file as "where:line:column: …" for anything that is
 // not strict JSON in UTF-8, for duplicate keys, for numbers beyond a double, and for nesting deeper
-// than max_depth. Integers outside int64 and uint64 become doubles.
-nlohmann::json parse_json(std::string_view text, std::string_view where, int max_depth = 64,
-                          TextStart start = {});
+// than max_depth, at most kDeepestJson. Integers outside int64 and uint64 become doubles.
+nlohmann::json parse_json(std::string_view text, std::string_view where,
+                          int max_depth = kDeepestJson, TextStart start = {});
+
+// The same, with the keys of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view where);
+
+// The same; null for what parse_json refuses. For texts that are ignored unless they are objects.
+nlohmann::json json_or_null(std::string_view text);
 
 // "where:line:column" of the key at the end of a path of keys, in a text that parse_json accepts.
 // If the path ends early, of the last key that exists; if there is none, of the start. Reads the

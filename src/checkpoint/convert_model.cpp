@@ -51,10 +51,9 @@ const char* torch_name(DType t) {
 
 // Sets the new type under the key that the text has; under both keys, if it has none.
 std::string with_dtype(const std::string& text, const fs::path& path, DType dtype) {
-  require(parse_json(text, path.string()).is_object(), Fault::file,
-          "{}: expected an object, found something else", text_location(text, path.string(), 0));
-  // Parsed again, to keep the order of its keys; parse_json has checked it.
-  auto root = nlohmann::ordered_json::parse(text);
+  auto root = parse_ordered_json(text, path.string());
+  require(root.is_object(), Fault::file, "{}: expected an object, found something else",
+          text_location(text, path.string(), 0));
   const bool has_new = root.contains("dtype");
   if (has_new) root["dtype"] = torch_name(dtype);
   if (root.contains("torch_dtype") || !has_new) root["torch_dtype"] = torch_name(dtype);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "base/terminal.h"
 #include "base/units.h"
@@ -53,7 +54,7 @@ void print_json(const BenchResult& result, const fs::path& file) {
       {"rows", rows},
       {"measurements", result.measurements},
       {"disturbed", disturbed},
-      {"calibration", nlohmann::ordered_json::parse(calibration_json(result.calibration))}};
+      {"calibration", parse_ordered_json(calibration_json(result.calibration), "the calibration")}};
   cli::print_json(out);
 }
 

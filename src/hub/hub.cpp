@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/url.h"
@@ -201,28 +202,38 @@ std::string Hub::get_text(const std::string& url, const std::string& repository,
 HubTree Hub::tree(const std::string& repository, const std::string& revision) {
   const std::string base = access_.endpoint + "/api/models/" + percent_encoded(repository);
   std::string what = "its revision";
+  const auto refuse = [&](const std::exception& e) {
+    fail(Fault::peer, "{}: expected {} in JSON, but {} answers something else: {}", repository,
+         what, without_password(access_.endpoint), e.what());
+  };
+  const auto parsed = [&](const std::string& text) {
+    try {
+      return parse_json(text, "the answer");
+    } catch (const Error& e) {
+      refuse(e);
+    }
+    return nlohmann::json();
+  };
   try {
     // "refs/pr/1" is one part of the path.
     const std::string slashless = percent_encoded(revision, "-._~");
     HubTree tree;
-    tree.commit =
-        nlohmann::json::parse(get_text(base + "/revision/" + slashless, repository, nullptr))
-            .at("sha");
+    tree.commit = parsed(get_text(base + "/revision/" + slashless, repository, nullptr)).at("sha");
     require(is_sum(tree.commit), Fault::peer, "{}: expected a commit, but the hub answers '{}'",
             repository, tree.commit);
     what = "its files";
     std::string next = base + "/tree/" + tree.commit + "?recursive=true&expand=false";
     for (int pages = 0; !next.empty() && pages < 1000; ++pages) {
       const std::string here = next;
-      for (const auto& entry : nlohmann::json::parse(get_text(here, repository, &next)))
+      for (const auto& entry : parsed(get_text(here, repository, &next)))
         if (entry.at("type") == "file") tree.files.push_back(file_of(entry));
       if (!next.empty()) next = resolve_url(here, next);
     }
     return tree;
-  } catch (const nlohmann::json::exception& e) {
-    fail(Fault::peer, "{}: expected {} in JSON, but {} answers something else: {}", repository,
-         what, without_password(access_.endpoint), e.what());
+  } catch (const nlohmann::json::exception& e) {  // a value is missing or has another type
+    refuse(e);
   }
+  return {};
 }
 
 void Hub::fetch(const std::string& repository, const std::string& commit, const std::string& path,

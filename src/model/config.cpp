@@ -189,7 +189,7 @@ constexpr std::array<std::string_view, 13> kUnderstood = {"dtype",
                                                           "_name_or_path"};
 
 void keep_other_keys(json& out, std::string_view like) {
-  const json before = json::parse(like, nullptr, false);
+  const json before = json_or_null(like);
   if (!before.is_object()) return;
   for (const auto& [key, value] : before.items()) {
     const bool understood =

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace capstan {
 namespace {
 
@@ -9,7 +11,7 @@ namespace {
 std::string valid_utf8(std::string_view text) {
   const std::string quoted =
       nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return nlohmann::json::parse(quoted).get<std::string>();
+  return parse_json(quoted, "the text").get<std::string>();
 }
 
 }  // namespace

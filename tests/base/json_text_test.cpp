@@ -1,5 +1,6 @@
 #include "base/json_text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -49,6 +50,38 @@ TEST(ParseJson, RefusesDeepNestingHoweverDeep) {
   std::string objects;
   for (int i = 0; i < 100'000; ++i) objects += "{\"a\":";
   EXPECT_NE(refusal(objects).find("nested more than 64 deep"), std::string::npos);
+}
+
+// A copy of a value, its text and its destruction are recursive: no reader may have more.
+TEST(ParseJson, NoReaderOfTheProgramGoesDeeper) {
+  const auto nested = [](int depth) {
+    return std::string(static_cast<size_t>(depth), '[') +
+           std::string(static_cast<size_t>(depth), ']');
+  };
+  EXPECT_EQ(refusal(nested(100'000), 1'000'000), "a.json:1:65: nested more than 64 deep");
+  EXPECT_EQ(message_of(Fault::file, [&] { parse_ordered_json(nested(100'000), "a.json"); }),
+            "a.json:1:65: nested more than 64 deep");
+  EXPECT_TRUE(json_or_null(nested(100'000)).is_null());
+  EXPECT_EQ(parse_ordered_json(nested(64), "a.json").dump(), nested(64));
+  EXPECT_EQ(json_or_null(nested(64)).dump(), nested(64));
+}
+
+TEST(ParseJson, KeepsTheOrderOfKeysIfAsked) {
+  const std::string text = R"({"z":{"y":1,"a":[2,{"c":3,"b":4}]},"k":null,"b":"x"})";
+  EXPECT_EQ(parse_ordered_json(text, "a.json").dump(), text);
+  EXPECT_EQ(message_of(Fault::file, [&] { parse_ordered_json(R"({"z": 1, "z": 1})", "f"); }),
+            "f:1:10: the key \"z\" appears twice; keep one of them");
+  // Looking for each key among those before it would take minutes.
+  std::string many = "{";
+  for (int i = 0; i < 100'000; ++i) many += fmt::format("\"{}\":0,", i);
+  many.back() = '}';
+  EXPECT_EQ(parse_ordered_json(many, "a.json").dump(), many);
+}
+
+TEST(ParseJson, GivesNullForWhatItRefusesIfAsked) {
+  EXPECT_EQ(json_or_null("{\"a\": 1}")["a"], 1);
+  for (const char* bad : {"", "{", "{\"a\": 1} x", "{\"a\": 1, \"a\": 2}", "\"\xff\"", "[1e999]"})
+    EXPECT_TRUE(json_or_null(bad).is_null()) << bad;
 }
 
 TEST(ParseJson, RefusesANumberThatNoDoubleHolds) {

@@ -160,10 +160,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const fs::path& folder, const fs::path
 std::string config_with_bos(const fs::path& folder) {
   const fs::path path = folder / kTokenizerConfig;
   if (!name_says_bos(folder) || !fs::is_regular_file(path)) return "";
-  const std::string text = read_text(path, kMaxBytes);
-  parse_json(text, path.string());  // reports errors in the file
-  // Parsed again, to keep the order of its keys.
-  auto config = nlohmann::ordered_json::parse(text);
+  auto config = parse_ordered_json(read_text(path, kMaxBytes), path.string());
   if (!config.is_object()) return "";
   config["add_bos_token"] = true;
   return config.dump(2) + "\n";
