@@ -11,9 +11,15 @@ std::string_view trimmed(std::string_view text, std::string_view around) {
 }
 
 std::string replaced(std::string text, std::string_view from, std::string_view to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
+  size_t found = text.find(from);
+  if (found == std::string::npos) return text;
+  std::string out;
+  size_t at = 0;
+  for (; found != std::string::npos; found = text.find(from, at)) {
+    out.append(text, at, found - at).append(to);
+    at = found + from.size();
+  }
+  return out.append(text, at);
 }
 
 std::string environment_value(const char* name) {

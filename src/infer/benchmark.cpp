@@ -3,104 +3,22 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <nlohmann/json.hpp>
-#include <regex>
 
 #include "base/error.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "data/batch/micro_batches.h"
 
 namespace capstan {
 namespace {
 
-namespace fs = std::filesystem;
-using nlohmann::json;
-
 // Tokens of an answer; a model with few positions keeps half of them for the question.
 constexpr int64_t most_written(int64_t max_positions) {
   return std::min<int64_t>(256, max_positions / 2);
 }
 
-// The first letter large, the others small, as Python's capitalize does with ASCII.
-std::string capitalized(std::string text) {
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto c = static_cast<unsigned char>(text[i]);
-    text[i] = static_cast<char>(i == 0 ? std::toupper(c) : std::tolower(c));
-  }
-  return text;
-}
-
-// HellaSwag's texts have marks of the pages that they come from.
-std::string without_marks(const std::string& text) {
-  std::string s = replaced(std::string(trimmed(text)), " [title]", ". ");
-  s = std::regex_replace(s, std::regex("\\[[^\\n]*?\\]"), "");
-  return replaced(s, "  ", " ");
-}
-
 int64_t letters_in(const std::string& text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
-
-size_t index_of(const json& value) {
-  return value.is_string() ? std::stoul(std::string(value)) : value.get<size_t>();
-}
-
-Benchmark::Item item_of(BenchmarkForm form, const json& r) {
-  Benchmark::Item item;
-  switch (form) {
-    case BenchmarkForm::arc: {
-      item.context = fmt::format("Question: {}\nAnswer:", std::string(r.at("question")));
-      const auto labels = r.at("choices").at("label").get<std::vector<std::string>>();
-      item.choices = r.at("choices").at("text").get<std::vector<std::string>>();
-      item.right = static_cast<size_t>(
-          std::find(labels.begin(), labels.end(), std::string(r.at("answerKey"))) - labels.begin());
-      break;
-    }
-    case BenchmarkForm::hellaswag:
-      item.context =
-          without_marks(fmt::format("{}: {} {}", std::string(r.at("activity_label")),
-                                    std::string(r.at("ctx_a")), capitalized(r.at("ctx_b"))));
-      for (const json& ending : r.at("endings")) item.choices.push_back(without_marks(ending));
-      item.right = index_of(r.at("label"));
-      break;
-    case BenchmarkForm::mmlu: {
-      const auto choices = r.at("choices").get<std::vector<std::string>>();
-      if (choices.size() != 4) throw json::other_error::create(0, "choices: expected four", &r);
-      if (r.contains("subject"))
-        item.context =
-            fmt::format("The following are multiple choice questions (with answers) about {}.\n\n",
-                        replaced(r.at("subject"), "_", " "));
-      item.context += fmt::format(
-          "{}\nA. {}\nB. {}\nC. {}\nD. {}\nAnswer:", trimmed(std::string(r.at("question"))),
-          choices[0], choices[1], choices[2], choices[3]);
-      item.choices = {"A", "B", "C", "D"};
-      item.right = index_of(r.at("answer"));
-      break;
-    }
-    case BenchmarkForm::gsm8k:
-      item.context = fmt::format("Question: {}\nAnswer:", std::string(r.at("question")));
-      item.answer = r.at("answer");
-      return item;
-  }
-  if (item.right >= item.choices.size())
-    throw json::other_error::create(0, "the right answer is none of the choices", &r);
-  return item;
-}
-
-BenchmarkForm form_of(const std::string& name) {
-  const std::pair<const char*, BenchmarkForm> forms[] = {{"arc", BenchmarkForm::arc},
-                                                         {"hellaswag", BenchmarkForm::hellaswag},
-                                                         {"mmlu", BenchmarkForm::mmlu},
-                                                         {"gsm8k", BenchmarkForm::gsm8k}};
-  for (const auto& [begin, form] : forms)
-    if (name == begin || name.starts_with(std::string(begin) + "_")) return form;
-  fail(
-      Fault::usage,
-      "--tasks: expected arc_easy, arc_challenge, hellaswag, mmlu or gsm8k before the colon, found "
-      "'{}'",
-      name);
 }
 
 std::vector<int32_t> with_bos(const Tokenizer& tokenizer, const std::string& text) {
@@ -116,13 +34,10 @@ struct Continuation {
 };
 Continuation continuation_of(const Tokenizer& tokenizer, const Benchmark::Item& item,
                              const std::string& choice, int64_t max_positions) {
-  std::string context = item.context, rest = " " + choice;
-  while (!context.empty() && std::isspace(static_cast<unsigned char>(context.back())) != 0) {
-    rest.insert(rest.begin(), context.back());
-    context.pop_back();
-  }
-  Continuation c{with_bos(tokenizer, context + rest), 0};
-  const auto before = std::ssize(with_bos(tokenizer, context));
+  // White space at the end of the context belongs to what follows.
+  const size_t end = item.context.find_last_not_of(kWhiteSpace) + 1;
+  Continuation c{with_bos(tokenizer, item.context + " " + choice), 0};
+  const auto before = std::ssize(with_bos(tokenizer, item.context.substr(0, end)));
   const int64_t surplus = std::max<int64_t>(0, std::ssize(c.tokens) - (max_positions + 1));
   c.tokens.erase(c.tokens.begin(), c.tokens.begin() + surplus);
   c.first_target = std::max<int64_t>(1, before - surplus);
@@ -134,6 +49,11 @@ BenchmarkScore::Measure measure(const char* name, int64_t right, size_t count) {
   const double mean = static_cast<double>(right) / n;
   const double error = count > 1 ? std::sqrt(mean * (1 - mean) / (n - 1)) : 0;
   return {name, mean, error};
+}
+
+// The end of the characters of a set that begin there.
+size_t end_of(const std::string& text, size_t begin, const char* set) {
+  return std::min(text.find_first_not_of(set, begin), text.size());
 }
 
 size_t greatest(const std::vector<double>& values) {
@@ -197,30 +117,6 @@ BenchmarkScore score_texts(const Benchmark& benchmark, const Tokenizer& tokenize
 
 }  // namespace
 
-Benchmark read_benchmark(const std::string& name_and_file) {
-  const size_t colon = name_and_file.find(':');
-  require(colon != std::string::npos && colon + 1 < name_and_file.size(), Fault::usage,
-          "--tasks: expected NAME:FILE such as arc_easy:arc_easy.jsonl, found '{}'", name_and_file);
-  Benchmark b{.name = name_and_file.substr(0, colon)};
-  b.form = form_of(b.name);
-  const std::string file = name_and_file.substr(colon + 1);
-  const std::string text = read_text(file, int64_t{1} << 32);
-  int64_t number = 1;
-  for (size_t at = 0, end = 0; at < text.size(); at = end + 1, ++number) {
-    end = std::min(text.find('\n', at), text.size());
-    const std::string line = text.substr(at, end - at);
-    if (trimmed(line).empty()) continue;
-    try {
-      b.items.push_back(item_of(b.form, json::parse(line)));
-    } catch (const std::exception& e) {
-      fail(Fault::file, "{}:{}: expected a record as {} has it: {}", file, number, b.name,
-           e.what());
-    }
-  }
-  require(!b.items.empty(), Fault::file, "{}: has no records", file);
-  return b;
-}
-
 BenchmarkNeeds needs_of(const Benchmark& benchmark, const Tokenizer& tokenizer,
                         int64_t max_positions) {
   BenchmarkNeeds needs;
@@ -243,16 +139,28 @@ BenchmarkScore score(const Benchmark& benchmark, const Tokenizer& tokenizer, Loa
 }
 
 std::string strict_number(const std::string& text) {
-  std::smatch found;
-  return std::regex_search(text, found, std::regex("#### (-?[0-9.,]+)")) ? found[1].str()
-                                                                         : "[invalid]";
+  constexpr std::string_view kMark = "#### ";
+  for (size_t at = 0; (at = text.find(kMark, at)) != std::string::npos; ++at) {
+    const size_t begin = at + kMark.size();
+    const size_t digits = begin + (text.compare(begin, 1, "-") == 0 ? 1 : 0);
+    const size_t end = end_of(text, digits, "0123456789.,");
+    if (end > digits) return text.substr(begin, end - begin);
+  }
+  return "[invalid]";
 }
 
 std::string flexible_number(const std::string& text) {
-  static const std::regex kNumber("(-?[$0-9.,]{2,})|(-?[0-9]+)");
   std::string last = "[invalid]";
-  for (std::sregex_iterator it(text.begin(), text.end(), kNumber), end; it != end; ++it)
-    last = it->str();
+  for (size_t at = 0; at < text.size();) {
+    const size_t digits = at + (text[at] == '-' ? 1 : 0);
+    const size_t end = end_of(text, digits, "$0123456789.,");
+    // One character counts if it is a digit.
+    const bool is_number =
+        end > digits + 1 ||
+        (end == digits + 1 && std::isdigit(static_cast<unsigned char>(text[digits])) != 0);
+    if (is_number) last = text.substr(at, end - at);
+    at = is_number ? end : std::max(digits, at + 1);
+  }
   return last;
 }
 

@@ -25,10 +25,10 @@ struct Benchmark {
   std::string name;
   BenchmarkForm form{};
   struct Item {
-    std::string context;
-    std::vector<std::string> choices;  // what may follow it, of which one is right
+    std::string context = {};
+    std::vector<std::string> choices = {};  // the answer choices; exactly one is correct
     size_t right = 0;
-    std::string answer;  // of gsm8k, instead of choices
+    std::string answer = {};  // of gsm8k, instead of choices
   };
   std::vector<Item> items = {};
 
@@ -60,6 +60,10 @@ BenchmarkNeeds needs_of(const Benchmark& benchmark, const Tokenizer& tokenizer,
 // `told` is called after every item.
 BenchmarkScore score(const Benchmark& benchmark, const Tokenizer& tokenizer, LoadedModel& model,
                      const ModelConfig& config, const std::function<void()>& told);
+
+// HellaSwag's texts without the marks of the pages that they come from, as the harness's preprocess
+// removes them: trimmed, " [title]" becomes ". ", "[…]" within a line goes, two spaces become one.
+std::string without_page_marks(const std::string& text);
 
 // What the two filters of gsm8k find in a text that a model wrote: "[invalid]" if nothing.
 std::string strict_number(const std::string& text);
