@@ -5,6 +5,7 @@
   - No file depends on itself: a header and the source of its name count as one.
   - CUDA's headers appear in the folders of CUDA code only.
   - What signals do to the process is set in the folders of programs only: the rest is a library.
+  - JSON is read by base/json_text only, which bounds how deep it is nested.
   - tests/ has a folder for layers (and for a few shared things), and no other.
   - Nothing that is written for readers mentions the machine it was written on.
 
@@ -25,6 +26,8 @@ CUDA_HEADER = re.compile(r"(.*/)?(cuda|cublas|cudnn|nccl)[^/]*$|cuda/.*")
 # Not those that only block signals of a thread of their own.
 SIGNAL_FOLDERS = ("src/cli/", "src/launch/")
 SIGNAL_CALL = re.compile(r"\b(struct\s+sigaction|sigaction\s*\(|(bsd_|sysv_)?signal\s*\(\s*SIG|sigset\s*\()")
+JSON_READER = "src/base/json_text.cpp"
+READS_JSON = re.compile(r"json\s*::\s*(parse|sax_parse|accept|from_\w+)\s*\(|\"_json\b")
 TEST_FOLDERS = {*(layer.split("/")[0] for layer in LAYERS), "fuzz", "golden", "golden_adamw8bit", "golden_chat", "golden_finetune", "golden_lora",
                 "golden_tokens", "guide", "house", "support"}
 SOURCE_SUFFIXES = {".h", ".cpp", ".cu", ".cuh"}
@@ -75,6 +78,16 @@ def check_sources(root):
                 yield f"{name}:{number}: {wrong}"
             if SIGNAL_CALL.search(line) and not name.startswith(SIGNAL_FOLDERS):
                 yield f"{name}:{number}: handlers of signals belong under {', '.join(SIGNAL_FOLDERS)} only"
+
+
+def check_json(root):
+    for path in sorted((root / "src").rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.suffix not in SOURCE_SUFFIXES or name == JSON_READER:
+            continue
+        for number, line in lines_of(path):
+            if READS_JSON.search(line):
+                yield f"{name}:{number}: reads JSON without base/json_text.h, which bounds its depth"
 
 
 def dependencies(root):
@@ -138,7 +151,7 @@ def check_words(root):
 
 
 def check(root):
-    return [*check_sources(root), *check_cycles(root), *check_tests(root), *check_words(root)]
+    return [*check_sources(root), *check_json(root), *check_cycles(root), *check_tests(root), *check_words(root)]
 
 
 # Made-up trees: what the files hold, and where a violation must be found (None: nowhere).
@@ -168,6 +181,10 @@ SELF_TESTS = [
     ({"src/base/a.cpp": "\n::sigaction(SIGTERM, nullptr, &before);\n"}, "src/base/a.cpp:2:"),
     ({"src/run/a.cpp": "stop.signal();\nStopped(run.signal());\npthread_sigmask(SIG_SETMASK, &all, &before);\n",
       "src/cli/a.cpp": "std::signal(SIGPIPE, SIG_IGN);\n"}, None),
+    ({"src/hub/a.cpp": "auto v = parse_json(text, name);\nauto w = nlohmann::json::object();\n"}, None),
+    ({"src/hub/a.cpp": "\nauto v = nlohmann::json::parse(text, nullptr, false);\n"}, "src/hub/a.cpp:2:"),
+    ({"src/hub/a.cpp": "auto v = ordered_json::parse(text);\n"}, "src/hub/a.cpp:1:"),
+    ({"src/base/json_text.cpp": "json::sax_parse(text, &handler);\n"}, None),
     ({"tests/misc/a_test.cpp": ""}, "tests/misc:1:"),
     ({"tests/golden/values.json": ""}, None),
     ({"docs/a.md": "one\ntwo " + FORBIDDEN[0] + "x\n"}, "docs/a.md:2:"),

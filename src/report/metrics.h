@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "recipe/loggers.h"
+#include "report/put_aside.h"
 
 namespace capstan {
 
@@ -49,16 +50,14 @@ std::string csv_line(const MetricsRow& row);    // with the newline
 std::string jsonl_line(const MetricsRow& row);  // with the newline; omits keys without a
 // value; what is not finite is "NaN", "Infinity" or "-Infinity"
 
-// A line that is not a row: a killed run, a power cut or an editor may leave one.
-struct BadLine {
-  std::string text;  // unchanged, without the newline
-  std::string why;   // "file:line:column: expected …"
-};
-
 // Reads a metrics.csv that Capstan wrote; lines that are not rows go to `bad`. Throws Fault::file
 // for a file that does not begin with kMetricsColumns.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv,
                                      std::vector<BadLine>* bad = nullptr);
+
+// Throws, before a run, for loggers that cannot work here: Fault::usage for a MLFLOW_TRACKING_URI
+// that is no URL, Fault::device where the program was built without libcurl.
+void check_loggers(const Loggers& loggers);
 
 // Where a run's measurements go, under out_dir/logs:
 //
@@ -70,7 +69,8 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& csv,
 //
 // write passes each row to the operating system before it returns, so a killed run keeps its rows;
 // sync flushes them to disk, so they survive a power cut. A full disk leaves whole rows only. Every
-// failure is Fault::file and names the file.
+// failure is Fault::file and names the file; but trackers only warn, whatever happens to their
+// files and servers.
 class MetricsLog {
  public:
   // Starts a new version: N is one above the highest in any of these folders.
@@ -80,7 +80,8 @@ class MetricsLog {
   // will write again. Warns about lines that are not rows and moves them to a file with ".bad"
   // appended to its name. Files are replaced atomically. TensorBoard gets a new event file that
   // starts with SessionLog START at step + 1 and so drops later points; points of that step stay.
-  // Trackers go on with their run. Starts a new version if there is none, or none of ours.
+  // Trackers go on with their run, and get the rows that their files lack. Starts a new version if
+  // there is none, or none of ours.
   static MetricsLog resume(const Loggers& loggers, const std::filesystem::path& out_dir,
                            int64_t step, const RunLabels& labels = {});
   MetricsLog(MetricsLog&&) noexcept;

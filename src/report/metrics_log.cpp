@@ -13,9 +13,11 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/log.h"
 #include "report/growing_file.h"
 #include "report/metrics_sink.h"
+#include "report/put_aside.h"
 #include "report/tensorboard.h"
 #include "report/trackers/mlflow_sink.h"
 #include "report/trackers/wandb.h"
@@ -91,7 +93,7 @@ std::string lines_until(const fs::path& path, int64_t step, std::vector<BadLine>
   for (size_t at = 0, end = 0; at < text.size(); at = end + 1, ++number) {
     end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
-    const auto row = nlohmann::json::parse(line, nullptr, false);
+    const auto row = json_or_null(line);
     const bool has_step =
         row.is_object() && row.contains("step") && row["step"].is_number_integer();
     if (!has_step || end == text.size())
@@ -102,19 +104,6 @@ std::string lines_until(const fs::path& path, int64_t step, std::vector<BadLine>
       kept += line + "\n";
   }
   return kept;
-}
-
-// Moves lines that are not rows to another file, with a warning.
-void move_bad_lines(const fs::path& file, const std::vector<BadLine>& lines) {
-  if (lines.empty()) return;
-  constexpr size_t kShown = 3;
-  GrowingFile aside(fs::path(file) += ".bad", 0);
-  for (const BadLine& line : lines) aside.append(line.text + "\n");
-  aside.sync();
-  for (size_t i = 0; i < std::min(kShown, lines.size()); ++i)
-    log::warn("{}; moved the line to {}", lines[i].why, aside.path().string());
-  if (lines.size() > kShown)
-    log::warn("moved {} more lines to {}", lines.size() - kShown, aside.path().string());
 }
 
 bool is_ours(const fs::path& csv) {
@@ -154,14 +143,70 @@ class TensorBoard : public MetricsSink {
   GrowingFile file_;
 };
 
+void warn_of_tracker(const char* name, const std::exception& e) {
+  log::warn("{}: {}; the run goes on, and metrics.csv has what it measures", name, e.what());
+}
+
+// A tracker, whose errors are warnings: the run goes on, and has its measurements in metrics.csv.
+class Tracker : public MetricsSink {
+ public:
+  Tracker(const char* name, std::unique_ptr<MetricsSink> sink)
+      : name_(name), sink_(std::move(sink)) {}
+
+  void write(const MetricsRow& row) override {
+    attempt([&] { sink_->write(row); });
+  }
+  void catch_up(std::span<const MetricsRow> rows) override {
+    attempt([&] { sink_->catch_up(rows); });
+  }
+  void sync() override {
+    attempt([&] { sink_->sync(); });
+  }
+  void sync_names() override {
+    attempt([&] { sink_->sync_names(); });
+  }
+  const fs::path& path() const override { return sink_->path(); }
+  void finish(RunEnd end, std::span<const fs::path> files) override {
+    attempt([&] { sink_->finish(end, files); });
+  }
+
+ private:
+  template <class Body>
+  void attempt(const Body& body) {
+    try {
+      body();
+    } catch (const std::exception& e) {
+      if (!told_.exchange(true)) warn_of_tracker(name_, e);
+    }
+  }
+
+  const char* name_;
+  std::unique_ptr<MetricsSink> sink_;
+  std::atomic<bool> told_ = false;  // any thread may call sync
+};
+
+// None if it cannot be made.
+template <class Sink, class... Args>
+std::unique_ptr<MetricsSink> make_tracker(const char* name, const fs::path& folder,
+                                          const Args&... args) {
+  try {
+    make_folder(folder);
+    return std::make_unique<Tracker>(name, std::make_unique<Sink>(folder, args...));
+  } catch (const std::exception& e) {
+    warn_of_tracker(name, e);
+    return nullptr;
+  }
+}
+
 std::unique_ptr<MetricsSink> make_sink(Logger logger, const fs::path& folder,
                                        const RunLabels& labels, std::optional<int64_t> resumed) {
+  if (logger == Logger::jsonl || logger == Logger::tensorboard) make_folder(folder);
   switch (logger) {
     case Logger::csv: return nullptr;  // always there
     case Logger::jsonl: return std::make_unique<JsonLines>(folder);
     case Logger::tensorboard: return std::make_unique<TensorBoard>(folder, resumed);
-    case Logger::mlflow: return std::make_unique<MlflowSink>(folder, labels);
-    case Logger::wandb: return std::make_unique<WandbSink>(folder, labels, resumed);
+    case Logger::mlflow: return make_tracker<MlflowSink>("MLflow", folder, labels);
+    case Logger::wandb: return make_tracker<WandbSink>("W&B", folder, labels, resumed);
   }
   return nullptr;
 }
@@ -175,31 +220,29 @@ struct MetricsLog::Files {
     if (csv.size() == 0) csv.append(std::string(kMetricsColumns) + "\n");
     for (const Logger logger : loggers.kinds) {
       const fs::path folder = version(out_dir, name_of(logger), n);
-      make_folder(folder);
       if (auto sink = make_sink(logger, folder, labels, resumed)) sinks.push_back(std::move(sink));
     }
   }
 
   void sync() {
     csv.sync();
-    if (!named) sync_folders(csv.path());
-    for (const auto& sink : sinks) {
-      sink->sync();
-      if (!named) sync_folders(sink->path());
-    }
+    for (const auto& sink : sinks) sink->sync();
+    if (named) return;
+    sync_names_above(csv.path());
+    for (const auto& sink : sinks) sink->sync_names();
     named = true;
   }
 
   GrowingFile csv;
   std::vector<std::unique_ptr<MetricsSink>> sinks;
   std::atomic<bool> named = false;  // the folders are flushed to disk
-
- private:
-  static void sync_folders(const fs::path& file) {  // of logs/LOGGER/version_N
-    fs::path folder = file.parent_path();
-    for (int i = 0; i < 3; ++i, folder = folder.parent_path()) sync_folder(folder);
-  }
 };
+
+void check_loggers(const Loggers& loggers) {
+  if (!loggers.has(Logger::mlflow)) return;
+  mlflow_access();
+  const Http http(1);
+}
 
 MetricsLog::MetricsLog(std::shared_ptr<Files> files) : files_(std::move(files)) {}
 MetricsLog::MetricsLog(MetricsLog&&) noexcept = default;
@@ -234,12 +277,7 @@ MetricsLog MetricsLog::resume(const Loggers& loggers, const fs::path& out_dir, i
   }
   write_text(csv, kept);
   MetricsLog log(std::make_shared<Files>(loggers, out_dir, n, labels, step));
-  for (const auto& sink : log.files_->sinks)
-    if (auto* wandb = dynamic_cast<WandbSink*>(sink.get()); wandb != nullptr) {
-      const int64_t last = wandb->last_step();
-      for (const MetricsRow& row : rows)
-        if (row.step > last) wandb->write(row);
-    }
+  for (const auto& sink : log.files_->sinks) sink->catch_up(rows);
   return log;
 }
 

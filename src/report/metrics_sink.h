@@ -6,9 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/files.h"
 #include "report/metrics.h"
 
 namespace capstan {
+
+// Flushes the names above a file of logs/LOGGER/version_N to disk.
+inline void sync_names_above(const std::filesystem::path& file) {
+  std::filesystem::path folder = file.parent_path();
+  for (int i = 0; i < 3; ++i, folder = folder.parent_path()) sync_folder(folder);
+}
 
 // A file or service that receives a run's measurements.
 class MetricsSink {
@@ -19,8 +26,13 @@ class MetricsSink {
   virtual ~MetricsSink() = default;
 
   virtual void write(const MetricsRow& row) = 0;
+  // The rows of a resumed run up to its step, as metrics.csv has them: a tracker writes those that
+  // it lacks.
+  virtual void catch_up(std::span<const MetricsRow> rows) { (void)rows; }
   // Flushes what was written to disk. Any thread may call it.
   virtual void sync() = 0;
+  // Flushes the names of its file and folders.
+  virtual void sync_names() { sync_names_above(path()); }
   // The file that it writes.
   virtual const std::filesystem::path& path() const = 0;
   // Nothing follows. `files` belong to the run's result: a tracker may keep copies.

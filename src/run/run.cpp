@@ -169,6 +169,7 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
       stop_(recipe.max_time) {
   require_same_run();
   require_traceable();
+  check_loggers(recipe.logger_name);
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");

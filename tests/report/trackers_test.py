@@ -8,6 +8,7 @@ real server is started, killed and restarted as well; where wandb is, it reads o
 """
 
 import collections
+import copy
 import csv
 import importlib.util
 import json
@@ -15,6 +16,7 @@ import math
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import struct
@@ -437,6 +439,101 @@ class TrackerTest(unittest.TestCase):
     def test_wandb_resumed(self):
         self.killed_and_resumed("wandb")
         self.assert_same_wandb()
+
+    def assert_all_is_there(self, what):
+        """Whatever happened to the trackers' files, the run has ended, and they have all that it measured."""
+        rows = self.rows()
+        run = max(self.server.runs.values(), key=lambda r: len(r["metrics"]))
+        self.assertEqual(run["info"]["status"], "FINISHED", what)
+        for key in ("loss", "val_loss", "learning_rate"):
+            expected = {(int(r["step"]), float(r[key])) for r in rows if r[key] != ""}
+            self.assertLessEqual(expected, {(step, value) for name, value, _, step in run["metrics"] if name == key},
+                                 f"{what}: {key}")
+        files = list((self.root / "out/tiny/logs/wandb").rglob("*.wandb"))
+        file, = (f for f in files if ".bad" not in f.parent.name)
+        fields = [fields_of(record) for record in records_of(file)]
+        steps = [int(fields_of(fields_of(f[2][0])[2][0])[1][0]) for f in fields if 2 in f]
+        self.assertEqual(steps, sorted({int(r["step"]) for r in rows}), what)
+        self.assertEqual(fields_of(fields[-1][18][0])[1], [0], what)
+
+    def damage(self, change, what, name):
+        """A run's tracker files are changed, and it is resumed: `change` takes and gives the file's bytes."""
+        shutil.rmtree(self.root / "out", ignore_errors=True)
+        shutil.copytree(self.root / "whole", self.root / "out")
+        self.server.runs = copy.deepcopy(self.stored)
+        path, = (self.root / "out/tiny/logs").rglob(name)
+        before = path.read_bytes()
+        after = change(before)
+        if after is None:
+            path.unlink()
+        else:
+            path.write_bytes(after)
+        out = self.run_capstan(self.words("[mlflow, wandb]", 6, "--resume", "auto", "--train.save_interval", "2"))
+        self.assertNotIn("bug in capstan", out)
+        self.assert_all_is_there(f"{what} of {name}")
+        return out
+
+    def prepare_damage(self):
+        self.server.start()
+        self.run_capstan(self.words("[mlflow, wandb]", 4, "--train.save_interval", "2"))
+        shutil.copytree(self.root / "out", self.root / "whole")
+        shutil.rmtree(self.root / "whole/tiny/final")  # killed before: it goes on after step 2
+        self.stored = copy.deepcopy(self.server.runs)
+
+    def test_damaged_files(self):
+        self.prepare_damage()
+        deep = b'{"metrics":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+        wrong = json.dumps({"experiment": 1, "run": ["x"], "artifacts": None, "sent": "many"}).encode()
+        for name, what, change, said in (
+                ("state.json", "wrong types", lambda _: wrong, "state.json.bad"),
+                ("state.json", "deep nesting", lambda _: deep, "state.json.bad"),
+                ("state.json", "the id of another run", lambda b: b.replace(b"run0", b"run9"), "state.json.bad"),
+                ("state.json", "nothing", lambda _: b"", "state.json.bad"),
+                ("outbox.jsonl", "wrong types", lambda b: b.replace(b'{"metrics":{', b'{"metrics":7,"x":{', 2), "outbox.jsonl.bad"),
+                ("outbox.jsonl", "deep nesting", lambda b: b + deep, "outbox.jsonl.bad"),
+                ("outbox.jsonl", "no record of the run", lambda b: b[b.index(b"\n") + 1:], ""),
+                ("outbox.jsonl", "nothing", lambda _: b"", ""),
+                ("index", "wrong types", lambda b: b.replace(b"\n", b"\nx ", 1), ".bad"),
+                ("index", "no file", lambda _: None, ".bad"),
+                ("run-*.wandb", "another bit", lambda b: b[:300] + bytes([b[300] ^ 4]) + b[301:], ".bad"),
+                ("run-*.wandb", "half of it", lambda b: b[:len(b) // 2], ".bad")):
+            self.assertIn(said, self.damage(change, what, name), f"{what} of {name}")
+
+    def test_damage_at_random(self):
+        self.prepare_damage()
+        seed = int(os.environ.get("CAPSTAN_SEED", random.randrange(2**32)))
+        chance = random.Random(seed)
+
+        def change(data):
+            data = bytearray(data)
+            for _ in range(chance.randint(1, 4)):
+                at, length = chance.randrange(len(data) + 1), chance.randint(1, 200)
+                kind = chance.randrange(4)
+                if kind == 0:
+                    data[at:at + 1] = bytes([chance.randrange(256)])
+                elif kind == 1:
+                    del data[at:at + length]
+                elif kind == 2:
+                    data[at:at] = data[at:at + length]
+                else:
+                    data[at:at + length] = bytes(length)
+            return bytes(data)
+
+        for i in range(int(os.environ.get("CAPSTAN_STORM", "8"))):
+            name = ("state.json", "outbox.jsonl", "index", "run-*.wandb")[i % 4]
+            self.damage(change, f"seed {seed}, change {i}", name)
+
+    def test_a_tracker_that_cannot_write(self):
+        """Its place is taken by files of other kinds: the run goes on without it."""
+        logs = self.root / "out/tiny/logs"
+        logs.mkdir(parents=True)
+        (logs / "mlflow").write_text("")
+        (logs / "wandb").write_text("")
+        out = self.run_capstan(self.words("[mlflow, wandb]", 4))
+        self.assertIn("MLflow: ", out)
+        self.assertIn("W&B: ", out)
+        self.assertIn("the run goes on", out)
+        self.assertTrue((self.root / "out/tiny/final/model.safetensors").exists())
 
     def stand_in(self, script):
         """A program `wandb` on the PATH."""

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/files.h"
+#include "base/json_text.h"
 #include "base/text.h"
 #include "base/url.h"
 #include "report/growing_file.h"
@@ -37,45 +38,21 @@ MlflowAccess mlflow_access() {
   return access;
 }
 
-struct MlflowSender::State {
-  std::string experiment, run, artifacts;
-  int64_t sent = 0;  // bytes of the outbox
-};
-
 MlflowSender::MlflowSender(fs::path folder, MlflowAccess access, std::function<bool()> stopped)
     : folder_(std::move(folder)),
       access_(std::move(access)),
       http_(kTimeout, std::move(stopped)),
-      state_(std::make_unique<State>()) {
-  const fs::path file = folder_ / "state.json";
-  std::error_code error;
-  if (!fs::exists(file, error)) return;
-  const json saved = json::parse(read_text(file, 1 << 20), nullptr, false);
-  if (!saved.is_object()) return;  // everything is sent again, and stored once
-  state_->experiment = saved.value("experiment", "");
-  state_->run = saved.value("run", "");
-  state_->artifacts = saved.value("artifacts", "");
-  state_->sent = saved.value("sent", int64_t{0});
-  // After a power cut the outbox may be shorter: everything is sent again.
-  std::ifstream outbox(folder_ / "outbox.jsonl", std::ios::binary);
-  outbox.seekg(std::max<int64_t>(0, state_->sent - 1));
-  if (state_->sent > 0 && outbox.get() != '\n') state_->sent = 0;
-}
-MlflowSender::~MlflowSender() = default;
+      state_(read_outbox_state(folder_)) {}
 
 void MlflowSender::save() const {
-  GrowingFile(folder_ / "outbox.jsonl").sync();  // what has arrived must not vanish here
-  const json state{{"experiment", state_->experiment},
-                   {"run", state_->run},
-                   {"artifacts", state_->artifacts},
-                   {"sent", state_->sent}};
-  write_text(folder_ / "state.json", state.dump() + "\n");
+  GrowingFile(outbox_in(folder_)).sync();  // what has arrived must not vanish here
+  write_outbox_state(folder_, state_);
 }
 
 // Those that have not arrived, as many as one batch may have; the last may still be written.
 std::vector<std::string> MlflowSender::next_lines() const {
-  std::ifstream file(folder_ / "outbox.jsonl", std::ios::binary);
-  file.seekg(state_->sent);
+  std::ifstream file(outbox_in(folder_), std::ios::binary);
+  file.seekg(state_.sent);
   std::vector<std::string> lines;
   std::string line;
   while (lines.size() < kMostLines && std::getline(file, line) && !file.eof())
@@ -84,8 +61,8 @@ std::vector<std::string> MlflowSender::next_lines() const {
 }
 
 int64_t MlflowSender::waiting() const {
-  std::ifstream file(folder_ / "outbox.jsonl", std::ios::binary);
-  file.seekg(state_->sent);
+  std::ifstream file(outbox_in(folder_), std::ios::binary);
+  file.seekg(state_.sent);
   return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
 }
 
@@ -122,15 +99,13 @@ std::optional<HttpAnswer> MlflowSender::ask(const std::string& path, const json&
 
 // Looks for the run before it makes one: the answer to an earlier request may have been lost.
 bool MlflowSender::begin_run(const json& run) {
-  const auto parsed = [](const HttpAnswer& answer) {
-    return json::parse(answer.body, nullptr, false);
-  };
-  if (state_->experiment.empty()) {
+  const auto parsed = [](const HttpAnswer& answer) { return json_or_null(answer.body); };
+  if (state_.experiment.empty()) {
     const std::string project = run.at("project");
     const auto made = ask("experiments/create", {{"name", project}});
     if (!made) return false;
     if (made->status == 200) {
-      state_->experiment = parsed(*made).value("experiment_id", "");
+      state_.experiment = parsed(*made).value("experiment_id", "");
     } else {
       const HttpRequest by_name{.url = access_.uri +
                                        "/api/2.0/mlflow/experiments/get-by-name?experiment_name=" +
@@ -139,10 +114,10 @@ bool MlflowSender::begin_run(const json& run) {
                                 .user = access_.user};
       const auto found = judged(http_.send(by_name), "experiments/get-by-name");
       if (!found) return false;
-      state_->experiment =
+      state_.experiment =
           parsed(*found).value("experiment", json::object()).value("experiment_id", "");
     }
-    if (state_->experiment.empty()) {
+    if (state_.experiment.empty()) {
       why_ = fmt::format(
           "the experiment '{}' cannot be made or found; it may be deleted: choose another with "
           "log.project",
@@ -151,13 +126,14 @@ bool MlflowSender::begin_run(const json& run) {
     }
   }
   const auto take = [&](const json& info) {
-    state_->run = info.value("run_id", "");
+    state_.run = info.value("run_id", "");
     const std::string uri = info.value("artifact_uri", "");
     constexpr std::string_view kProxied = "mlflow-artifacts:/";
-    if (uri.starts_with(kProxied)) state_->artifacts = uri.substr(kProxied.size());
+    if (uri.starts_with(kProxied)) state_.artifacts = uri.substr(kProxied.size());
   };
-  const std::string id = run.at("id");
-  const auto found = ask("runs/search", {{"experiment_ids", {state_->experiment}},
+  if (state_.id.empty()) state_.id = run.at("id");
+  const std::string& id = state_.id;
+  const auto found = ask("runs/search", {{"experiment_ids", {state_.experiment}},
                                          {"filter", fmt::format("tags.capstan_id = '{}'", id)},
                                          {"max_results", 1}});
   if (!found) return false;
@@ -170,14 +146,14 @@ bool MlflowSender::begin_run(const json& run) {
                  {{"key", "mlflow.source.type"}, {"value", "LOCAL"}}};
     if (const std::string group = run.value("group", ""); !group.empty())
       tags.push_back({{"key", "group"}, {"value", group}});
-    const auto made = ask("runs/create", {{"experiment_id", state_->experiment},
+    const auto made = ask("runs/create", {{"experiment_id", state_.experiment},
                                           {"run_name", run.at("name")},
                                           {"start_time", run.at("time")},
                                           {"tags", tags}});
     if (!made) return false;
     take(parsed(*made).value("run", json::object()).value("info", json::object()));
   }
-  while (state_->artifacts.starts_with('/')) state_->artifacts.erase(0, 1);
+  while (state_.artifacts.starts_with('/')) state_.artifacts.erase(0, 1);
   save();
   std::vector<json> params;
   for (const auto& [key, value] : run.at("params").items())
@@ -190,7 +166,7 @@ bool MlflowSender::send_batches(const char* kind, std::span<const json> entries,
   while (!entries.empty()) {
     const auto some = entries.first(std::min(most, entries.size()));
     entries = entries.subspan(some.size());
-    const json batch{{"run_id", state_->run}, {kind, std::vector<json>(some.begin(), some.end())}};
+    const json batch{{"run_id", state_.run}, {kind, std::vector<json>(some.begin(), some.end())}};
     if (!ask("runs/log-batch", batch) && trouble_ != Outcome::nothing) return false;
   }
   return true;
@@ -216,19 +192,28 @@ bool MlflowSender::send_file(const json& record) {
         fmt::format("{}: is not there, or not in the run's folder", file.string()));
     return true;
   }
-  if (state_->artifacts.empty()) {
+  if (state_.artifacts.empty()) {
     complaints_.push_back(
         fmt::format("{} is not stored: the server keeps artifacts elsewhere", file.string()));
     return true;
   }
   const HttpRequest request{
       .url = fmt::format("{}/api/2.0/mlflow-artifacts/artifacts/{}/{}", access_.uri,
-                         state_->artifacts, std::string(record.at("as"))),
+                         state_.artifacts, std::string(record.at("as"))),
       .token = access_.token,
       .user = access_.user,
       .file = file};
   return judged(http_.send(request), "the server's store of artifacts") ||
          trouble_ == Outcome::nothing;
+}
+
+// A record that is not of metrics, which go together. False: tried again later.
+bool MlflowSender::send_record(const json& record, OutboxRecord kind) {
+  if (kind == OutboxRecord::run) return begin_run(record.at("run"));
+  if (kind == OutboxRecord::file) return send_file(record);
+  json update{{"run_id", state_.run}, {"status", record.at("status")}};
+  if (record.at("status") != "RUNNING") update["end_time"] = record.at("time");
+  return ask("runs/update", update).has_value() || trouble_ == Outcome::nothing;
 }
 
 MlflowSender::Outcome MlflowSender::send_some() {
@@ -237,31 +222,34 @@ MlflowSender::Outcome MlflowSender::send_some() {
   if (lines.empty()) return Outcome::nothing;
   int64_t bytes = 0;
   std::vector<json> metrics;
+  std::vector<std::string> skipped;
   try {
     for (const std::string& line : lines) {
-      const json record = json::parse(line, nullptr, false);
-      const bool measured = record.is_object() && record.contains("metrics");
-      if (!measured && !metrics.empty()) break;  // in their order
-      if (measured) {
+      const json record = outbox_record(line);
+      const auto kind = outbox_kind(record);
+      if (!kind) {
+        skipped.push_back(fmt::format("{}: byte {}: is no record of a run",
+                                      outbox_in(folder_).string(), state_.sent + bytes));
+        bytes += std::ssize(line) + 1;
+        continue;
+      }
+      if (kind != OutboxRecord::run && state_.run.empty()) {
+        why_ = fmt::format(
+            "{} lacks the record of its run; to send the rest, resume the run with --resume auto",
+            outbox_in(folder_).string());
+        return Outcome::refused;
+      }
+      if (kind == OutboxRecord::metrics) {
         metrics.push_back(record);
         bytes += std::ssize(line) + 1;
         continue;
       }
-      bool done = true;
-      if (record.is_object() && record.contains("run"))
-        done = begin_run(record.at("run"));
-      else if (record.is_object() && record.contains("file"))
-        done = send_file(record);
-      else if (record.is_object() && record.contains("status")) {
-        json update{{"run_id", state_->run}, {"status", record.at("status")}};
-        if (record.at("status") != "RUNNING") update["end_time"] = record.at("time");
-        done = ask("runs/update", update).has_value() || trouble_ == Outcome::nothing;
-      }
-      if (!done && trouble_ == Outcome::nothing) {  // there is no run to send to: tried again later
-        complaints_.clear();
+      if (!metrics.empty()) break;  // in their order
+      if (!send_record(record, *kind)) {
+        if (trouble_ != Outcome::nothing) return trouble_;
+        complaints_.clear();  // there is no run to send to
         return Outcome::refused;
       }
-      if (!done) return trouble_;
       bytes += std::ssize(line) + 1;
       break;
     }
@@ -270,7 +258,8 @@ MlflowSender::Outcome MlflowSender::send_some() {
     why_ = fmt::format("the server answers something unexpected: {}", e.what());
     return Outcome::unreachable;
   }
-  state_->sent += bytes;
+  complaints_.insert(complaints_.end(), skipped.begin(), skipped.end());
+  state_.sent += bytes;
   save();
   return Outcome::sent;
 }

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -12,14 +11,12 @@
 #include <vector>
 
 #include "hub/http.h"
+#include "report/trackers/mlflow_outbox.h"
 
 // MLflow, by the REST API of its server. What a run has to tell is first written to a file, its
 // outbox, with the time at which it happened; a thread sends it. So a server that is away costs the
 // run nothing, and what it missed is sent when it answers again, by the run, by the resumed run, or
-// by `capstan sync`. The server stores once what arrives twice.
-//
-//   outbox.jsonl   {"run": {…}} · {"metrics": {…}, "step", "time"} · {"file", "as"} · {"end",
-//   "time"} state.json     the run's id on the server, and how much of the outbox has arrived
+// by `capstan sync`. The server stores once what arrives twice. mlflow_outbox.h has the files.
 namespace capstan {
 
 struct MlflowAccess {
@@ -36,7 +33,6 @@ class MlflowSender {
   // `stopped` is asked many times a second whether to give up a request.
   MlflowSender(std::filesystem::path folder, MlflowAccess access,
                std::function<bool()> stopped = {});
-  ~MlflowSender();
 
   enum class Outcome : uint8_t {
     nothing,      // everything has arrived
@@ -47,12 +43,12 @@ class MlflowSender {
   // One request or a few.
   Outcome send_some();
   const std::string& why() const { return why_; }
-  // What the server did not accept since the last call; it is not sent again.
+  // What the server did not accept since the last call, and lines that are no records; they are not
+  // sent again.
   std::vector<std::string> take_complaints() { return std::exchange(complaints_, {}); }
   int64_t waiting() const;  // records
 
  private:
-  struct State;
   std::vector<std::string> next_lines() const;
   std::optional<HttpAnswer> ask(const std::string& path, const nlohmann::json& body);
   std::optional<HttpAnswer> judged(HttpAnswer answer, const std::string& what);
@@ -60,12 +56,13 @@ class MlflowSender {
   bool send_metrics(std::span<const nlohmann::json> records);
   bool send_batches(const char* kind, std::span<const nlohmann::json> entries, size_t most);
   bool send_file(const nlohmann::json& record);
+  bool send_record(const nlohmann::json& record, OutboxRecord kind);
   void save() const;
 
   std::filesystem::path folder_;
   MlflowAccess access_;
   Http http_;
-  std::unique_ptr<State> state_;
+  OutboxState state_;
   std::string why_;
   std::vector<std::string> complaints_;
   Outcome trouble_ = Outcome::nothing;

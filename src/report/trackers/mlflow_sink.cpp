@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -52,44 +51,43 @@ std::string status_of(RunEnd end) {
   return "FAILED";
 }
 
-// Without what a killed process wrote of its last line.
-fs::path whole_lines(const fs::path& file) {
-  std::error_code error;
-  if (!fs::exists(file, error)) return file;
-  const std::string text = read_text(file, std::numeric_limits<int64_t>::max());
-  if (const size_t end = text.rfind('\n') + 1; end < text.size()) fs::resize_file(file, end);
-  return file;
-}
-
-// What a resumed run computes again, bit for bit: not the times.
+// What a resumed run computes again, bit for bit, and metrics.csv has: not the times.
 std::string certain_part(json metrics) {
   metrics.erase("iter_time");
+  metrics.erase("grad_norm");
   return metrics.dump();
+}
+
+json run_record(const RunLabels& labels) {
+  json params = json::object();
+  for (const auto& [key, value] : labels.params) params[key] = value;
+  return {{"run",
+           {{"id", random_id()},
+            {"project", labels.project},
+            {"name", labels.run},
+            {"group", labels.group},
+            {"time", now_ms()},
+            {"params", params}}}};
+}
+
+fs::path mended(const fs::path& folder, const RunLabels& labels) {
+  mend_outbox(folder, run_record(labels));
+  return outbox_in(folder);
 }
 
 }  // namespace
 
 MlflowSink::MlflowSink(const fs::path& folder, const RunLabels& labels)
-    : outbox_(whole_lines(folder / "outbox.jsonl")), sender_(folder, mlflow_access()) {
+    : goes_on_(fs::exists(outbox_in(folder))),
+      outbox_(mended(folder, labels)),
+      sender_(folder, mlflow_access()) {
   std::ifstream file(outbox_.path(), std::ios::binary);
   for (std::string line; std::getline(file, line);) {
-    const json record = json::parse(line, nullptr, false);
-    if (record.is_object() && record.contains("metrics"))
-      earlier_.emplace(record.value("step", int64_t{0}), certain_part(record["metrics"]));
+    const json record = outbox_record(line);
+    if (outbox_kind(record) == OutboxRecord::metrics)
+      earlier_.emplace(record["step"], certain_part(record["metrics"]));
   }
-  if (outbox_.size() > 0) {
-    append({{"status", "RUNNING"}, {"time", now_ms()}});
-  } else {
-    json params = json::object();
-    for (const auto& [key, value] : labels.params) params[key] = value;
-    append({{"run",
-             {{"id", random_id()},
-              {"project", labels.project},
-              {"name", labels.run},
-              {"group", labels.group},
-              {"time", now_ms()},
-              {"params", params}}}});
-  }
+  if (goes_on_) append({{"status", "RUNNING"}, {"time", now_ms()}});
   thread_ = std::thread([this] { run(); });
 }
 
@@ -110,6 +108,10 @@ void MlflowSink::write(const MetricsRow& row) {
   append({{"metrics", metrics}, {"step", row.step}, {"time", now_ms()}});
 }
 
+void MlflowSink::catch_up(std::span<const MetricsRow> rows) {
+  for (const MetricsRow& row : rows) write(row);
+}
+
 void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
   if (!thread_.joinable()) return;
   try {
@@ -117,7 +119,7 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
       append({{"file", fs::proximate(file, outbox_.path().parent_path()).string()},
               {"as", file.filename().string()}});
     append({{"status", status_of(end)}, {"time", now_ms()}});
-  } catch (const Error& e) {
+  } catch (const std::exception& e) {
     log::warn("{}", e.what());
   }
   {
@@ -143,7 +145,7 @@ void MlflowSink::run() {
     try {
       outcome = sender_.send_some();
       why = sender_.why();
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       why = e.what();
     }
     for (const std::string& complaint : sender_.take_complaints())
@@ -177,7 +179,7 @@ void MlflowSink::run() {
     next_sample = Clock::now() + kBetweenSamples;
     try {
       sample(load);
-    } catch (const Error& e) {
+    } catch (const std::exception& e) {
       log::warn("{}", e.what());
     }
   }

@@ -24,6 +24,7 @@ class MlflowSink : public MetricsSink {
   ~MlflowSink() override;
 
   void write(const MetricsRow& row) override;
+  void catch_up(std::span<const MetricsRow> rows) override;
   void sync() override { outbox_.sync(); }
   const std::filesystem::path& path() const override { return outbox_.path(); }
   // Waits until everything has arrived, or ten seconds without progress.
@@ -34,6 +35,7 @@ class MlflowSink : public MetricsSink {
   void run();
   void sample(MachineLoad& load);
 
+  bool goes_on_;  // with a run of an earlier process
   GrowingFile outbox_;
   std::set<std::pair<int64_t, std::string>> earlier_;  // rows that it had before a resume, by step
   MlflowSender sender_;                                // of the thread, while it runs

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <sstream>
 
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "report/crc32.h"
 #include "report/protobuf.h"
+#include "report/put_aside.h"
+#include "report/trackers/wandb_file.h"
 #include "report/trackers/wandb_upload.h"
 
 namespace capstan {
@@ -27,7 +27,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kBlock = 32 << 10, kChunkHeader = 7;
 // Fields of a Record.
 constexpr uint32_t kHistory = 2, kRun = 17, kExit = 18, kHeader = 21;
 constexpr uint32_t kValueJson = 16;  // of an item
@@ -36,8 +35,10 @@ double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
+// Of an id.
+constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
+
 std::string random_id() {
-  constexpr std::string_view kLetters = "0123456789abcdefghijklmnopqrstuvwxyz";
   std::random_device random;
   std::string id;
   for (int i = 0; i < 8; ++i) id += kLetters[random() % kLetters.size()];
@@ -61,25 +62,6 @@ std::string item(std::string_view key, std::string_view value_json) {
   return message;
 }
 
-// Appends a record to `to`, which comes at this place of the file.
-void put_chunks(std::string& to, int64_t place, std::string_view record) {
-  const auto left_in_block = [&] {
-    return kBlock - (static_cast<size_t>(place) + to.size()) % kBlock;
-  };
-  for (bool first = true, more = true; more; first = false) {
-    if (left_in_block() < kChunkHeader) to.append(left_in_block(), '\0');
-    const size_t left = left_in_block();
-    const std::string_view data = record.substr(0, left - kChunkHeader);
-    record.remove_prefix(data.size());
-    more = !record.empty();
-    const char type = first ? (more ? 2 : 1) : (more ? 3 : 4);
-    const std::string checked = std::string(1, type) + std::string(data);
-    put_fixed(to, crc32(checked));
-    put_fixed(to, static_cast<uint16_t>(data.size()));
-    to += checked;
-  }
-}
-
 std::string timestamp(double seconds) {
   std::string message;
   put_varint(message, 1, static_cast<uint64_t>(seconds));
@@ -92,31 +74,45 @@ fs::path run_in(const fs::path& folder) {
   std::error_code error;
   fs::path newest;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (it->path().filename().string().starts_with("offline-run-"))
+    if (it->path().filename().string().starts_with("offline-run-") && !is_put_aside(it->path()))
       newest = std::max(newest, it->path());
   return newest;
+}
+
+// "offline-run-TIME-ID" to ID; a name of other letters has none.
+std::string id_of(const fs::path& run) {
+  const std::string name = run.filename().string();
+  const std::string id = name.substr(name.rfind('-') + 1);
+  return id.find_first_not_of(kLetters) == std::string::npos ? id : "";
 }
 
 }  // namespace
 
 WandbSink::WandbSink(const fs::path& folder, const RunLabels& labels, std::optional<int64_t> step) {
   const fs::path earlier = run_in(folder);
-  if (step && fs::exists(earlier / "index"))
+  if (!step || earlier.empty()) {
+    begin(folder, labels, random_id());
+    return;
+  }
+  try {
     resume(earlier, *step);
-  else
-    begin(folder, labels);
+  } catch (const Error& e) {
+    log::warn("W&B: {}; its file is written anew, and {} keeps this one", e.what(),
+              put_aside(earlier).string());
+    const std::string id = id_of(earlier);
+    begin(folder, labels, id.empty() ? random_id() : id);
+  }
 }
 
 WandbSink::~WandbSink() {
   try {
     finish(RunEnd::failed, {});
-  } catch (const Error& e) {
-    log::warn("{}", e.what());
+  } catch (const std::exception& e) {
+    log::warn("W&B: {}", e.what());
   }
 }
 
-void WandbSink::begin(const fs::path& folder, const RunLabels& labels) {
-  const std::string id = random_id();
+void WandbSink::begin(const fs::path& folder, const RunLabels& labels, const std::string& id) {
   start_ = wall_time();
   const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const fs::path run =
@@ -125,10 +121,7 @@ void WandbSink::begin(const fs::path& folder, const RunLabels& labels) {
   fs::create_directories(run / "logs");
   file_ = std::make_unique<GrowingFile>(run / fmt::format("run-{}.wandb", id));
   index_ = std::make_unique<GrowingFile>(run / "index");
-  std::string magic = ":W&B";
-  put_fixed(magic, uint16_t{0xBEE1});
-  magic += '\0';
-  file_->append(magic);
+  file_->append(wandb_file_begin());
   std::string version, header;
   put_bytes(version, 1, "0.16.0");
   put_bytes(version, 2, "0.12.0");
@@ -149,31 +142,23 @@ void WandbSink::begin(const fs::path& folder, const RunLabels& labels) {
 
 // Cuts the file after the last row of that step or an earlier one.
 void WandbSink::resume(const fs::path& run, int64_t step) {
-  std::ifstream lines(run / "index");
-  std::string kept;
-  int64_t row = 0, end = 0, last = 0;
-  double start = 0;
-  for (std::string line; std::getline(lines, line) && !lines.eof();) {
-    std::istringstream words(line);
-    words >> row >> end;
-    if (kept.empty()) words >> start;
-    if (row > step) break;
-    kept += line + "\n";
-    last = end;
-    last_step_ = row;
-    ++records_;
-  }
-  start_ = start;
-  const std::string id = run.filename().string().substr(run.filename().string().rfind('-') + 1);
-  const fs::path file = run / fmt::format("run-{}.wandb", id);
-  require(fs::exists(file) && static_cast<int64_t>(fs::file_size(file)) >= last, Fault::file,
-          "{}: expected the {} bytes of an earlier part of this run; remove {} to start another "
-          "one for W&B",
-          file.string(), last, run.string());
-  fs::resize_file(file, static_cast<uintmax_t>(last));
-  write_text(run / "index", kept);
+  const WandbIndex index = read_wandb_index(run / "index", step);
+  const fs::path file = run / fmt::format("run-{}.wandb", id_of(run));
+  const std::string bytes = read_text(file, std::numeric_limits<int64_t>::max());
+  require(std::ssize(bytes) >= index.end, Fault::file,
+          "{}: expected the {} bytes of an earlier part of this run, found {}", file.string(),
+          index.end, bytes.size());
+  const auto kept = std::string_view(bytes).substr(0, static_cast<size_t>(index.end));
+  const std::vector<int64_t> ends = wandb_record_ends(kept, file.string());
+  require(!ends.empty() && ends.back() == index.end, Fault::file,
+          "{}: expected the end of a record after {} bytes", file.string(), index.end);
+  fs::resize_file(file, static_cast<uintmax_t>(index.end));
+  write_text(run / "index", index.text);
   file_ = std::make_unique<GrowingFile>(file);
   index_ = std::make_unique<GrowingFile>(run / "index");
+  start_ = index.start;
+  last_step_ = index.last_step;
+  records_ = ends.size();
 }
 
 void WandbSink::append(uint32_t field, std::string_view message) {
@@ -181,7 +166,7 @@ void WandbSink::append(uint32_t field, std::string_view message) {
   put_varint(record, 1, ++records_);
   put_bytes(record, field, message);
   std::string chunks;
-  put_chunks(chunks, file_->size(), record);
+  put_wandb_record(chunks, file_->size(), record);
   file_->append(chunks);
 }
 
@@ -194,6 +179,12 @@ void WandbSink::write(const MetricsRow& row) {
   }
   row_ = row;
   row_time_ = wall_time();
+}
+
+void WandbSink::catch_up(std::span<const MetricsRow> rows) {
+  const int64_t last = last_step_;
+  for (const MetricsRow& row : rows)
+    if (row.step > last) write(row);
 }
 
 void WandbSink::append_row() {
@@ -225,7 +216,7 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
   append_row();
   std::string message;
   put_varint(message, 1, end == RunEnd::finished ? 0 : 1);
-  put_varint(message, 2, static_cast<uint64_t>(wall_time() - start_));
+  put_varint(message, 2, static_cast<uint64_t>(std::max(0.0, wall_time() - start_)));
   append(kExit, message);
   file_->sync();
   const fs::path run = file_->path().parent_path();

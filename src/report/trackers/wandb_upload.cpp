@@ -14,6 +14,8 @@
 #include <optional>
 #include <thread>
 
+#include "report/put_aside.h"
+
 extern char** environ;
 
 namespace capstan {
@@ -67,7 +69,8 @@ std::vector<fs::path> wandb_runs(const fs::path& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator it(folder, error), end; !error && it != end;
        it.increment(error))
-    if (it->path().filename().string().starts_with("offline-run-") && file_of(it->path()))
+    if (it->path().filename().string().starts_with("offline-run-") && !is_put_aside(it->path()) &&
+        file_of(it->path()))
       runs.push_back(it->path());
   std::sort(runs.begin(), runs.end());
   return runs;
