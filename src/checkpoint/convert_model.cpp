@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/json_text.h"
+#include "base/log.h"
+#include "base/output_file.h"
 #include "checkpoint/extra_file.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/model_folder.h"
@@ -116,6 +118,16 @@ void require_apart(const fs::path& to, std::initializer_list<fs::path> sources) 
           to.string(), lost);
 }
 
+void commit_apart(NewFolder& folder, const fs::path& to) {
+  std::error_code error;
+  const fs::path there = fs::weakly_canonical(to, error);
+  if (fs::is_directory(there, error) && !fs::is_empty(there, error)) {
+    const fs::path moved = move_to_previous(there.parent_path(), {{there}});
+    log::info("moved the model that was {} to {}", to.string(), moved.string());
+  }
+  folder.commit();
+}
+
 void convert_model(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
   if (options.dtype) torch_name(*options.dtype);  // refuses others
   require(options.max_shard_bytes > 0, Fault::usage, "convert: shards of {} bytes",
@@ -137,7 +149,7 @@ void convert_model(const fs::path& from, const fs::path& to, const ConvertOption
   write_weights(folder.path(), tensors_of(model, options.dtype), options.max_shard_bytes,
                 Threads::all, sums, model.mode());
   write_manifest(folder.path(), sums);
-  folder.commit();
+  commit_apart(folder, to);
 }
 
 }  // namespace capstan

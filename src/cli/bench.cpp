@@ -12,6 +12,7 @@
 #include "bench/machine_bench.h"
 #include "cli/bench_comm.h"
 #include "cli/command_line.h"
+#include "cli/outputs.h"
 #include "comm/process_group.h"
 #include "machine/name.h"
 #include "plan/gpu_catalogue.h"
@@ -116,7 +117,7 @@ int bench(const Arguments& arguments) {
   const fs::path file = out.empty() ? calibration_path(machine_name(device)) : fs::path(out);
   require(!file.empty(), Fault::usage,
           "bench: neither CAPSTAN_CACHE nor HOME is set; name the output file with --out FILE");
-  require_writable_file(file);
+  require_output("--out", file, kCalibrationFile);
   gpu_catalogue();  // what is wrong with the user's own is told before the measuring, not after
   const BenchResult result = bench_machine(device, bench_sizes(device, quick), show_progress);
   log::clear_bar();

@@ -175,7 +175,7 @@ void merge(const Options& o, const ModelFiles& files) {
       write_text(folder.path() / kCertificateFile,
                  certificate_json(certificate, record_of(files, prompts.size() - given)));
   write_manifest(folder.path(), sums);
-  folder.commit();
+  commit_apart(folder, o.out);
   log::info(
       "merged into {}; its logits on {} differ by {:.2g} (limit {} for {}), the next token is the "
       "same after {} of {}",

@@ -4,10 +4,10 @@
 #include <optional>
 #include <utility>
 
-#include "base/files.h"
 #include "base/log.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
+#include "cli/outputs.h"
 #include "cli/plan_answering.h"
 #include "cli/plan_compare.h"
 #include "cli/plan_machine.h"
@@ -22,6 +22,7 @@
 #include "cli/plan_variants.h"
 #include "cli/plan_where.h"
 #include "plan/gpu_catalogue.h"
+#include "tensor/trace_file.h"
 
 namespace capstan::cli {
 namespace {
@@ -110,6 +111,16 @@ int tell(const Question& q, Answers& answers, const Arguments& arguments) {
   return answers.fit.fits() ? 0 : static_cast<int>(Fault::does_not_fit);
 }
 
+// Before the plan, which may take minutes.
+void require_outputs(const PlanOptions& o) {
+  if (!o.html.empty()) require_output("--html", o.html, kPlanPage);
+  if (!o.trace.empty()) require_output("--trace", o.trace, kTraceOutput);
+  namespace fs = std::filesystem;
+  const auto whole = [](const std::string& file) { return fs::weakly_canonical(file); };
+  require(o.html.empty() || o.trace.empty() || whole(o.html) != whole(o.trace), Fault::usage,
+          "--trace: {} is the file of --html, too; name another", o.trace);
+}
+
 }  // namespace
 
 int plan(const Arguments& arguments) {
@@ -123,8 +134,7 @@ int plan(const Arguments& arguments) {
   if (!keys) return 0;
   if (o.compare) return plan_compare(o, *keys);
   if (!take_words(q, *keys)) return 0;
-  for (const std::string* const file : {&o.html, &o.trace})
-    if (!file->empty()) require_writable_file(*file);
+  require_outputs(o);
   if (!o.gpu.empty()) take_named_gpu(q, gpu_catalogue().named(o.gpu));
   plan_recipe(q);
   if (!o.machines.empty()) return plan_machines(q);

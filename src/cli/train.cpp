@@ -14,6 +14,7 @@
 #include "report/summary.h"
 #include "run/automatic.h"
 #include "run/run.h"
+#include "run/run_folder.h"
 #include "train/kept_input.h"
 #include "train/watched_inputs.h"
 
@@ -154,7 +155,10 @@ int train(Task task, const Arguments& arguments, std::string_view summary, const
       rank.start(*recipe);
       stop.check();
       std::optional<FolderLock> out_dir;
-      if (rank.group().rank() == 0) out_dir.emplace(recipe->out_dir);
+      if (rank.group().rank() == 0) {
+        out_dir.emplace(recipe->out_dir);
+        check_outputs(*recipe);
+      }
       // The first rank may write the token cache that the others read.
       SharedInputs inputs;
       rank.in_turn([&] {
@@ -170,6 +174,7 @@ int train(Task task, const Arguments& arguments, std::string_view summary, const
   stop.check();
   const Placement placement = place_ranks(*recipe);
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
+  check_outputs(*recipe);
   *recipe = with_kept_input(*recipe, true);
   const Job job{*recipe, task, read_inputs(*recipe), invocation};
   return run_in_threads(placement, *recipe, [&](Communicator group) {

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/file_reader.h"
+#include "base/output_file.h"
 #include "base/units.h"
 #include "hub/needed_files.h"
 
@@ -121,6 +122,13 @@ class Part {
   int fd_ = -1;
 };
 
+// Whether a file is as it was when its metadata were written.
+bool is_as_noted(const fs::path& file, const fs::path& metadata) {
+  std::error_code error;
+  const auto noted = fs::last_write_time(metadata, error);
+  return !error && fs::last_write_time(file, error) <= noted && !error;
+}
+
 void pause(int idle, const StopToken& stop) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(250) * (1 << idle);
   while (!stop.requested() && std::chrono::steady_clock::now() < end)
@@ -137,6 +145,7 @@ Download::Download(HubAccess access, DownloadOptions options, Note note, StopTok
       tree_(Hub(access_, note_, stop_).tree(options_.repository, options_.revision)),
       lock_(own_folder(options_.folder)) {
   int64_t missing = 0;
+  std::vector<fs::path> others;
   for (HubFile& f : needed_files(options_.repository, tree_, options_.tokenizer_only)) {
     check_stopped();
     File& file = files_.emplace_back();
@@ -149,9 +158,17 @@ Download::Download(HubAccess access, DownloadOptions options, Note note, StopTok
       file.have = std::min<int64_t>(static_cast<int64_t>(part), file.what.bytes);
     }
     missing += file.what.bytes - file.have;
+    const fs::path path = options_.folder / file.what.path;
+    if (file.state != File::State::complete && fs::exists(fs::symlink_status(path, error)) &&
+        !is_as_noted(path, metadata_of(file.what)))
+      others.push_back(path);
   }
   earlier_ = have_bytes();
   require_space(options_.folder, missing);
+  if (others.empty()) return;
+  const fs::path moved = move_to_previous(options_.folder, others);
+  note_(fmt::format("moved {}, not as the hub has {}, to {}", count(std::ssize(others), "file"),
+                    others.size() == 1 ? "it" : "them", moved.string()));
 }
 
 void Download::check_stopped() const {
@@ -184,9 +201,7 @@ bool Download::is_present(const HubFile& file) {
   if (const fs::path metadata = metadata_of(file); fs::is_regular_file(metadata, error)) {
     const std::string text = read_text(metadata, 1 << 16);
     const bool same = text.find("\n" + file.sum + "\n") != std::string::npos;
-    const auto changed = fs::last_write_time(path, error),
-               noted = fs::last_write_time(metadata, error);
-    if (same && !error && changed <= noted) {
+    if (same && is_as_noted(path, metadata)) {
       if (!text.starts_with(tree_.commit)) write_metadata(file);
       return true;
     }

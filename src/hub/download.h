@@ -35,7 +35,8 @@ class Download {
   };
 
   // Asks the hub what there is. Throws, before anything is downloaded, if the disk is too small.
-  // Locks the folder.
+  // Locks the folder. Moves files that have other contents, and not those that were downloaded, to
+  // previous-N in the folder.
   Download(HubAccess access, DownloadOptions options, Note note, StopToken stop = {});
 
   // Fetches what is not there yet. Meanwhile calls tick() on this thread, many times a second. If

@@ -96,8 +96,9 @@ class Drawing {
 
   std::string draw() {
     const std::string title = escape_markup(chart_.title);
-    out_ = fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"capstan-chart\" viewBox=\"0 0 {0} {1}\" "
+    out_ = std::string(kChartBegin);
+    out_ += fmt::format(
+        " viewBox=\"0 0 {0} {1}\" "
         "width=\"{0}\" height=\"{1}\" role=\"img\" font-family=\"system-ui, sans-serif\" "
         "font-size=\"12\">\n<title>{2}</title>\n",
         chart_.width, chart_.height, title);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/metrics.h"
@@ -28,6 +29,10 @@ struct Chart {
 };
 // For phones, which show it unscaled: with the same letter size as the wide chart.
 inline constexpr int kNarrowWidth = 340, kNarrowHeight = 300;
+
+// How every such element begins.
+inline constexpr std::string_view kChartBegin =
+    "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"capstan-chart\"";
 
 // An <svg> element that works alone or inside a page: no fonts, scripts or links, a transparent
 // background, and colours that are readable on white and on black. Texts are escaped; a legend

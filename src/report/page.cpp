@@ -33,17 +33,13 @@ std::string time_text(std::chrono::system_clock::time_point t) {
 
 std::string head(const RunSummary& r) {
   const std::string name = escape_markup(r.model.empty() ? "Training run" : r.model);
-  return fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n"
-      "<meta name=\"color-scheme\" content=\"light dark\"/>\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-      "'unsafe-inline'\"/>\n"
-      "<title>{0} · Capstan</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n"
-      "<h1>{0}</h1>\n<p class=\"verdict\"><b{2}>{3}</b> {4}.</p>\n"
-      "<p class=\"soft\"><code>{5}</code></p>\n",
-      name, kPageStyle, r.stopped_by.empty() ? "" : " class=\"early\"",
-      r.stopped_by.empty() ? "✓" : "■", escape_markup(verdict(r)), escape_markup(r.command));
+  return std::string(kReportBegin) +
+         fmt::format(
+             "<title>{0} · Capstan</title>\n<style>{1}</style>\n</head>\n<body>\n<main>\n<header>\n"
+             "<h1>{0}</h1>\n<p class=\"verdict\"><b{2}>{3}</b> {4}.</p>\n"
+             "<p class=\"soft\"><code>{5}</code></p>\n",
+             name, kPageStyle, r.stopped_by.empty() ? "" : " class=\"early\"",
+             r.stopped_by.empty() ? "✓" : "■", escape_markup(verdict(r)), escape_markup(r.command));
 }
 
 void tile(std::string& out, const char* label, const std::string& value) {

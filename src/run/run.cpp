@@ -164,12 +164,13 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
                .resume = recipe.resume,
                .keep_last = recipe.keep_last,
                .step_digits = task == Task::pretrain ? 8 : 6,
-               .scratch = task == Task::demo}),
+               .scratch = task == Task::demo && recipe.out_dir == defaults_of(task).out_dir}),
       display_(length_, recipe.log_interval),
       stop_(recipe.max_time) {
   require_same_run();
   require_traceable();
   check_loggers(recipe.logger_name);
+  if (team_.leads()) check_outputs(recipe);
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
     log::info("strategy: hybrid on one machine is zero3");

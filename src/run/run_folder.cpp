@@ -7,9 +7,13 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/output_file.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/training_checkpoint.h"
+#include "report/curve.h"
+#include "report/page.h"
+#include "tensor/trace_file.h"
 
 namespace capstan {
 namespace {
@@ -41,6 +45,13 @@ std::optional<FoundCheckpoint> newest_with_moments(const fs::path& out_dir) {
     }
   }
   return newest;
+}
+
+// Maybe a damaged one.
+bool is_checkpoint(const fs::path& dir) {
+  std::error_code error;
+  return fs::exists(dir / "config.json", error) || is_adapter(dir) ||
+         fs::exists(dir / "training_state", error);
 }
 
 fs::path mark_in(const fs::path& out_dir) {
@@ -87,9 +98,7 @@ bool RunFolder::resumes_here() const {
 }
 
 bool RunFolder::is_left_behind(const fs::path& dir, std::optional<int64_t> resumed_after) const {
-  if (!is_moved_name(dir.filename().string()) ||
-      !(fs::exists(dir / "config.json") || is_adapter(dir)))
-    return false;
+  if (!is_moved_name(dir.filename().string()) || !is_checkpoint(dir)) return false;
   if (!resumed_after || !resumes_here()) return true;
   // Checkpoints newer than the one found are damaged, and stay for inspection. A final model would
   // be overwritten by this run, so it moves.
@@ -108,12 +117,24 @@ void RunFolder::move_earlier_run(std::optional<int64_t> resumed_after) const {
   for (const auto& entry : fs::directory_iterator(o_.out_dir, error))
     if (is_left_behind(entry.path(), resumed_after)) earlier.push_back(entry.path());
   if (earlier.empty()) return;
-  fs::path to;
-  for (int n = 1; to.empty() || fs::exists(to); ++n)
-    to = o_.out_dir / fmt::format("previous-{}", n);
-  fs::create_directories(to);
-  for (const fs::path& from : earlier) fs::rename(from, to / from.filename());
-  log::say("moved checkpoints of an earlier run to {}", to.string());
+  log::say("moved checkpoints of an earlier run to {}",
+           move_to_previous(o_.out_dir, earlier).string());
+}
+
+void RunFolder::check_own() const {
+  require_replaceable("out_dir", report(), {"a report", kReportBegin});
+  require_replaceable("out_dir", curve(), {"a loss curve", kChartBegin});
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(o_.out_dir, error)) {
+    const fs::path& path = entry.path();
+    if (!is_moved_name(path.filename().string())) continue;
+    const bool ours =
+        entry.is_directory(error) && (fs::is_empty(path, error) || is_checkpoint(path));
+    require(ours, Fault::usage,
+            "out_dir: {} is no checkpoint, so it is not replaced; move it away, or give another "
+            "--out_dir",
+            path.string());
+  }
 }
 
 void RunFolder::check_sources_stay(std::initializer_list<fs::path> sources) const {
@@ -195,6 +216,11 @@ std::string RunFolder::how_to_train_further(const fs::path& model, bool is_adapt
         "--out_dir",
         model.string());
   return "start a new run from that folder with another --out_dir";
+}
+
+void check_outputs(const Recipe& recipe) {
+  if (recipe.log_trace) require_output("log.trace", *recipe.log_trace, kTraceOutput);
+  RunFolder({.out_dir = recipe.out_dir, .resume = recipe.resume, .keep_last = {}}).check_own();
 }
 
 }  // namespace capstan

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "checkpoint/find.h"
+#include "recipe/recipe.h"
 #include "recipe/resume.h"
 
 namespace capstan {
@@ -26,7 +27,7 @@ class RunFolder {
     Resume resume;
     std::optional<int64_t> keep_last;  // number of checkpoints to keep; none: all
     int step_digits = 6;               // in the names of checkpoints
-    bool scratch = false;              // for the demo: overwritten without asking
+    bool scratch = false;              // the demo's own: overwritten without asking
   };
   explicit RunFolder(Options options) : o_(std::move(options)) {}
 
@@ -46,6 +47,9 @@ class RunFolder {
   // Whether `resume` names a folder, and whether the resumed checkpoint is in out_dir.
   bool resumes_by_name() const { return o_.resume.mode == Resume::Mode::folder; }
   bool resumes_here() const;
+
+  // Throws Fault::usage if a file or folder of a name that the run will write is not a run's.
+  void check_own() const;
 
   // Call before the first step: moves the checkpoints of an earlier run to previous-N. A resumed
   // run moves only those later than the step it resumed after.
@@ -73,5 +77,10 @@ class RunFolder {
 
   Options o_;
 };
+
+// Throws Fault::usage, before the work, for what a run of the recipe would otherwise replace or
+// stumble over at its end: a file that log.trace names and that is no timeline; in out_dir a
+// report.html, loss.svg or folder of a checkpoint's name that no run wrote.
+void check_outputs(const Recipe& recipe);
 
 }  // namespace capstan

@@ -1,7 +1,6 @@
 // The timeline of one step: log.trace.
 #include <fmt/format.h>
 
-#include "base/files.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "run/run.h"
@@ -15,7 +14,6 @@ void TrainingRun::require_traceable() const {
           "log.trace_step: step {} is to be traced, but the run has {}; set log.trace_step to at "
           "most {}",
           recipe_.log_trace_step, count(length_.steps(), "step"), length_.steps());
-  if (team_.leads()) require_writable_file(*recipe_.log_trace);
 }
 
 void TrainingRun::begin_trace() {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/output_file.h"
 #include "tensor/trace.h"
 
 namespace capstan {
@@ -35,6 +36,9 @@ struct TraceFile {
   std::vector<std::pair<std::string, std::string>> about = {};  // what the file says of itself
 };
 std::string trace_json(const TraceFile& file);
+// How such a file begins.
+inline constexpr OutputKind kTraceOutput = {
+    "a timeline", R"({"displayTimeUnit":"ms","otherData":{"program":"capstan )"};
 // Written complete or not at all. Throws Fault::file.
 void write_trace(const std::filesystem::path& path, const TraceFile& file);
 
