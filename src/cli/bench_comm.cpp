@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/terminal.h"
+#include "base/shell_words.h"
 #include "bench/comm_bench.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
@@ -69,7 +70,8 @@ std::optional<Calibration> calibration_in(const fs::path& file, const Options& o
     const std::string threads =
         device == Device::cpu ? fmt::format("OMP_NUM_THREADS={} ", num_threads()) : "";
     std::string out;
-    if (file.empty() || !o.out.empty()) out = " --out " + (file.empty() ? "FILE" : file.string());
+    if (file.empty() || !o.out.empty())
+      out = " --out " + (file.empty() ? "FILE" : in_shell(file.string()));
     log::warn(
         "{}: there is no calibration yet, so the result will not be kept; run '{}capstan bench{}' "
         "first",

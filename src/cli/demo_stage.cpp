@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/shell_words.h"
 
 namespace capstan::cli {
 namespace {
@@ -87,8 +88,8 @@ int train_and_ask(TrainingRun& run, std::span<const Example> asked, const StopTo
 }
 
 std::string command_to_ask(const std::filesystem::path& folder, std::span<const Example> asked) {
-  return fmt::format("capstan generate {} --temperature 0 --prompt $'{}\\n'", folder.string(),
-                     first_line(asked.front().prompt));
+  return fmt::format("capstan generate {} --temperature 0 --prompt $'{}\\n'",
+                     in_shell(folder.string()), first_line(asked.front().prompt));
 }
 
 }  // namespace capstan::cli

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/terminal.h"
+#include "base/shell_words.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/url.h"
@@ -148,7 +149,7 @@ void say_what_it_is(const fs::path& folder, bool has_weights) {
              format_count(static_cast<double>(make_spec(model).parameter_count())));
     if (has_weights)
       log::say("next: capstan finetune {} --data JSON --data.json_path my_data.json",
-               folder.string());
+               in_shell(folder.string()));
   } catch (const Error& e) {
     log::warn("Capstan cannot train this model: {}", e.what());
   }

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <optional>
 #include <utility>
 
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/outputs.h"
@@ -95,7 +95,7 @@ int tell(const Question& q, Answers& answers, const Arguments& arguments) {
   if (!o.html.empty()) answer_more(q, answers);
   const auto text = [&](bool page) {
     return plan_json(planned, q.recipe, answers,
-                     fmt::format("capstan plan {}", fmt::join(arguments, " ")),
+                     arguments.empty() ? "capstan plan" : "capstan plan " + in_shell(arguments),
                      page && step ? &*step : nullptr);
   };
   if (!o.html.empty()) write_plan_page(o.html, text(true));

@@ -1,11 +1,11 @@
 #include "cli/plan_search.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/shell_words.h"
 #include "base/units.h"
 #include "base/visible.h"
 #include "base/wrapped.h"
@@ -53,17 +53,6 @@ std::string row(const MeshPlan& p, int ranks) {
 std::string source_of(const Calibration& c) {
   return fmt::format("{} {} of {}", c.from_data_sheet ? "the data sheet of" : "the calibration of",
                      c.name, c.date);
-}
-
-std::string in_shell(const std::string& word) {
-  const bool plain = std::all_of(word.begin(), word.end(), [](unsigned char c) {
-    return std::isalnum(c) != 0 ||
-           std::string_view("-_=./,:+@%").find(static_cast<char>(c)) != std::string_view::npos;
-  });
-  if (plain && !word.empty()) return word;
-  std::string quoted = "'";
-  for (const char c : word) c == '\'' ? quoted += "'\\''" : quoted += c;
-  return quoted + "'";
 }
 
 std::string command_name(Task task) {
@@ -116,11 +105,11 @@ std::string command_of(const Arguments& words,
       if (apart) ++i;
       continue;
     }
-    out.push_back(in_shell(words[i]));
-    if (apart) out.push_back(in_shell(words[++i]));
+    out.push_back(words[i]);
+    if (apart) out.push_back(words[++i]);
   }
   for (const auto& [key, value] : keys) out.push_back(fmt::format("--{}={}", key, value));
-  return fmt::format("{}", fmt::join(out, " "));
+  return in_shell(out);
 }
 
 void print_search_text(const MeshQuestion& q, const MeshSearch& found, const Planned& planned,

@@ -1,10 +1,10 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <csignal>
 
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/failure.h"
@@ -22,7 +22,7 @@ namespace capstan::cli {
 namespace {
 
 std::string command_text(Task task, const Arguments& arguments) {
-  return fmt::format("capstan {} {}", name_of(task), fmt::join(arguments, " "));
+  return fmt::format("capstan {} {}", name_of(task), in_shell(arguments));
 }
 
 void describe(const TrainingRun& run, const ModelSpec& spec) {

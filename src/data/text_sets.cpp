@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/shell_words.h"
 #include "data/records/litdata.h"
 
 namespace capstan {
@@ -37,7 +38,7 @@ std::string how_to_get(DataClass set, const fs::path& root) {
       "get it with\n  mkdir -p {}\n  curl -L "
       "https://huggingface.co/datasets/roneneldan/TinyStories/resolve/main/"
       "TinyStories_all_data.tar.gz | tar xz -C {}",
-      folder.string(), folder.string());
+      in_shell(folder.string()), in_shell(folder.string()));
 }
 
 struct Folders {

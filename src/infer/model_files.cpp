@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "data/prompt/prompt_style.h"
@@ -41,9 +42,9 @@ std::string how_to_get(std::string name) {
       return fmt::format(". To get this one: capstan download {}", known.repository);
   const bool like_one = name.find('/') != std::string::npos && name.find('/') == name.rfind('/') &&
                         name.front() != '.' && name.front() != '/' && !name.starts_with("out/");
-  return like_one
-             ? fmt::format(". If it is a model on the Hugging Face Hub: capstan download {}", name)
-             : "";
+  return like_one ? fmt::format(". If it is a model on the Hugging Face Hub: capstan download {}",
+                                in_shell(name))
+                  : "";
 }
 
 }  // namespace

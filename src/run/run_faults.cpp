@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "run/run.h"
 
 namespace capstan {
@@ -78,7 +79,7 @@ void TrainingRun::end_not_finite(const Error& why, const MicroBatches& data) {
   // By name, if a later checkpoint is not good, or if it is in another folder.
   const bool found = good_ == saved_ && good_.parent_path() == folder_.path();
   fail(why.fault(), "{}. The newest good checkpoint is {}; --resume {} continues from it", advised,
-       good_.string(), found ? "auto" : good_.string());
+       good_.string(), found ? "auto" : in_shell(good_.string()));
 }
 
 void TrainingRun::count_skipped(const StepResult& result, const MicroBatches& data) {

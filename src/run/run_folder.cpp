@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/output_file.h"
+#include "base/shell_words.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/training_checkpoint.h"
@@ -208,13 +209,13 @@ std::vector<fs::path> RunFolder::small_results() const {
 std::string RunFolder::how_to_train_further(const fs::path& model, bool is_adapter) const {
   const fs::path folder = model.has_filename() ? model : model.parent_path();
   if (const auto found = newest_with_moments(folder.parent_path()))
-    return fmt::format("--resume {} continues after its {} steps", found->dir.string(),
+    return fmt::format("--resume {} continues after its {} steps", in_shell(found->dir.string()),
                        found->state.step);
   if (is_adapter)
     return fmt::format(
         "merge it (capstan merge_lora {}) and start a new run from the merged model with another "
         "--out_dir",
-        model.string());
+        in_shell(model.string()));
   return "start a new run from that folder with another --out_dir";
 }
 

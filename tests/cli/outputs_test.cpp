@@ -39,8 +39,8 @@ TEST_F(Outputs, AFileOfAnotherKindIsNotReplaced) {
   EXPECT_FALSE(fs::exists(at("out/final")));
   // Its own are, each by its kind.
   for (int i = 0; i < 2; ++i)
-    EXPECT_EQ(run(with(plan, {"--gpu=a100-80", "--html=page.html", "--trace=t.json"})).code, 0);
-  expect_refused(2, with(plan, {"--gpu=a100-80", "--html=t.json"}), {"t.json exists"});
+    EXPECT_EQ(run(with(plan, {"--gpu=a100-80-sxm", "--html=page.html", "--trace=t.json"})).code, 0);
+  expect_refused(2, with(plan, {"--gpu=a100-80-sxm", "--html=t.json"}), {"t.json exists"});
   EXPECT_EQ(run(finetune({"--log.trace=t.json", "--log.trace_step=1"})).code, 0);
 }
 
@@ -83,6 +83,33 @@ TEST_F(Outputs, TheDemoMovesWhatIsNotItsOwn) {
            "--train.lr_warmup_steps=0"});
   ASSERT_EQ(o.code, 0) << o.err;
   EXPECT_EQ(files_below("out/previous-1/final"), before);
+}
+
+// Whatever is in a path, a shell reads the words that were given.
+TEST_F(Outputs, CommandsCanBePasted) {
+  const auto expect_pasted = [&](const std::string& command, Words words) {
+    const Outcome o = finish(start_program("/bin/sh", {"sh", "-c", "printf '%s\\n' " + command}));
+    std::string expected = "capstan\n";
+    for (const std::string& word : words) expected += word + "\n";
+    EXPECT_EQ(o.out, expected);
+  };
+  const std::string recipe = "it's $(touch pasted) `touch pasted`;.yaml";
+  write(recipe, "model_name: TinyLlama-1.1B\n");
+  const Words plan = {"plan",
+                      "pretrain",
+                      "--config=" + recipe,
+                      "--train.max_seq_length=64",
+                      "--gpu=a100-80-sxm",
+                      "--html=a \"page\".html",
+                      "--json"};
+  const Outcome planned = run(plan);
+  ASSERT_EQ(planned.code, 0) << planned.err;
+  expect_pasted(nlohmann::json::parse(planned.out)["command"], plan);
+  const Words words =
+      finetune({"--log.trace=t.json", "--log.trace_step=1", "--out_dir=an $(touch pasted) 'out'"});
+  ASSERT_EQ(run(words).code, 0);
+  expect_pasted(nlohmann::json::parse(slurp(at("t.json")))["otherData"]["command"], words);
+  EXPECT_FALSE(fs::exists(at("pasted")));
 }
 
 }  // namespace

@@ -267,6 +267,13 @@ class TrackerTest(unittest.TestCase):
         times = [time for name, _, time, _ in metrics if name == "loss"]
         self.assertEqual(times, sorted(times))
 
+    def pasted(self, out, command):
+        """The words that a shell reads of the command at the end of a line."""
+        line, = (line for line in out.splitlines() if command in line)
+        line = line[line.index(command):]
+        return subprocess.run(["sh", "-c", "printf '%s\\0' " + line], cwd=self.root, capture_output=True, text=True,
+                              check=True).stdout.split("\0")[:-1]
+
     def one_run(self):
         self.assertEqual(len(self.server.runs), 1)
         return next(iter(self.server.runs.values()))
@@ -319,10 +326,16 @@ class TrackerTest(unittest.TestCase):
 
     def test_a_server_that_is_not_there(self):
         start = time.monotonic()
-        out = self.run_capstan(self.words("mlflow", 10))
+        name = "out/it's $(touch pasted)"  # the command that is shown for it can be pasted nevertheless
+        out = self.run_capstan(self.words("[mlflow, wandb]", 10, "--out_dir", name))
         self.assertLess(time.monotonic() - start, 40)
         self.assertIn("the run goes on", out)
-        self.assertIn("'capstan sync", out)
+        self.assertEqual(self.pasted(out, "capstan sync "), ["capstan", "sync", name + "/logs/mlflow/version_0"])
+        run, = (self.root / name / "logs/wandb").rglob("offline-run-*")
+        self.assertEqual(self.pasted(out, "wandb sync "), ["wandb", "sync", str(run.relative_to(self.root))])
+        self.assertFalse((self.root / "pasted").exists())
+        (self.root / name).rename(self.root / "out/tiny")
+        shutil.rmtree(self.root / "out/tiny/logs/wandb")  # there is no program to upload it
         self.assertIn("not sent", self.run_capstan([CAPSTAN, "sync", "out/tiny", "--timeout", "1"], expect=6))
         self.server.start()
         self.assertIn("sent", self.run_capstan([CAPSTAN, "sync", "out/tiny"]))
@@ -332,7 +345,7 @@ class TrackerTest(unittest.TestCase):
     def test_a_server_whose_database_is_down(self):
         self.server.broken = True
         self.server.start()
-        self.assertIn("'capstan sync", self.run_capstan(self.words("mlflow", 10)))
+        self.assertIn("capstan sync ", self.run_capstan(self.words("mlflow", 10)))
         self.server.broken = False
         self.run_capstan([CAPSTAN, "sync", "out/tiny"])
         self.assert_same(self.one_run()["metrics"])
@@ -354,8 +367,11 @@ class TrackerTest(unittest.TestCase):
         (box / "state.json").write_text('{"sent": 1000000}')
         with open(box / "outbox.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"file": "/etc/hostname", "as": "x"}) + "\n")
+            file.write(json.dumps({"metrics": 7}) + "\n" + "[" * 100_000 + "\n")
         self.server.start()
-        self.assertIn("not in the run's folder", self.run_capstan([CAPSTAN, "sync", "elsewhere/tiny"]))
+        out = self.run_capstan([CAPSTAN, "sync", "elsewhere/tiny"])
+        self.assertIn("not in the run's folder", out)
+        self.assertEqual(out.count("is no record of a run"), 2, out)
         self.assertEqual([k for k in self.server.artifacts if k.endswith("/x")], [])
         self.assertTrue([k for k in self.server.artifacts if k.endswith("/report.html")])
         self.assertEqual(self.one_run()["info"]["status"], "FINISHED")

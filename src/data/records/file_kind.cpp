@@ -6,6 +6,8 @@
 #include <array>
 #include <span>
 
+#include "base/shell_words.h"
+
 namespace capstan {
 namespace {
 
@@ -14,29 +16,24 @@ using namespace std::string_view_literals;
 
 constexpr size_t kLooksAt = 8192;  // bytes
 
-// A file name for a command to copy; FILE if the shell would misread it.
-std::string shell_name(const fs::path& path) {
-  const std::string name = path.string();
-  const bool plain = std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return c > ' ' && c != 0x7f &&
-           "'\"\\$`!"sv.find(static_cast<char>(c)) == std::string_view::npos;
-  });
-  return plain ? name : "FILE";
-}
-
 fs::path as_jsonl(fs::path path) {
   return path.replace_extension(".jsonl");
 }
 
+// A command to copy.
+std::string python(const std::string& code) {
+  return "python3 -c " + in_shell(code);
+}
+
 std::string by_pandas(std::string_view reader, const fs::path& file) {
-  return fmt::format(
-      "python3 -c \"import pandas; pandas.{}('{}').to_json('{}', orient='records', lines=True)\"",
-      reader, shell_name(file), shell_name(as_jsonl(file)));
+  return python(
+      fmt::format("import pandas; pandas.{}({}).to_json({}, orient='records', lines=True)", reader,
+                  in_python(file.string()), in_python(as_jsonl(file).string())));
 }
 
 std::string by_datasets(std::string_view call, const fs::path& from) {
-  return fmt::format("python3 -c \"from datasets import *; {}.to_json('{}')\"", call,
-                     shell_name(as_jsonl(from)));
+  return python(fmt::format("from datasets import *; {}.to_json({})", call,
+                            in_python(as_jsonl(from).string())));
 }
 
 std::string columnar(std::string_view begin, const fs::path& file) {
@@ -46,8 +43,9 @@ std::string columnar(std::string_view begin, const fs::path& file) {
     return fmt::format("an Arrow file; convert it: {}", by_pandas("read_feather", file));
   // The marker before each message in Arrow's stream format, which datasets are stored in.
   if (begin.starts_with("\xff\xff\xff\xff"))
-    return fmt::format("an Arrow file; convert it: {}",
-                       by_datasets(fmt::format("Dataset.from_file('{}')", shell_name(file)), file));
+    return fmt::format(
+        "an Arrow file; convert it: {}",
+        by_datasets(fmt::format("Dataset.from_file({})", in_python(file.string())), file));
   return "";
 }
 
@@ -131,12 +129,13 @@ std::string conversion_of_folder(const fs::path& folder) {
   const fs::path named = (folder / "").parent_path();  // without a trailing slash
   std::error_code error;
   if (fs::exists(folder / "state.json", error) && has_file(folder, ".arrow"))
-    return by_datasets(fmt::format("load_from_disk('{}')", shell_name(named)), named);
+    return by_datasets(fmt::format("load_from_disk({})", in_python(named.string())), named);
   if (fs::exists(folder / "dataset_dict.json", error))
-    return by_datasets(fmt::format("load_from_disk('{}')['train']", shell_name(named)), named);
+    return by_datasets(fmt::format("load_from_disk({})['train']", in_python(named.string())),
+                       named);
   for (const char* kind : {"parquet", "arrow"})
     if (has_file(folder, fmt::format(".{}", kind)))
-      return by_datasets(fmt::format("load_dataset('{}', split='train')", shell_name(named)),
+      return by_datasets(fmt::format("load_dataset({}, split='train')", in_python(named.string())),
                          named);
   return "";
 }

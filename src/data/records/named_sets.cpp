@@ -1,6 +1,7 @@
 #include "data/records/named_sets.h"
 
 #include "base/error.h"
+#include "base/shell_words.h"
 
 namespace capstan {
 namespace {
@@ -90,10 +91,10 @@ fs::path find(const fs::path& folder, const std::string& stem) {
 }
 
 std::string load_dataset(std::string_view repository, std::string_view split, const fs::path& to) {
-  return fmt::format(
-      "python3 -c \"from datasets import load_dataset; load_dataset('{}', "
-      "split='{}').to_json('{}')\"",
-      repository, split, to.string());
+  return "python3 -c " +
+         in_shell(fmt::format("from datasets import load_dataset; load_dataset('{}', "
+                              "split='{}').to_json({})",
+                              repository, split, in_python(to.string())));
 }
 
 // data/FOLDER; or, like LitGPT's download_dir, `root` itself if it has the dataset's name or file.
@@ -110,17 +111,18 @@ fs::path folder_of(const NamedSet& set, const fs::path& root) {
 std::string commands(const NamedSet& set, const fs::path& folder) {
   const fs::path train = folder / set.file;
   const fs::path validation = folder / set.validation_file;
-  std::string lines = fmt::format("\n  mkdir -p {}", folder.string());
+  std::string lines = fmt::format("\n  mkdir -p {}", in_shell(folder.string()));
   if (!set.hugging_face.empty()) {
     lines += "\n  " + load_dataset(set.hugging_face, set.hugging_face_splits.train, train);
     if (!set.validation_file.empty())
       lines +=
           "\n  " + load_dataset(set.hugging_face, set.hugging_face_splits.validation, validation);
   } else if (!set.url.empty()) {
-    lines += fmt::format("\n  curl -L -o {} {}", train.string(), set.url);
+    lines += fmt::format("\n  curl -L -o {} {}", in_shell(train.string()), set.url);
     if (!set.validation_file.empty()) {
       const std::string url(set.url.substr(0, set.url.rfind('/') + 1));
-      lines += fmt::format("\n  curl -L -o {} {}{}", validation.string(), url, set.validation_file);
+      lines += fmt::format("\n  curl -L -o {} {}{}", in_shell(validation.string()), url,
+                           set.validation_file);
     }
   } else {
     return "";

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "base/units.h"
 #include "report/trackers/machine_load.h"
 
@@ -129,9 +130,9 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
   }
   thread_.join();
   if (const int64_t waiting = sender_.waiting(); waiting > 0)
-    log::warn("MLflow: {} waiting in {}; 'capstan sync {}' sends them when the server answers",
+    log::warn("MLflow: {} waiting in {}; to send them when the server answers: capstan sync {}",
               count(waiting, "record"), outbox_.path().string(),
-              outbox_.path().parent_path().string());
+              in_shell(outbox_.path().parent_path().string()));
 }
 
 // The thread that sends.

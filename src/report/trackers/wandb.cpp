@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/files.h"
 #include "base/log.h"
+#include "base/shell_words.h"
 #include "base/text.h"
 #include "report/protobuf.h"
 #include "report/put_aside.h"
@@ -228,7 +229,7 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
     if (why.empty()) return log::say("W&B: the run is uploaded");
     log::warn("W&B: {}", why);
   }
-  log::say("W&B: to upload the run: wandb sync '{}'", run.string());
+  log::say("W&B: to upload the run: wandb sync {}", in_shell(run.string()));
 }
 
 }  // namespace capstan

@@ -1,3 +1,4 @@
+#include "base/shell_words.h"
 #include "data/records/find_records.h"
 #include "data/records/read_records.h"
 #include "data/records/record_source.h"
@@ -346,7 +347,10 @@ TEST(RecordFile, SaysHowOtherKindsOfFilesAreConverted) {
   EXPECT_EQ(found("data-00000-of-00001.arrow", "\xff\xff\xff\xff\x10\0\0\0"s),
             "an Arrow file; convert it: python3 -c \"from datasets import *; Dataset.from_file("
             "'data-00000-of-00001.arrow').to_json('data-00000-of-00001.jsonl')\"");
-  EXPECT_NE(found("it's $x.parquet", "PAR1").find("read_parquet('FILE')"), std::string::npos)
+  EXPECT_EQ(found("it's $x.parquet", "PAR1"),
+            "a Parquet file; convert it: python3 -c " +
+                in_shell("import pandas; pandas.read_parquet('it\\'s $x.parquet').to_json("
+                         "'it\\'s $x.jsonl', orient='records', lines=True)"))
       << "nothing that a shell would take for more than a name";
   EXPECT_EQ(found("a.json", "\xff\xfe{"), "UTF-16; convert the file (iconv -f UTF-16 -t UTF-8)");
   const std::string little = "[\0{\0\"\0t\0e\0x\0t\0\"\0:\0"s;
