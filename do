@@ -35,7 +35,8 @@ usage: ./do COMMAND
   fuzz             run every fuzzer for a minute
   storm NAME [ARGUMENT…]
                    the long form of a test that chooses its cases at random, with the seed printed:
-                   ends (signals at any system call of a training; --seed S repeats one)
+                   ends (signals at any system call of a training; --seed S repeats one), trackers
+                   (their files damaged, runs killed at their end)
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
   gpu-check        run the tests of ops on this machine's GPU under compute-sanitizer: memory, then
                    races; not those of measured products and numbers of threads; takes minutes

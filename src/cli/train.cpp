@@ -45,18 +45,27 @@ void describe(const TrainingRun& run, const ModelSpec& spec) {
       length.steps_per_epoch(), plan_table(run.plan()));
 }
 
+int interrupted_at_end(const TrainingRun& run) {
+  if (run.interrupted() == 0) return 0;
+  log::warn(
+      "interrupted at the end: the final model is complete, but {}. Run the same command with "
+      "--resume auto to complete it",
+      run.missing());
+  return 128 + run.interrupted();
+}
+
 // The run, after it is planned.
 int carry_out(TrainingRun& run) {
   describe(run, run.trainer().params().spec());
   run.initialize();
   if (run.finished() && run.left_unfinished()) {
     log::say(
-        "{} has all {} steps; only the last validation and the report are missing, and are made "
-        "now",
+        "{} has all {} steps; only what follows them is missing (the last validation, the report, "
+        "what trackers get), and is made now",
         run.saved().string(), run.steps());
     run.finish_rest();
     if (run.leads()) log::say("\n{}\n  report: {}", run.report(), run.report_file().string());
-    return 0;
+    return interrupted_at_end(run);
   }
   if (run.finished()) {
     const auto early = run.why_early();
@@ -90,11 +99,7 @@ int carry_out(TrainingRun& run) {
         "train.max_time ended after step {}; run the same command with a longer one and --resume "
         "auto to continue",
         run.steps());
-  if (run.interrupted() == 0) return 0;
-  log::warn(
-      "interrupted at the end: the final model is complete, but the last validation is missing. "
-      "Run the same command with --resume auto to make it");
-  return 128 + run.interrupted();
+  return interrupted_at_end(run);
 }
 
 // What one rank does for all.

@@ -39,6 +39,8 @@ struct RunLabels {
   std::string project = "capstan", run = {}, group = {};
   std::vector<std::pair<std::string, std::string>> params = {};  // the recipe
 };
+// Whether a wait is to end: asked many times a second. Empty: it is not.
+using StopAsked = std::function<bool()>;
 enum class RunEnd : uint8_t { finished, stopped, failed };
 
 // metrics.csv has this line, then one line per row: empty cells for missing values, numbers in the
@@ -94,9 +96,11 @@ class MetricsLog {
   void sync() const { sync_later()(); }
   std::function<void()> sync_later() const;
 
-  // Tells trackers how the run ended, and gives them these files; waits for what is on its way.
-  // Without it, the run has failed.
-  void finish(RunEnd end, std::span<const std::filesystem::path> files);
+  // Tells trackers how the run ended, and gives them these files; then waits, and says so, for what
+  // is on its way to a server. False if `stopped` ended the wait before everything had arrived: a
+  // resumed log (or `capstan sync`) sends the rest. Without this call, the run has failed.
+  bool finish(RunEnd end, std::span<const std::filesystem::path> files,
+              const StopAsked& stopped = {});
 
   // All rows of this version, including those before a resume: for the chart.
   std::vector<MetricsRow> rows() const { return read_metrics(csv_path()); }

@@ -169,6 +169,11 @@ class Tracker : public MetricsSink {
   void finish(RunEnd end, std::span<const fs::path> files) override {
     attempt([&] { sink_->finish(end, files); });
   }
+  bool deliver(const StopAsked& stopped) override {
+    bool all = true;
+    attempt([&] { all = sink_->deliver(stopped); });
+    return all;
+  }
 
  private:
   template <class Body>
@@ -298,8 +303,11 @@ void MetricsLog::write(const MetricsRow& row) {
   for (const auto& sink : files_->sinks) sink->write(row);
 }
 
-void MetricsLog::finish(RunEnd end, std::span<const fs::path> files) {
+bool MetricsLog::finish(RunEnd end, std::span<const fs::path> files, const StopAsked& stopped) {
   for (const auto& sink : files_->sinks) sink->finish(end, files);
+  bool all = true;
+  for (const auto& sink : files_->sinks) all = sink->deliver(stopped) && all;
+  return all;
 }
 
 }  // namespace capstan

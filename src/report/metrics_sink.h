@@ -35,10 +35,14 @@ class MetricsSink {
   virtual void sync_names() { sync_names_above(path()); }
   // The file that it writes.
   virtual const std::filesystem::path& path() const = 0;
-  // Nothing follows. `files` belong to the run's result: a tracker may keep copies.
+  // Nothing follows: writes how the run ended. `files` belong to its result: a tracker may keep
+  // copies.
   virtual void finish(RunEnd end, std::span<const std::filesystem::path> files) {
     (void)end, (void)files;
   }
+  // After finish: waits until a server has what was written, or does not take it. False if the wait
+  // was ended by `stopped` before.
+  virtual bool deliver(const StopAsked& stopped) { return (void)stopped, true; }
 };
 
 }  // namespace capstan

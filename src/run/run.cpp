@@ -393,7 +393,7 @@ void TrainingRun::train() {
   if (!nothing_new && (!trained() || saved_ != here)) save(here, false);
   wait_for_save();
   if (stop_.signal() == 0) stop_.note_late(agreed_signal());
-  if (team_.leads() && stop_.signal() != 0) display_.end_log(RunEnd::stopped, {});
+  if (team_.leads() && stop_.signal() != 0) display_.end_log(RunEnd::stopped, {}, stop_asked());
 }
 
 int TrainingRun::agreed_signal() {
@@ -445,9 +445,15 @@ void TrainingRun::finish_rest() {
   }
   write_report();
   if (!team_.leads()) return;
+  // If the process is killed before the trackers have all of it, a resumed run tells them.
+  const bool uninterrupted = stop_.signal() == 0;
+  const bool delivered = display_.end_log(uninterrupted ? RunEnd::finished : RunEnd::stopped,
+                                          folder_.small_results(), stop_asked());
+  if (uninterrupted && !delivered) {
+    stop_.interrupt_late(invocation_.stop.signal());
+    missing_ = "its trackers do not have all of it";
+  }
   if (stop_.signal() == 0) folder_.unmark();
-  display_.end_log(stop_.signal() == 0 ? RunEnd::finished : RunEnd::stopped,
-                   folder_.small_results());
 }
 
 // The rank that leads may take longer than the others; nobody counts that as silence.

@@ -112,6 +112,8 @@ class TrainingRun {
   // The part of finish() after the final model is written. Call once: left_unfinished() is false
   // afterwards, unless a signal came.
   void finish_rest();
+  // If a signal interrupted it: what is not done yet, "the last validation is missing".
+  const char* missing() const { return missing_; }
   const std::filesystem::path& saved() const { return saved_; }  // the last checkpoint
   std::filesystem::path report_file() const { return folder_.report(); }
 
@@ -202,6 +204,9 @@ class TrainingRun {
   BytesOnGpu memory_on_gpu() const;
   double waited() const { return trainer_->params().waited() + team_.waited(); }
   void wait_for_save();
+  StopAsked stop_asked() const {
+    return [stop = invocation_.stop] { return stop.requested(); };
+  }
   // The recipe's, or all samples if they are fewer.
   int64_t micro_batch_for(const Dataset& dataset) const;
   MicroBatches micro_batches(const Dataset& dataset) const;
@@ -272,6 +277,7 @@ class TrainingRun {
   std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
   int64_t skipped_ = 0;         // steps in a row
   bool saving_ = false;         // a save has begun that was not waited for
+  const char* missing_ = "the last validation is missing";
 
   std::unique_ptr<Trace> trace_;  // of the step that runs
   bool traced_ = false;           // one was

@@ -27,9 +27,10 @@ class RunDisplay {
   // Sets the log that receives metrics from now on. Without one, they are not logged.
   void log_to(MetricsLog log) { metrics_ = std::move(log); }
   bool logs() const { return metrics_.has_value(); }
-  // Trackers get these files of the result.
-  void end_log(RunEnd end, const std::vector<std::filesystem::path>& files) {
-    if (metrics_) metrics_->finish(end, files);
+  // Trackers get these files of the result. False if `stopped` ended the wait for them.
+  bool end_log(RunEnd end, const std::vector<std::filesystem::path>& files,
+               const StopAsked& stopped) {
+    return !metrics_ || metrics_->finish(end, files, stopped);
   }
   MetricsLog& metrics() { return *metrics_; }
   const MetricsLog& metrics() const { return *metrics_; }

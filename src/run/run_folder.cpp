@@ -182,8 +182,9 @@ bool RunFolder::has_final(int64_t step) const {
 }
 
 void RunFolder::mark_unfinished() const {
-  write_text(mark_in(o_.out_dir),
-             "The last validation and the report of this run are not done yet.\n");
+  write_text(
+      mark_in(o_.out_dir),
+      "The last validation of this run or its report is not done, or not told to trackers.\n");
 }
 
 void RunFolder::unmark() const {

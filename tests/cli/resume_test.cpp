@@ -311,8 +311,8 @@ TEST_F(Resume, WhatAKillLeftOfTheEndIsMadeOnce) {
   ASSERT_EQ(validations(), 0) << "it was killed too late";
   const Outcome o = run(words);
   EXPECT_EQ(o.code, 0) << o.err;
-  expect_holds(o.out, {"out/final has all 3 steps; only the last validation and the report "
-                       "are missing, and are made now",
+  expect_holds(o.out, {"out/final has all 3 steps; only what follows them is missing (the last "
+                       "validation, the report, what trackers get), and is made now",
                        "Final evaluation | val loss: "});
   EXPECT_EQ(validations(), 1);
   expect_holds(slurp(at("out/report.html")), {"<svg", "validation loss"});

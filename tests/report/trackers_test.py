@@ -470,6 +470,7 @@ class TrackerTest(unittest.TestCase):
         fields = [fields_of(record) for record in records_of(file)]
         steps = [int(fields_of(fields_of(f[2][0])[2][0])[1][0]) for f in fields if 2 in f]
         self.assertEqual(steps, sorted({int(r["step"]) for r in rows}), what)
+        self.assertIn(18, fields[-1], f"{what}: no exit record")
         self.assertEqual(fields_of(fields[-1][18][0])[1], [0], what)
 
     def damage(self, change, what, name):
@@ -550,6 +551,85 @@ class TrackerTest(unittest.TestCase):
         self.assertIn("W&B: ", out)
         self.assertIn("the run goes on", out)
         self.assertTrue((self.root / "out/tiny/final/model.safetensors").exists())
+
+    def end_of_a_run(self, stop):
+        """A run whose server does not answer: `stop` ends it; the next process tells the server, and does not train."""
+        shutil.rmtree(self.root / "out", ignore_errors=True)
+        self.server.runs.clear()
+        hung = socket.create_server(("127.0.0.1", self.server.port))
+        self.addCleanup(hung.close)
+        words = self.words("[mlflow, wandb]", 6, "--resume", "auto")
+        process = subprocess.Popen(words, cwd=self.root, env=self.environment(), stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, text=True)
+        try:
+            said = stop(process)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        hung.close()
+        final = self.root / "out/tiny/final/model.safetensors"
+        self.assertTrue(final.exists(), said)
+        unfinished = self.root / "out/tiny/.capstan-unfinished"
+        before = final.stat().st_mtime_ns
+        was_there = unfinished.exists()
+        self.server.start()
+        try:
+            out = self.run_capstan(words)
+        finally:
+            self.server.stop()
+        if was_there:
+            self.assertIn("is made now", out)
+        self.assertEqual(final.stat().st_mtime_ns, before)
+        self.assertFalse(unfinished.exists())
+        self.assert_all_is_there(said)
+        self.assertIn("nothing left to do", self.run_capstan(words))
+
+    def until(self, process, text):
+        said = ""
+        for line in process.stdout:
+            said += line
+            if text in line:
+                return said
+        self.fail(f"expected {text}, found {said}")
+
+    def test_killed_while_it_waits_for_the_server(self):
+        def stop(process):
+            said = self.until(process, "MLflow: waiting for its server")
+            self.assertTrue((self.root / "out/tiny/.capstan-unfinished").exists())
+            self.assertTrue((self.root / "out/tiny/report.html").exists())
+            process.kill()
+            return said
+
+        self.end_of_a_run(stop)
+
+    def test_stopped_while_it_waits_for_the_server(self):
+        def stop(process):
+            self.until(process, "MLflow: waiting for its server")
+            start = time.monotonic()
+            process.terminate()
+            said = process.stdout.read()
+            self.assertEqual(process.wait(), 143, said)
+            self.assertLess(time.monotonic() - start, 6, said)  # not ten seconds
+            self.assertIn("trackers do not have all of it", said)
+            return said
+
+        self.end_of_a_run(stop)
+
+    def test_killed_at_its_end(self):
+        seed = int(os.environ.get("CAPSTAN_SEED", random.randrange(2**32)))
+        chance = random.Random(seed)
+
+        def stop(process):
+            while process.poll() is None and not (self.root / "out/tiny/final").exists():
+                time.sleep(0.002)
+            after = chance.uniform(0, 0.7)
+            time.sleep(after)
+            process.kill()
+            return f"seed {seed}, after {after} s"
+
+        for _ in range(int(os.environ.get("CAPSTAN_STORM", "2"))):
+            self.end_of_a_run(stop)
 
     def stand_in(self, script):
         """A program `wandb` on the PATH."""

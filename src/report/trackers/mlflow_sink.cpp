@@ -4,6 +4,7 @@
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
 #include "base/error.h"
@@ -22,6 +23,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kBetweenSamples = std::chrono::seconds(10);
 constexpr auto kLongestPause = std::chrono::seconds(30), kPatience = std::chrono::seconds(10);
+// At the end: when the wait is told, and when it ends after a signal.
+constexpr auto kUntold = std::chrono::milliseconds(500), kGrace = std::chrono::milliseconds(500);
+constexpr auto kBetweenLooks = std::chrono::milliseconds(50);
 
 int64_t now_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -81,7 +85,7 @@ fs::path mended(const fs::path& folder, const RunLabels& labels) {
 MlflowSink::MlflowSink(const fs::path& folder, const RunLabels& labels)
     : goes_on_(fs::exists(outbox_in(folder))),
       outbox_(mended(folder, labels)),
-      sender_(folder, mlflow_access()) {
+      sender_(folder, mlflow_access(), [this] { return given_up_.load(); }) {
   std::ifstream file(outbox_.path(), std::ios::binary);
   for (std::string line; std::getline(file, line);) {
     const json record = outbox_record(line);
@@ -94,12 +98,13 @@ MlflowSink::MlflowSink(const fs::path& folder, const RunLabels& labels)
 
 MlflowSink::~MlflowSink() {
   finish(RunEnd::failed, {});
+  deliver({});
 }
 
 void MlflowSink::append(const json& record) {
   const std::lock_guard lock(mutex_);
   outbox_.append(record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
-  changed_.notify_one();
+  changed_.notify_all();
 }
 
 void MlflowSink::write(const MetricsRow& row) {
@@ -114,7 +119,7 @@ void MlflowSink::catch_up(std::span<const MetricsRow> rows) {
 }
 
 void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
-  if (!thread_.joinable()) return;
+  if (std::exchange(finished_, true)) return;
   try {
     for (const fs::path& file : files)
       append({{"file", fs::proximate(file, outbox_.path().parent_path()).string()},
@@ -123,24 +128,53 @@ void MlflowSink::finish(RunEnd end, std::span<const fs::path> files) {
   } catch (const std::exception& e) {
     log::warn("{}", e.what());
   }
+}
+
+bool MlflowSink::deliver(const StopAsked& stopped) {
+  if (!thread_.joinable()) return true;
+  bool told = false;
+  std::optional<Clock::time_point> end;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     ending_ = true;
-    changed_.notify_one();
+    changed_.notify_all();
+    const auto start = Clock::now();
+    while (!sender_done_) {
+      changed_.wait_for(lock, kBetweenLooks);
+      const auto now = Clock::now();
+      if (!told && !end && now - start > kUntold) {
+        told = true;
+        log::say(
+            "MLflow: waiting for its server to take what was measured (at most {} s without "
+            "progress; Ctrl-C ends the wait)",
+            kPatience.count());
+      }
+      if (!end && stopped && stopped()) end = now + kGrace;
+      if (end && now > *end) given_up_ = true;
+    }
   }
   thread_.join();
-  if (const int64_t waiting = sender_.waiting(); waiting > 0)
+  const int64_t waiting = sender_.waiting();
+  if (waiting > 0)
     log::warn("MLflow: {} waiting in {}; to send them when the server answers: capstan sync {}",
               count(waiting, "record"), outbox_.path().string(),
               in_shell(outbox_.path().parent_path().string()));
+  return waiting == 0 || !end;
 }
 
 // The thread that sends.
 void MlflowSink::run() {
+  send_until_the_end();
+  const std::lock_guard lock(mutex_);
+  sender_done_ = true;
+  changed_.notify_all();
+}
+
+void MlflowSink::send_until_the_end() {
   auto next_sample = Clock::now() + kBetweenSamples, last_progress = Clock::now();
   MachineLoad load;
   auto pause = std::chrono::milliseconds(500);
-  for (bool told = false;;) {
+  for (bool told = false; !given_up_;) {
     MlflowSender::Outcome outcome = MlflowSender::Outcome::unreachable;
     std::string why;
     try {
@@ -149,6 +183,7 @@ void MlflowSink::run() {
     } catch (const std::exception& e) {
       why = e.what();
     }
+    if (given_up_) return;
     for (const std::string& complaint : sender_.take_complaints())
       log::warn("MLflow: {}; not sent again", complaint);
     const bool away =
@@ -167,7 +202,7 @@ void MlflowSink::run() {
     if (ending_ && (!away || Clock::now() - last_progress > kPatience)) return;
     if (away) {
       if (ending_)
-        changed_.wait_for(lock, std::chrono::milliseconds(500));
+        changed_.wait_for(lock, std::chrono::milliseconds(500), [&] { return given_up_.load(); });
       else
         changed_.wait_for(lock, pause, [&] { return ending_; });
       pause = std::min(2 * pause, std::chrono::milliseconds(kLongestPause));

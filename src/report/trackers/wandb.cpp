@@ -108,6 +108,7 @@ WandbSink::WandbSink(const fs::path& folder, const RunLabels& labels, std::optio
 WandbSink::~WandbSink() {
   try {
     finish(RunEnd::failed, {});
+    deliver({});
   } catch (const std::exception& e) {
     log::warn("W&B: {}", e.what());
   }
@@ -220,16 +221,27 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
   put_varint(message, 2, static_cast<uint64_t>(std::max(0.0, wall_time() - start_)));
   append(kExit, message);
   file_->sync();
+  end_ = end;
+}
+
+bool WandbSink::deliver(const StopAsked& stopped) {
+  if (!end_) return true;
   const fs::path run = file_->path().parent_path();
   constexpr double kPatience = 600;
   // A run that was stopped, or failed, has to end now.
-  if (end == RunEnd::finished && environment_value("WANDB_MODE") == "online") {
-    log::say("W&B: uploading the run ...");
-    const std::string why = upload_wandb(run, kPatience);
-    if (why.empty()) return log::say("W&B: the run is uploaded");
+  const bool online =
+      *std::exchange(end_, {}) == RunEnd::finished && environment_value("WANDB_MODE") == "online";
+  if (online) {
+    log::say("W&B: uploading the run (Ctrl-C ends the wait) ...");
+    const std::string why = upload_wandb(run, kPatience, stopped);
+    if (why.empty()) {
+      log::say("W&B: the run is uploaded");
+      return true;
+    }
     log::warn("W&B: {}", why);
   }
   log::say("W&B: to upload the run: wandb sync {}", in_shell(run.string()));
+  return !(online && stopped && stopped());
 }
 
 }  // namespace capstan

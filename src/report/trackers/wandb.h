@@ -24,6 +24,8 @@ class WandbSink : public MetricsSink {
   void sync() override;
   const std::filesystem::path& path() const override { return file_->path(); }
   void finish(RunEnd end, std::span<const std::filesystem::path> files) override;
+  // With WANDB_MODE=online, uploads a run that has finished.
+  bool deliver(const StopAsked& stopped) override;
 
  private:
   void begin(const std::filesystem::path& folder, const RunLabels& labels, const std::string& id);
@@ -38,6 +40,7 @@ class WandbSink : public MetricsSink {
   uint64_t records_ = 0;
   int64_t last_step_ = -1;  // in the file; a killed process may not have written its last
   bool finished_ = false;
+  std::optional<RunEnd> end_;  // from finish to deliver
 };
 
 }  // namespace capstan

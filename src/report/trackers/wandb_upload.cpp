@@ -37,7 +37,7 @@ fs::path mark_of(const fs::path& file) {
 // The exit status of a process that leads a group, or nothing if they had to be ended.
 std::optional<int> wait_for(pid_t process, double seconds, const std::function<bool()>& stopped) {
   using Clock = std::chrono::steady_clock;
-  constexpr double kGrace = 3;  // seconds, to end by itself
+  constexpr double kGrace = 0.5;  // seconds, to end by itself
   int status = 0;
   const auto ends_within = [&](double most, bool may_stop) {
     const auto end = Clock::now() + std::chrono::duration<double>(most);
