@@ -142,6 +142,7 @@ int bench_comm(const Arguments& arguments) {
       rank.start(recipe);
       return measure(o, recipe, rank.group());
     });
+  require_no_copy("bench comm");
   return run_in_threads(place_ranks(recipe), recipe,
                         [&](Communicator group) { return measure(o, recipe, group); });
 }

@@ -17,6 +17,7 @@
 #include "cli/failure.h"
 #include "cli/launcher_output.h"
 #include "comm/launch_watch.h"
+#include "comm/launcher.h"
 #include "comm/nccl_library.h"
 #include "comm/thread_group.h"
 #include "machine/name.h"
@@ -84,6 +85,27 @@ std::string place() {
 }
 
 }  // namespace
+
+void require_no_copy(std::string_view command) {
+  const auto copies = launched_copies(environment());
+  if (!copies) return;
+  require(copies->number == 0, Fault::usage, "copy {} of {} ends; the first says why",
+          copies->number, copies->count);
+  const bool slurm = copies->launcher == "srun";
+  fail(Fault::usage,
+       "{} started {} copies of this program, and each would train alone; let mpirun start them as "
+       "ranks of one run{}: mpirun -n {} capstan {} …{}",
+       copies->launcher, copies->count, slurm ? ", in the script of the job" : "", copies->count,
+       command, slurm ? " (or srun --mpi=pmix, if MPI and Slurm have it)" : "");
+}
+
+void warn_of_idle_tasks(std::string_view command) {
+  if (const auto tasks = tasks_beside(environment()))
+    log::warn(
+        "{} is {}, but this process trains alone; to train on as many ranks: mpirun -n {} "
+        "capstan {} …",
+        tasks->variable, tasks->count, tasks->count, command);
+}
 
 int64_t ranks_per_machine(const Recipe& recipe) {
   if (!recipe.devices.automatic) return recipe.devices.count;

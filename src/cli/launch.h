@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "comm/process_group.h"
@@ -10,6 +11,12 @@
 
 // How the ranks of a run are started: as threads of this process, or by mpirun as processes.
 namespace capstan::cli {
+
+// Throws Fault::usage if this process is one of several copies of `command` that a launcher started
+// without connecting them, with the line that connects them.
+void require_no_copy(std::string_view command);
+// Warns a process that trains alone where there is room for several.
+void warn_of_idle_tasks(std::string_view command);
 
 // How many ranks a recipe asks for on each machine.
 int64_t ranks_per_machine(const Recipe& recipe);

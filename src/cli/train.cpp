@@ -174,10 +174,12 @@ int train(Task task, const Arguments& arguments, std::string_view summary, const
                       [&](std::exception_ptr why) { rank.fail_all(why); });
     });
   }
+  if (!only_prints(arguments)) require_no_copy(name_of(task));
   auto recipe = read_recipe();
   if (!recipe) return 0;
   stop.check();
   const Placement placement = place_ranks(*recipe);
+  if (placement.ranks == 1) warn_of_idle_tasks(name_of(task));
   const FolderLock out_dir(recipe->out_dir);  // before anything that takes time or memory
   check_outputs(*recipe);
   *recipe = with_kept_input(*recipe, true);

@@ -172,6 +172,41 @@ TEST_F(RanksOfThreads, AreRefusedBeforeAnythingStarts) {
   expect_refused(2, tiny({"--strategy=zero4"}), {"strategy: expected one of auto, ddp"});
 }
 
+// Each would train alone, with exit code 0.
+TEST_F(RanksOfThreads, CopiesThatNobodyConnectsAreRefusedWithTheLineThatDoes) {
+  const auto in = [&](const Words& variables, const Words& words) {
+    Words all = {"/usr/bin/env"};
+    all.insert(all.end(), variables.begin(), variables.end());
+    all.emplace_back(CAPSTAN_PROGRAM);
+    all.insert(all.end(), words.begin(), words.end());
+    return finish(start_program("/usr/bin/env", all));
+  };
+  const Words srun = {"SLURM_PROCID=0", "SLURM_NTASKS=4", "SLURM_STEP_ID=0",
+                      "SLURM_STEP_NUM_TASKS=4"};
+  const Words torchrun = {"RANK=0", "WORLD_SIZE=2", "TORCHELASTIC_RUN_ID=none"};
+  const Words batch = {"SLURM_PROCID=0", "SLURM_NTASKS=4"};
+  for (const Words& words : {tiny(), Words{"bench", "comm"}}) {
+    const Outcome o = in(srun, words);
+    EXPECT_EQ(o.code, 2) << o.out;
+    expect_holds(o.err,
+                 {"srun started 4 copies of this program", "mpirun -n 4 capstan " + words[0]});
+  }
+  const Outcome o = in(torchrun, tiny());
+  EXPECT_EQ(o.code, 2) << o.out;
+  expect_holds(o.err, {"torchrun started 2 copies", "mpirun -n 2 capstan pretrain …"});
+  const Outcome other = in({"RANK=1", "WORLD_SIZE=2"}, tiny());
+  EXPECT_EQ(other.code, 2);
+  EXPECT_EQ(other.err, "error: copy 1 of 2 ends; the first says why\n");
+  EXPECT_EQ(in(srun, {"pretrain", "--help"}).code, 0);
+  EXPECT_EQ(in(srun, {"doctor", "--json"}).code, in({}, {"doctor", "--json"}).code);
+  const Outcome alone = in(batch, tiny({"--train.max_steps=1"}));
+  EXPECT_EQ(alone.code, 0) << alone.err;
+  expect_holds(alone.err, {"SLURM_NTASKS is 4, but this process trains alone"});
+  const Outcome several = in(batch, tiny({"--train.max_steps=1", "--devices=2", "--out_dir=two"}));
+  EXPECT_EQ(several.code, 0) << several.err;
+  EXPECT_EQ(several.err.find("SLURM_NTASKS"), std::string::npos) << several.err;
+}
+
 TEST_F(RanksOfThreads, StopOnASignalAndGoOn) {
   const pid_t pid = start(lasting({"--devices=3"}));
   const bool saved = has_saved();
