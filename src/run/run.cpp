@@ -253,23 +253,31 @@ std::string TrainingRun::sample_text() {
       example_->tokens, generate(queue_, *trainer_->decoder(), example_->tokens, options));
 }
 
+template <class Body>
+double TrainingRun::beside_training(const Body& body) {
+  const double waited_until_now = waited();
+  const auto start = Clock::now();
+  body();
+  measured_.waited_apart += waited() - waited_until_now;
+  const double seconds = since(start);
+  display_.exclude(seconds);
+  return seconds;
+}
+
+template <class Body>
+void TrainingRun::spend_on_saving(const Body& body) {
+  record_.save_seconds += beside_training(body);
+}
+
+void TrainingRun::spend_on_evaluation() {
+  record_.eval_seconds += beside_training([&] { evaluate_and_show(); });
+}
+
 void TrainingRun::evaluate_and_show() {
   const auto start = Clock::now();
   if (validate()) display_.show_validation(record_, since(start));
   if (example_ && trainer_->decoder() != nullptr)
     display_.show_sample(record_.step, example_->prompt, sample_text());
-  const double all = since(start);
-  record_.eval_seconds += all;
-  display_.exclude(all);
-}
-
-template <class Body>
-void TrainingRun::spend_on_saving(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  const double seconds = since(start);
-  record_.save_seconds += seconds;
-  display_.exclude(seconds);
 }
 
 void TrainingRun::take_step(StepBatches& batches) {
@@ -294,14 +302,14 @@ void TrainingRun::take_step(StepBatches& batches) {
   if (trace_) spend_on_saving([&] { write_step_trace(); });
   // Count a step only when the checkpoint written during it is complete. Otherwise the run could be
   // more than save_interval steps past the last complete checkpoint.
-  spend_on_saving([&] { wait_for_save(); });
+  if (saving_) spend_on_saving([&] { wait_for_save(); });
   if (record_.add(r) && !r.overflowed) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
   // The final validation may be of more samples: to be compared, the last step has one of its own.
   const bool compares = recipe_.keep_best || recipe_.patience;
   const bool evaluated =
       record_.step == length_.steps() ? compares : record_.step % recipe_.eval_interval == 0;
-  if (evaluated) evaluate_and_show();
+  if (evaluated) spend_on_evaluation();
   if (evaluated && compares) judge_validation();
   display_.show_step(r, record_, seconds, evaluated);
   count_skipped(r, data);
@@ -362,10 +370,10 @@ void TrainingRun::train() {
   }
   const double earlier = record_.seconds;
   queue_.reset_totals();
-  measured_.waited_before = waited();
+  measured_.waited_apart = waited();
   display_.begin_bar(record_.step);
   if (recipe_.initial_validation && record_.step == 0) {
-    evaluate_and_show();
+    spend_on_evaluation();
     display_.show_initial_validation(record_);
   }
   const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal()); };

@@ -144,7 +144,7 @@ class TrainingRun {
   // Measured in this process only.
   struct Measured {
     double flops = 0, seconds = 0, ops_seconds = 0;
-    double waited_before = 0;       // of the group, before training
+    double waited_apart = 0;        // for others: before training, and beside it
     int64_t tokens = 0;             // of this rank, with padding
     double first_step_seconds = 0;  // slower: first touch of memory, graph capture
     std::vector<OpTotal> ops;
@@ -235,9 +235,13 @@ class TrainingRun {
   void warn_of_no_trace() const;
 
   std::string sample_text();
-  // Counts the time of `body` as saving, not as training.
+  // Neither the time of `body` nor what this rank waits for others meanwhile counts as training.
+  // Returns the seconds. On a GPU, waits until it has done what it was given before.
+  template <class Body>
+  double beside_training(const Body& body);
   template <class Body>
   void spend_on_saving(const Body& body);
+  void spend_on_evaluation();
   void measure_process(double earlier_seconds);
   // Of this process: the mean, without the first one if there are several.
   double step_seconds() const;

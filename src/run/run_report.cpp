@@ -27,8 +27,10 @@ void TrainingRun::measure_process(double earlier_seconds) {
 }
 
 void TrainingRun::gather_ranks() {
-  RankUse mine{.seconds = measured_.seconds,
-               .waited_seconds = waited() - measured_.waited_before,
+  // Of the same span, which ends here.
+  const double waited_seconds = waited() - measured_.waited_apart;
+  RankUse mine{.seconds = display_.seconds(),
+               .waited_seconds = waited_seconds,
                .planned_bytes = plan_.device.total_bytes,
                .measured_bytes = memory_use(plan_.device, arena_).measured_bytes,
                .tokens = measured_.tokens,

@@ -73,6 +73,29 @@ TEST_F(RanksOfThreads, TrainAsOneDeviceDoesAndTellOfThemselves) {
   }
 }
 
+// Of one span: what a rank waits for while others validate or save is none of its training.
+TEST_F(RanksOfThreads, ComputeAtLeastNothingInTheTableOfRanks) {
+  const Outcome o = run(
+      tiny({"--devices=3", "--train.max_steps=8", "--eval.interval=1", "--train.save_interval=1",
+            "--train.save_async=false", "--data.val_split_fraction=0.5"}));
+  ASSERT_EQ(o.code, 0) << o.err;
+  std::istringstream lines(o.out);
+  std::string line;
+  while (std::getline(lines, line) && line.find("compute  communication") == std::string::npos) {
+  }
+  for (int r = 0; r < 3; ++r) {
+    int rank = -1;
+    double compute = -1, communication = -1, waiting = -1;
+    std::getline(lines, line);
+    ASSERT_EQ(std::sscanf(line.c_str(), "%d %lf s %lf s %lf s", &rank, &compute, &communication,
+                          &waiting),
+              4)
+        << line;
+    EXPECT_EQ(rank, r);
+    for (const double seconds : {compute, communication, waiting}) EXPECT_GE(seconds, 0) << line;
+  }
+}
+
 TEST_F(RanksOfThreads, TrainAdaptersBesideAnyBase) {
   ASSERT_EQ(run(finetune()).code, 0);
   const double alone = loss_of("out/final");
