@@ -1,10 +1,18 @@
 #include "base/process_limits.h"
 
+#include <omp.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -41,6 +49,69 @@ void require_left(int64_t needed) {
        num_threads() == 1 ? "" : ", or set OMP_NUM_THREADS to fewer");
 }
 
+// More than the user can have meant; OpenMP and OpenBLAS end the process somewhere above.
+void require_sane_threads() {
+  const int most = std::max(kMostThreads, 4 * omp_get_num_procs()), threads = num_threads();
+  const char* const told = std::getenv("OMP_NUM_THREADS");
+  require(threads >= 1 && threads <= most, Fault::usage,
+          "OMP_NUM_THREADS: {} threads requested; expected 1 to {} (this machine has {})",
+          told != nullptr ? told : std::to_string(threads), most,
+          count(omp_get_num_procs(), "core"));
+}
+
+// Threads that exist together until this ends. They are small: memory is another question.
+class Threads {
+ public:
+  // Returns 0, or the error of the one that did not start.
+  int add(int n) {
+    constexpr size_t kStackSize = 128 << 10;
+    pthread_attr_t small;
+    ::pthread_attr_init(&small);
+    ::pthread_attr_setstacksize(&small, kStackSize);
+    int error = 0;
+    for (int i = 0; i < n && error == 0; ++i) {
+      pthread_t thread{};
+      error = ::pthread_create(&thread, &small, wait, this);
+      if (error == 0) started_.push_back(thread);
+    }
+    ::pthread_attr_destroy(&small);
+    return error;
+  }
+  ~Threads() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    changed_.notify_all();
+    for (const pthread_t thread : started_) ::pthread_join(thread, nullptr);
+  }
+
+ private:
+  static void* wait(void* self) {
+    auto& threads = *static_cast<Threads*>(self);
+    std::unique_lock lock(threads.mutex_);
+    threads.changed_.wait(lock, [&] { return threads.done_; });
+    return nullptr;
+  }
+
+  std::vector<pthread_t> started_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+};
+
+// OpenMP ends the process if a thread of its own does not start.
+void require_threads() {
+  constexpr int kOthers = 4;  // that save, show progress, talk to other ranks
+  Threads threads;
+  const int error = threads.add(num_threads() - 1 + kOthers);
+  require(error == 0, Fault::does_not_fit,
+          "does not fit: {} cannot start: {}; raise the limit of processes (ulimit -u, or that of "
+          "the container){}",
+          count(num_threads() + kOthers, "thread"), std::strerror(error),
+          num_threads() == 1 ? "" : ", or set OMP_NUM_THREADS to fewer");
+}
+
 }  // namespace
 
 ProcessLimits process_limits() {
@@ -59,7 +130,9 @@ int64_t needed_beside_plan() {
 }
 
 void require_room_to_compute() {
+  require_sane_threads();
   require_left(needed_beside_plan());
+  require_threads();
 }
 
 void require_room_for_products() {

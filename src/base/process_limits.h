@@ -18,7 +18,10 @@ ProcessLimits process_limits();
 // and lists.
 int64_t needed_beside_plan();
 
-// Throws Fault::does_not_fit unless this much is left.
+// Throws Fault::does_not_fit unless this much is left, and as many threads can be started as
+// compute (and some for other work); Fault::usage if OMP_NUM_THREADS asks for more than
+// kMostThreads and four for each core.
+inline constexpr int kMostThreads = 1024;
 void require_room_to_compute();
 // The same for OpenBLAS and its buffers alone. Without memory for them OpenBLAS does not fail: it
 // retries for ever.

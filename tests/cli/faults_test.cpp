@@ -120,6 +120,28 @@ TEST_F(Faults, ALimitOfAddressSpaceEndsInSecondsWithAClearWord) {
   }
 }
 
+TEST_F(Faults, MoreThreadsThanThereCanBeAreRefusedInOneLine) {
+  for (const char* threads : {"100000", "2147483647", "2147483648"})
+    expect_one_line(
+        2, fmt::format("OMP_NUM_THREADS={}; export OMP_NUM_THREADS", threads), tiny(),
+        {fmt::format("OMP_NUM_THREADS: {} threads requested; expected 1 to ", threads)});
+}
+
+// OpenBLAS would end the process by SIGINT, as if the user had.
+TEST_F(Faults, ALimitOfProcessesEndsWithAClearWord) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer must be loaded before any other library";
+  std::string script = "export OPENBLAS_NUM_THREADS=16 OMP_NUM_THREADS=3 LD_PRELOAD=";
+  script += CAPSTAN_FAIL_THREADS "; ulimit -u 1; exec \"$@\"";
+  Words words = {"bash", "-c", script, "bash", CAPSTAN_PROGRAM};
+  for (const std::string& word : tiny()) words.push_back(word);
+  const Outcome o = finish(start_program("/bin/bash", words));
+  EXPECT_EQ(o.code, 3);
+  EXPECT_EQ(o.err,
+            "error: does not fit: 7 threads cannot start: Resource temporarily unavailable; raise "
+            "the limit of processes (ulimit -u, or that of the container), or set OMP_NUM_THREADS "
+            "to fewer\n");
+}
+
 TEST_F(Faults, LimitsOfTheProcessCountAsFreeMemory) {
   if (kSanitized) GTEST_SKIP() << "a sanitizer takes more address space than any limit";
   if (kWithCuda) GTEST_SKIP() << "CUDA's libraries alone take more address space";
