@@ -1,6 +1,7 @@
 #include "cli/launch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <omp.h>
 #include <sched.h>
 #include <unistd.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <thread>
 
@@ -48,13 +50,11 @@ std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
   require_present(Device::cuda);
   const int64_t all = gpu_count();
   std::vector<int> gpus;
-  // With num_nodes, one machine may have the ranks of several, to try that.
-  const int64_t each = recipe.num_nodes > 1 ? ranks_per_machine(recipe) : ranks;
-  require(listed.empty() || std::ssize(listed) == each, Fault::usage,
+  require(listed.empty() || std::ssize(listed) == ranks, Fault::usage,
           "devices: {} lists {}, but this machine has {}; list one for each", recipe.devices.text(),
-          count(std::ssize(listed), "GPU"), count(each, "rank"));
+          count(std::ssize(listed), "GPU"), count(ranks, "rank"));
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const int64_t gpu = listed.empty() ? rank % each : listed[static_cast<size_t>(rank % each)];
+    const int64_t gpu = listed.empty() ? rank : listed[static_cast<size_t>(rank)];
     require(gpu < all, Fault::device,
             "devices: {} requested, but this machine has {}, numbered from 0 (CUDA_VISIBLE_DEVICES "
             "may hide others); request fewer, or let ranks share one by listing it twice: "
@@ -63,6 +63,38 @@ std::vector<int> gpus_of(const Recipe& recipe, int64_t ranks) {
     gpus.push_back(static_cast<int>(gpu));
   }
   return gpus;
+}
+
+// What a recipe says of its machines must be true of those that mpirun found, by rank.
+void require_machines(const Recipe& recipe, const std::vector<std::string>& hosts) {
+  std::map<std::string, std::vector<size_t>> ranks;
+  for (size_t r = 0; r < hosts.size(); ++r) ranks[hosts[r]].push_back(r);
+  std::vector<std::string> each;
+  bool even = true, neighbours = true;
+  for (const auto& [host, of_host] : ranks) {
+    each.push_back(fmt::format("{} has {}", host, of_host.size()));
+    even = even && of_host.size() == ranks.begin()->second.size();
+    neighbours = neighbours && of_host.back() - of_host.front() + 1 == of_host.size();
+  }
+  const auto machines = std::ssize(ranks);
+  const bool given = recipe.num_nodes > 1;
+  require(!given || machines == recipe.num_nodes, Fault::usage,
+          "num_nodes: {} requested, but mpirun started the ranks on {} ({}); list the machines "
+          "(mpirun --host A:{},B:{} …), or leave num_nodes out",
+          recipe.num_nodes, count(machines, "machine"), fmt::join(each, ", "),
+          ranks_per_machine(recipe), ranks_per_machine(recipe));
+  require(!given || recipe.devices.automatic || even, Fault::usage,
+          "devices: {} on each machine requested, but of the ranks, {}", recipe.devices.count,
+          fmt::join(each, ", "));
+  if (recipe.strategy.kind != Strategy::hybrid) return;
+  require(even, Fault::usage,
+          "strategy: hybrid needs as many ranks on each machine, but {}; use as many, or another "
+          "strategy",
+          fmt::join(each, ", "));
+  require(neighbours, Fault::usage,
+          "strategy: hybrid needs neighbouring ranks on each machine, but the machines take turns: "
+          "{}; use mpirun --map-by slot",
+          fmt::join(hosts, ", "));
 }
 
 // For a process that hangs in code that is not ours: mpirun then ends the others. Who tells stays
@@ -162,6 +194,7 @@ void LaunchedRank::start(const Recipe& recipe) {
           devices, count(recipe.num_nodes, "machine"), ranks, group_.size(), ranks);
   tell_strategy(recipe);
   const auto hosts = talk_->exchange(host_name());
+  require_machines(recipe, hosts);
   const auto own = hosts.begin() + group_.rank();
   if (const auto gpus = gpus_of(recipe, std::count(hosts.begin(), hosts.end(), *own));
       !gpus.empty()) {

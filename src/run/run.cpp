@@ -173,7 +173,8 @@ TrainingRun::TrainingRun(const Recipe& recipe, Task task, SharedInputs inputs,
   if (team_.leads()) check_outputs(recipe);
   if (recipe.strategy.kind == Strategy::hybrid && options_.sharding.replicas == 1 &&
       team_.size() > 1)
-    log::info("strategy: hybrid on one machine is zero3");
+    log::info("strategy: hybrid on {} is zero3",
+              team_.machines() > 1 ? "machines with different parts of the model" : "one machine");
   if (options_.mesh.ranks() > 1 && trainer_->params().mesh().data().size() == 1 &&
       recipe.strategy.kind != Strategy::automatic && recipe.strategy.kind != Strategy::ddp)
     log::info("strategy: {} has no effect, since no two ranks have the same part of the model",

@@ -266,6 +266,20 @@ class RanksOfMpi : public RanksOfThreads {
     return start_program(CAPSTAN_MPIEXEC, all);
   }
   Outcome run_mpi(int ranks, const Words& words) const { return finish(mpirun(ranks, words)); }
+  // A rank for each of these names of machines.
+  Outcome run_on(const Words& hosts, const Words& words) const {
+    Words all = {CAPSTAN_MPIEXEC,
+                 "-n",
+                 std::to_string(hosts.size()),
+                 "-x",
+                 "LD_PRELOAD=" CAPSTAN_HOST_NAMES,
+                 "-x"};
+    std::string& names = all.emplace_back("CAPSTAN_HOSTS=");
+    for (const std::string& host : hosts) names += host + " ";
+    all.emplace_back(CAPSTAN_PROGRAM);
+    all.insert(all.end(), words.begin(), words.end());
+    return finish(start_program(CAPSTAN_MPIEXEC, all));
+  }
 
   // Processes that run in the test's folder.
   int processes_here() const {
@@ -422,20 +436,37 @@ TEST_F(RanksOfMpi, AreHybridOverMachines) {
   const Words words = tiny({"--strategy=hybrid", "--num_nodes=2", "--devices=2"});
   Words processes = words;
   processes.insert(processes.end(), {"--out_dir=hybrid"});
-  const Outcome o = run_mpi(4, processes);
+  const Outcome o = run_on({"a", "a", "b", "b"}, processes);
   ASSERT_EQ(o.code, 0) << o.err;
   expect_holds(o.out, {"strategy hybrid"});
   ASSERT_EQ(run(tiny({"--strategy=zero3", "--devices=4", "--out_dir=zero3"})).code, 0);
   EXPECT_NEAR(loss_of("hybrid/final"), loss_of("zero3/final"), 1e-4);
-  const Outcome ddp =
-      run_mpi(4, tiny({"--strategy=ddp", "--num_nodes=2", "--devices=2", "--out_dir=ddp"}));
+  const Outcome ddp = run_on({"a", "a", "b", "b"}, tiny({"--strategy=ddp", "--out_dir=ddp"}));
   ASSERT_EQ(ddp.code, 0) << ddp.err;
   EXPECT_EQ(slurp(at("hybrid/final/model.safetensors")) == slurp(at("ddp/final/model.safetensors")),
             true);
   const Outcome one = run(tiny({"--strategy=hybrid", "--devices=4", "--out_dir=one"}));
   expect_holds(one.out + one.err, {"hybrid on one machine is zero3"});
-  const Outcome each = run_mpi(3, tiny({"--strategy=hybrid", "--num_nodes=3"}));
+  const Outcome each = run_on({"a", "b", "c"}, tiny({"--strategy=hybrid", "--num_nodes=3"}));
   EXPECT_EQ(each.code, 0) << each.err;
+}
+
+TEST_F(RanksOfMpi, AreRefusedOnMachinesThatAreNotAsTheRecipeSays) {
+  const auto expect = [&](const Words& hosts, const Words& keys, const std::string& why) {
+    const Outcome o = run_on(hosts, tiny(keys));
+    EXPECT_EQ(o.code, 2) << o.err;
+    EXPECT_EQ(times(o.err, why), 1u) << o.err;
+  };
+  const Words one = {"a", "a", "a", "a"}, uneven = {"a", "a", "a", "b"},
+              turns = {"a", "b", "a", "b"};
+  const Words nodes = {"--num_nodes=2", "--devices=2"}, hybrid = {"--strategy=hybrid"};
+  expect(one, nodes, "num_nodes: 2 requested, but mpirun started the ranks on 1 machine (a has 4)");
+  expect({"a", "b", "c", "c"}, nodes, "on 3 machines (a has 1, b has 1, c has 2)");
+  expect(uneven, nodes, "devices: 2 on each machine requested, but of the ranks, a has 3, b has 1");
+  expect(uneven, hybrid,
+         "strategy: hybrid needs as many ranks on each machine, but a has 3, b has 1");
+  expect(turns, hybrid, "the machines take turns: a, b, a, b; use mpirun --map-by slot");
+  EXPECT_EQ(run_on(uneven, tiny({"--strategy=zero3"})).code, 0);
 }
 
 TEST_F(RanksOfMpi, OtherCommandsRunOnce) {
