@@ -1,6 +1,7 @@
 #include "data/records/text_files.h"
 
 #include <algorithm>
+#include <atomic>
 #include <set>
 #include <span>
 
@@ -10,6 +11,7 @@
 #include "base/utf8.h"
 #include "data/records/file_kind.h"
 #include "data/records/record_file.h"
+#include "data/tokenizer/long_encoder.h"
 
 namespace capstan {
 namespace fs = std::filesystem;
@@ -151,8 +153,10 @@ namespace {
 
 class TextLoader {
  public:
-  TextLoader(const Tokenizer& tokenizer, int64_t max_seq_length)
-      : tokenizer_(tokenizer), max_seq_length_(max_seq_length) {}
+  // `encoded` gets the bytes of each part of a text, on the thread that encodes it; it may throw.
+  TextLoader(const Tokenizer& tokenizer, int64_t max_seq_length,
+             std::function<void(int64_t)> encoded)
+      : tokenizer_(tokenizer), max_seq_length_(max_seq_length), encoded_(std::move(encoded)) {}
 
   // Each file is a document.
   void add_files(std::span<const fs::path> files) {
@@ -189,7 +193,8 @@ class TextLoader {
     parallel_tasks(n, [&](int64_t i, int) {
       error.guard(i, [&] {
         const std::string text = read(i);
-        if (!text.empty()) documents[static_cast<size_t>(i)] = encode_document(tokenizer_, text);
+        if (!text.empty())
+          documents[static_cast<size_t>(i)] = encode_document(tokenizer_, text, encoded_);
       });
     });
     error.rethrow();
@@ -199,8 +204,19 @@ class TextLoader {
 
   const Tokenizer& tokenizer_;
   int64_t max_seq_length_;
+  std::function<void(int64_t)> encoded_;
   Dataset data_;
 };
+
+int64_t bytes_of(std::span<const fs::path> files) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const fs::path& file : files) {
+    const auto size = fs::file_size(file, error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -208,16 +224,33 @@ Dataset load_text_files(const fs::path& path, const Tokenizer& tokenizer, int64_
                         const RecordFields& fields,
                         const std::function<void(int64_t, int64_t)>& progress) {
   const std::vector<fs::path> files = text_files(path).files;
-  TextLoader loader(tokenizer, max_seq_length);
+  // The bytes of files that are done, and of what is done of the next, which normalization may have
+  // made longer.
+  int64_t before = 0, of_these = 0;
+  std::atomic<int64_t> done = 0;
+  const int64_t total = bytes_of(files);
+  std::function<void(int64_t)> encoded;
+  if (progress)
+    encoded = [&](int64_t bytes) {
+      const int64_t of_these_done = std::min(done += bytes, of_these);
+      if (omp_get_thread_num() == 0) progress(before + of_these_done, total);
+    };
+  TextLoader loader(tokenizer, max_seq_length, encoded);
   for (size_t first = 0, n = 0; first < files.size(); first += n) {
     // As many texts at once as there are threads; a record file has many records.
     for (n = 0; first + n < files.size() && n < static_cast<size_t>(num_threads()); ++n)
       if (is_document_name(files[first + n])) break;
-    if (n > 0)
-      loader.add_files(std::span(files).subspan(first, n));
+    const bool records = n == 0;
+    if (records) n = 1;
+    const auto these = std::span(files).subspan(first, n);
+    of_these = bytes_of(these);
+    if (records)
+      loader.add_records(these[0], fields);
     else
-      loader.add_records(files[first], fields), n = 1;
-    if (progress) progress(static_cast<int64_t>(first + n), static_cast<int64_t>(files.size()));
+      loader.add_files(these);
+    before += of_these;
+    done = 0;
+    if (progress) progress(before, total);
   }
   Dataset dataset = loader.take();
   require(dataset.size() > 0, Fault::file, "{}: contains no text: every file is empty",

@@ -43,7 +43,8 @@ void add_document(Dataset& dataset, std::span<const int32_t> tokens, int64_t max
 // A text file is one document, and so is each record of a record file: bos (if the tokenizer has
 // one), the unchanged text, eos. Empty documents are skipped; if all are empty, that is an error
 // (Fault::file), and so is a record without a text. Tokenizes several at once, in order. Calls
-// `progress` with the number of files done and in total.
+// `progress` on this thread with the bytes of files that are done, and of all; it may throw to end
+// the work.
 Dataset load_text_files(const std::filesystem::path& path, const Tokenizer& tokenizer,
                         int64_t max_seq_length, const RecordFields& fields = {},
                         const std::function<void(int64_t, int64_t)>& progress = {});

@@ -150,12 +150,18 @@ int32_t Bpe::id_of_character(std::string_view character) const {
   return id_of(character).value_or(-1);
 }
 
-void Bpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
+void Bpe::encode(std::string_view text, std::vector<int32_t>& ids, const Encoded& encoded) const {
+  constexpr size_t kBetween = size_t{1} << 16;
   WordCache& cache = WordCache::of(cache_owner_);
+  size_t begin = 0, told = 0;
+  const auto tell = [&](size_t done) {
+    if (encoded) encoded(done - std::exchange(told, done));
+  };
   // A text that is itself a token must not be cut.
-  if (ignore_merges_) return encode_word(text, cache, ids);
-
-  size_t begin = 0;
+  if (ignore_merges_) {
+    encode_word(text, cache, ids);
+    return tell(text.size());
+  }
   for (size_t i = 0; i < text.size();) {
     const size_t left = i;
     const char32_t a = next_character(text, i);
@@ -166,8 +172,10 @@ void Bpe::encode(std::string_view text, std::vector<int32_t>& ids) const {
     if (id_of_character(text.substr(i, character_bytes(text[i]))) < 0) continue;
     encode_word(text.substr(begin, i - begin), cache, ids);
     begin = i;
+    if (begin - told >= kBetween) tell(begin);
   }
   encode_word(text.substr(begin), cache, ids);
+  tell(text.size());
 }
 
 void Bpe::encode_word(std::string_view word, WordCache& cache, std::vector<int32_t>& ids) const {

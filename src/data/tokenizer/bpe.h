@@ -3,6 +3,7 @@
 #include <array>
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -29,7 +30,10 @@ class Bpe {
 
   // Appends the tokens of a text, which must be valid UTF-8. A character that is not in the
   // vocabulary becomes byte tokens, the unknown token, or nothing, as the file says.
-  void encode(std::string_view text, std::vector<int32_t>& ids) const;
+  // `encoded`, if given, gets the bytes of the text that are done since its last call, from time to
+  // time and at the end; it may throw.
+  using Encoded = std::function<void(size_t bytes)>;
+  void encode(std::string_view text, std::vector<int32_t>& ids, const Encoded& encoded = {}) const;
 
   std::optional<int32_t> id_of(std::string_view token) const;
   // Null for an unknown id.

@@ -77,7 +77,8 @@ JsonTokenizer::JsonTokenizer(const json& file, std::string_view text, std::strin
     template_start_ = start_of_template(all.at("post_processor").value());
 }
 
-std::vector<int32_t> JsonTokenizer::encode(std::string_view text) const {
+std::vector<int32_t> JsonTokenizer::encode_long(
+    std::string_view text, const std::function<void(int64_t)>& progress) const {
   constexpr size_t kLongest = size_t{1} << 30;  // ICU counts in 32 bits
   require(text.size() <= kLongest, Fault::file,
           "a text of {} bytes is too long to encode at once: the limit is {}", text.size(),
@@ -89,41 +90,52 @@ std::vector<int32_t> JsonTokenizer::encode(std::string_view text) const {
   }
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3);
+  // Of the normalized text, which may be longer or shorter.
+  constexpr size_t kBetween = size_t{1} << 16;
+  size_t waiting = 0;
+  Bpe::Encoded encoded;
+  if (progress)
+    encoded = [&](size_t bytes) {
+      waiting += bytes;
+      if (waiting >= kBetween) progress(static_cast<int64_t>(std::exchange(waiting, 0)));
+    };
   for (const TextSegment& segment : added_.split_written(text)) {
     if (segment.token >= 0) {
       ids.push_back(segment.token);
     } else {
-      encode_segment(std::string(segment.text), segment.text.data() == text.data(), ids);
+      encode_segment(std::string(segment.text), segment.text.data() == text.data(), ids, encoded);
     }
   }
+  if (progress && waiting > 0) progress(static_cast<int64_t>(waiting));
   return ids;
 }
 
-void JsonTokenizer::encode_segment(std::string text, bool at_start,
-                                   std::vector<int32_t>& ids) const {
+void JsonTokenizer::encode_segment(std::string text, bool at_start, std::vector<int32_t>& ids,
+                                   const Bpe::Encoded& encoded) const {
   if (normalizer_) normalizer_->apply(text);
   const std::vector<TextSegment> segments = added_.split_normalized(text);
   if (segments.size() == 1 && segments[0].token < 0)
-    return encode_words(std::move(text), at_start, ids);
+    return encode_words(std::move(text), at_start, ids, encoded);
   for (const TextSegment& segment : segments) {
     if (segment.token >= 0) {
       ids.push_back(segment.token);
     } else {
       const bool first = at_start && segment.text.data() == text.data();
-      encode_words(std::string(segment.text), first, ids);
+      encode_words(std::string(segment.text), first, ids, encoded);
     }
   }
 }
 
-void JsonTokenizer::encode_words(std::string text, bool at_start, std::vector<int32_t>& ids) const {
+void JsonTokenizer::encode_words(std::string text, bool at_start, std::vector<int32_t>& ids,
+                                 const Bpe::Encoded& encoded) const {
   if (text.empty()) return;
-  if (!pre_tokenizer_) return model_.encode(text, ids);
+  if (!pre_tokenizer_) return model_.encode(text, ids, encoded);
   Pieces pieces;
   pieces.parts.push_back({0, text.size()});
   pieces.text = std::move(text);
   pieces.at_start = at_start;
   pre_tokenizer_->apply(pieces);
-  for (size_t i = 0; i < pieces.parts.size(); ++i) model_.encode(pieces[i], ids);
+  for (size_t i = 0; i < pieces.parts.size(); ++i) model_.encode(pieces[i], ids, encoded);
 }
 
 std::unique_ptr<TextStream> JsonTokenizer::stream() const {

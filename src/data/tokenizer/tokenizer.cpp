@@ -2,6 +2,7 @@
 
 #include "base/checksum.h"
 #include "data/tokenizer/byte_alphabet.h"
+#include "data/tokenizer/long_encoder.h"
 #include "data/tokenizer/utf8_stream.h"
 
 namespace capstan {
@@ -51,7 +52,15 @@ std::string Tokenizer::decode_after(std::span<const int32_t> before,
 }
 
 std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text) {
-  std::vector<int32_t> ids = tokenizer.encode(text);
+  return encode_document(tokenizer, text, {});
+}
+
+std::vector<int32_t> encode_document(const Tokenizer& tokenizer, std::string_view text,
+                                     const std::function<void(int64_t)>& progress) {
+  const auto* watched = progress ? dynamic_cast<const LongEncoder*>(&tokenizer) : nullptr;
+  std::vector<int32_t> ids =
+      watched != nullptr ? watched->encode_long(text, progress) : tokenizer.encode(text);
+  if (progress && watched == nullptr) progress(std::ssize(text));
   if (const auto bos = tokenizer.bos()) ids.insert(ids.begin(), *bos);
   ids.push_back(tokenizer.eos());
   return ids;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <stdexcept>
 
 #include "data/tokenizer/golden_tokens.h"
 #include "support/message_of.h"
@@ -64,6 +65,32 @@ TEST(JsonTokenizer, ALongWordTakesNoLongTime) {
   for (int i = 0; i < 200'000; ++i) text += "ab";
   EXPECT_EQ(tokenizer.encode(text).size(), 200'000u);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+}
+
+// With words, and without: by the pre-tokenizer, or between characters that no merge joins.
+TEST(JsonTokenizer, TellsHowFarALongTextIsAndCanBeEnded) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += "abca";
+  for (const bool words : {false, true}) {
+    if (words && !has_unicode()) continue;
+    json file = small();
+    if (words)
+      file["pre_tokenizer"] = {{"type", "Split"},
+                               {"pattern", {{"String", "ca"}}},
+                               {"behavior", "Isolated"},
+                               {"invert", false}};
+    const JsonTokenizer tokenizer = made(file);
+    int64_t bytes = 0, calls = 0;
+    const Ids ids = tokenizer.encode_long(text, [&](int64_t more) {
+      bytes += more;
+      ++calls;
+    });
+    EXPECT_EQ(ids == tokenizer.encode(text), true);
+    EXPECT_EQ(bytes, std::ssize(text));
+    EXPECT_GT(calls, 4);
+    EXPECT_THROW(tokenizer.encode_long(text, [](int64_t) { throw std::runtime_error("enough"); }),
+                 std::runtime_error);
+  }
 }
 
 TEST(JsonTokenizer, BadUtf8CountsAsReplacementCharacters) {
