@@ -18,29 +18,10 @@ namespace {
 constexpr int kWidestBar = 24, kNarrowestBar = 4;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
 
-// "02:41", "1:02:41": tqdm's format, shorter than format_duration for short times.
-std::string clock(double seconds) {
-  if (!(seconds >= 0 && seconds < 1e15)) return "?";
-  const int64_t whole = std::llround(seconds);
-  const int64_t h = whole / 3600, m = whole / 60 % 60, s = whole % 60;
-  return h > 0 ? fmt::format("{}:{:02}:{:02}", h, m, s) : fmt::format("{:02}:{:02}", m, s);
-}
-
 std::string rate(double seconds_per_step) {
   if (!(seconds_per_step > 0)) return "?it/s";
   return seconds_per_step > 1 ? fmt::format("{:.2f}s/it", seconds_per_step)
                               : fmt::format("{:.2f}it/s", 1 / seconds_per_step);
-}
-
-// "3.1k", "812", "1.2M"
-std::string short_count(double n) {
-  const char* unit = "";
-  for (const char* next : {"k", "M", "G", "T"}) {
-    if (n < 999.5) break;
-    n /= 1000;
-    unit = next;
-  }
-  return fmt::format("{:.{}f}{}", n, *unit != 0 && n < 99.95 ? 1 : 0, unit);
 }
 
 }  // namespace
@@ -54,8 +35,8 @@ int terminal_columns() {
 std::string progress_bar(const ProgressState& s, int columns) {
   const std::string notes = s.notes.empty() ? "" : ", " + s.notes;
   if (s.total == 0) {
-    const std::string text =
-        fmt::format("{}it [{}, {}{}]", s.done, clock(s.elapsed), rate(s.seconds_per_step), notes);
+    const std::string text = fmt::format("{}it [{}, {}{}]", s.done, clock_text(s.elapsed),
+                                         rate(s.seconds_per_step), notes);
     return text.substr(0, static_cast<size_t>(std::max(0, columns - 1)));
   }
   const double fraction = std::min(1.0, static_cast<double>(s.done) / static_cast<double>(s.total));
@@ -64,8 +45,8 @@ std::string progress_bar(const ProgressState& s, int columns) {
   // Rounded down, so that 100% means done.
   const std::string percent = fmt::format("{:3.0f}%|", std::floor(100 * fraction));
   const std::string text =
-      fmt::format("| {}/{} [{}<{}, {}{}]", s.done, s.total, clock(s.elapsed),
-                  s.done >= s.total ? "00:00" : clock(to_go), rate(s.seconds_per_step), notes);
+      fmt::format("| {}/{} [{}<{}, {}{}]", s.done, s.total, clock_text(s.elapsed),
+                  s.done >= s.total ? "00:00" : clock_text(to_go), rate(s.seconds_per_step), notes);
   // The last column stays empty: some terminals wrap once it is written.
   const int room = std::max(0, columns - 1 - static_cast<int>(percent.size()));
   const int width = std::min(kWidestBar, room - static_cast<int>(text.size()));
