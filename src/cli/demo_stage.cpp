@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/shell_words.h"
+#include "cli/stop_signals.h"
 
 namespace capstan::cli {
 namespace {
@@ -70,10 +71,12 @@ RunInputs demo_inputs(NamedModel model, const DemoTasks& tasks) {
 }
 
 int train_and_ask(TrainingRun& run, std::span<const Example> asked, const StopToken& stop) {
+  NothingToSave nothing_to_save;
   run.initialize();
   run.verify();
   ask(run, asked, "before training:", stop);
   stop.check();
+  nothing_to_save.over();
   run.train();
   if (run.interrupted() != 0) {
     log::warn("interrupted after step {}{}", run.steps(), run.length().of_steps());

@@ -1,14 +1,20 @@
 #include "cli/stop_signals.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 
+#include "base/log.h"
+#include "cli/failure.h"
 #include "comm/process_group.h"
 
 namespace capstan::cli {
@@ -21,8 +27,15 @@ struct Words {
   std::string first, again;
 };
 
+enum class Stakes { something, nothing, leaving };
+
 struct State {
+  State() { ::sem_init(&caught, 0, 0); }
+
   StopSource source;
+  sem_t caught;  // posted by the first signal
+  std::atomic<Stakes> stakes = Stakes::something;
+  std::function<void()> clean_up;
   std::array<Words, kSignals.size()> words;
   std::array<struct sigaction, kSignals.size()> before = {};
   std::atomic<bool> speaks = false;
@@ -48,6 +61,7 @@ void note(int signal) {
   int64_t none = 0;
   s.first_at.compare_exchange_strong(none, time);
   const bool first = s.source.request(signal);
+  if (first) ::sem_post(&s.caught);
   const bool again = !first && time - s.first_at >= kSameRequest && !s.spoke_again.exchange(true);
   for (size_t i = 0; i < kSignals.size(); ++i)
     if (kSignals[i] == signal && (first || again) && s.speaks) {
@@ -55,6 +69,25 @@ void note(int signal) {
       [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
     }
   errno = error;
+}
+
+// Ends the process if there is nothing to save.
+void leave_if_nothing(int signal) {
+  Stakes nothing = Stakes::nothing;
+  if (!g_state->stakes.compare_exchange_strong(nothing, Stakes::leaving)) return;
+  if (g_state->clean_up) g_state->clean_up();
+  log::clear_bar();
+  const Failure failure = failure_of(std::make_exception_ptr(Stopped(signal)));
+  if (g_state->speaks) tell(failure);
+  ::_exit(failure.exit_code);
+}
+
+void* wait_and_leave(void*) {
+  while (::sem_wait(&g_state->caught) != 0) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  leave_if_nothing(g_state->source.token().signal());
+  return nullptr;
 }
 
 }  // namespace
@@ -93,6 +126,36 @@ void StopSignals::let_go() {
   for (size_t i = 0; i < kSignals.size(); ++i)
     ::sigaction(kSignals[i], &g_state->before[i], nullptr);
   if (const int caught = token().signal(); caught != 0) std::raise(caught);
+}
+
+// The thread needs little, and memory may be limited. Without it the command ends as soon as it
+// looks at its token.
+NothingToSave::NothingToSave(std::function<void()> clean_up) {
+  if (g_state == nullptr) return;
+  g_state->clean_up = std::move(clean_up);
+  g_state->stakes = Stakes::nothing;
+  constexpr size_t kStack = size_t{256} << 10;
+  pthread_attr_t attributes;
+  pthread_t thread{};
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kStack);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  [[maybe_unused]] const int error =
+      ::pthread_create(&thread, &attributes, wait_and_leave, nullptr);
+  ::pthread_attr_destroy(&attributes);
+}
+
+void NothingToSave::over() {
+  if (g_state == nullptr) return;
+  Stakes nothing = Stakes::nothing;
+  if (!g_state->stakes.compare_exchange_strong(nothing, Stakes::something))
+    while (g_state->stakes == Stakes::leaving) ::pause();
+}
+
+void NothingToSave::leave(int signal) {
+  leave_if_nothing(signal);
+  while (g_state->stakes == Stakes::leaving) ::pause();  // by the other thread
+  throw Stopped(signal);
 }
 
 }  // namespace capstan::cli

@@ -1,6 +1,9 @@
 #include "infer/evaluation.h"
 
+#include <utility>
+
 #include "base/plain_nan.h"
+#include "infer/evaluation_watch.h"
 
 namespace capstan {
 namespace {
@@ -18,17 +21,28 @@ void stay_idle(Queue& q, const Parts& model) {
   for (size_t i = 0; i < model.size(); ++i) model[i].idle_forward(q);
 }
 
+thread_local std::function<bool()> t_go_on;
+
 }  // namespace
+
+EvaluationWatch::EvaluationWatch(std::function<bool()> go_on)
+    : before_(std::exchange(t_go_on, std::move(go_on))) {}
+
+EvaluationWatch::~EvaluationWatch() {
+  t_go_on = std::move(before_);
+}
 
 Evaluation evaluate(Queue& q, const Parts& model, DeviceBatch& room, Tensor loss,
                     MicroBatches& data, Tensor all_losses) {
   const double zero = 0;
   q.upload(loss, &zero);
-  while (const HostBatch* host = data.next())
+  while (const HostBatch* host = data.next()) {
     if (host->tokens() > 0)
       evaluate_batch(q, model, room.upload(q, *host), loss);
     else
       stay_idle(q, model);
+    if (t_go_on && !t_go_on()) break;
+  }
   model.params().group().sum_scalars(q, loss, all_losses);
   return {plain_nan(q.value<double>(loss)), data.targets()};
 }

@@ -9,10 +9,13 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
+#include "infer/evaluation_watch.h"
 #include "infer/inference.h"
 #include "plan/fit.h"
 #include "recipe/check.h"
 #include "recipe/recipe_yaml.h"
+#include "report/work_bar.h"
+#include "run/agreed_stop.h"
 #include "run/fingerprint.h"
 
 namespace capstan {
@@ -233,7 +236,19 @@ std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
   Sampler in_order(held.size(), samples, 0, false);
   MicroBatches data = micro_batches(held);
   data.start(in_order.ids(0));
-  const Evaluation found = trainer_->evaluate(data);
+  WorkBar bar("validating", team_.leads());
+  AgreedStop stop(team_, invocation_.stop);
+  const int64_t all = data.count();
+  int64_t done = 0;
+  const Evaluation found = [&] {
+    const EvaluationWatch watch([&] {
+      bar.tell(++done, all, "micro-batches");
+      return stop.after_part() == 0;
+    });
+    return trainer_->evaluate(data);
+  }();
+  missed_ = stop.signal() != 0;
+  if (missed_) return std::nullopt;
   record_.val_loss.reset();
   if (found.targets == 0) return std::nullopt;
   record_.val_loss = found.mean();
@@ -244,14 +259,23 @@ std::optional<double> TrainingRun::validate(int64_t most_micro_batches) {
   return record_.val_loss;
 }
 
-std::string TrainingRun::sample_text() {
+std::optional<std::string> TrainingRun::sample_text() {
+  struct Ended {};
   GenerateOptions options;
   options.max_new_tokens = *recipe_.eval_max_new_tokens;
   options.seed = static_cast<uint64_t>(recipe_.seed);
   set_stops(options, options_.model, *inputs_.tokenizer,
             {inputs_.data.style, inputs_.data.chat_template});
-  return inputs_.tokenizer->decode_after(
-      example_->tokens, generate(queue_, *trainer_->decoder(), example_->tokens, options));
+  AgreedStop stop(team_, invocation_.stop);
+  try {
+    return inputs_.tokenizer->decode_after(
+        example_->tokens,
+        generate(queue_, *trainer_->decoder(), example_->tokens, options, [&](int32_t) {
+          if (stop.after_part() != 0) throw Ended();
+        }));
+  } catch (const Ended&) {
+    return std::nullopt;
+  }
 }
 
 template <class Body>
@@ -270,15 +294,31 @@ void TrainingRun::spend_on_saving(const Body& body) {
   record_.save_seconds += beside_training(body);
 }
 
-void TrainingRun::spend_on_evaluation() {
+bool TrainingRun::spend_on_evaluation() {
   record_.eval_seconds += beside_training([&] { evaluate_and_show(); });
+  return !missed_;
 }
 
 void TrainingRun::evaluate_and_show() {
   const auto start = Clock::now();
   if (validate()) display_.show_validation(record_, since(start));
-  if (example_ && trainer_->decoder() != nullptr)
-    display_.show_sample(record_.step, example_->prompt, sample_text());
+  if (!missed_ && example_ && trainer_->decoder() != nullptr)
+    if (const auto text = sample_text())
+      display_.show_sample(record_.step, example_->prompt, *text);
+}
+
+bool TrainingRun::validates_after(int64_t step) const {
+  return step == length_.steps() ? compares() : step % recipe_.eval_interval == 0;
+}
+
+// A signal ended it in the process before: then the metrics have the step, but no validation loss.
+void TrainingRun::make_missed_validation() {
+  int missed = 0;
+  if (record_.step == 0 || !validates_after(record_.step)) return;
+  if (team_.leads()) missed = display_.misses_validation(record_.step) ? 1 : 0;
+  if (team_.of_leader(missed) == 0 || !spend_on_evaluation()) return;
+  if (compares()) judge_validation();
+  display_.show_missed_validation(record_, options_.schedule.at(record_.step - 1));
 }
 
 void TrainingRun::take_step(StepBatches& batches) {
@@ -306,13 +346,11 @@ void TrainingRun::take_step(StepBatches& batches) {
   if (saving_) spend_on_saving([&] { wait_for_save(); });
   if (record_.add(r) && !r.overflowed) good_ = saved_;
   if (record_.step == first_step() + 1) measured_.first_step_seconds = seconds;
-  // The final validation may be of more samples: to be compared, the last step has one of its own.
-  const bool compares = recipe_.keep_best || recipe_.patience;
-  const bool evaluated =
-      record_.step == length_.steps() ? compares : record_.step % recipe_.eval_interval == 0;
-  if (evaluated) spend_on_evaluation();
-  if (evaluated && compares) judge_validation();
-  display_.show_step(r, record_, seconds, evaluated);
+  RunDisplay::Validated validated = RunDisplay::Validated::no;
+  if (validates_after(record_.step))
+    validated = spend_on_evaluation() ? RunDisplay::Validated::yes : RunDisplay::Validated::missed;
+  if (validated == RunDisplay::Validated::yes && compares()) judge_validation();
+  display_.show_step(r, record_, seconds, validated);
   count_skipped(r, data);
 }
 
@@ -373,10 +411,9 @@ void TrainingRun::train() {
   queue_.reset_totals();
   measured_.waited_apart = waited();
   display_.begin_bar(record_.step);
-  if (recipe_.initial_validation && record_.step == 0) {
-    spend_on_evaluation();
+  if (recipe_.initial_validation && record_.step == 0 && spend_on_evaluation())
     display_.show_initial_validation(record_);
-  }
+  if (resumed_after_ && folder_.resumes_here()) make_missed_validation();
   const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal()); };
   if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
   while (!complete() && !stopped() && !stop_.out_of_time()) {
@@ -394,7 +431,7 @@ void TrainingRun::train() {
   measure_process(earlier);
   append_to_history();
   const int signal = agreed_signal();
-  if (complete()) return stop_.note_late(signal);
+  if (complete() && !missed_) return stop_.note_late(signal);
   stop_.interrupt(signal);
   if (!stop_.stops(record_.step, signal) && !stop_.out_of_time()) return;
   const fs::path here = folder_.checkpoint(record_.step);
@@ -451,6 +488,7 @@ void TrainingRun::finish_rest() {
         validate(task_ == Task::pretrain ? recipe_.eval_max_iters : INT64_MAX).has_value();
     record_.eval_seconds += since(start);
     if (found) display_.show_final_validation(record_);
+    if (missed_) stop_.interrupt(agreed_signal());
   }
   write_report();
   if (!team_.leads()) return;

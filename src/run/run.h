@@ -92,6 +92,7 @@ class TrainingRun {
   // validation loss that is not finite; for a step with a loss or gradients that are not finite, or
   // for train.max_skipped such steps in a row; and for an update that made weights not finite. The
   // message names the newest checkpoint whose weights gave a finite loss.
+  // A signal ends a validation, too; the resumed run makes it again.
   void train();
   int interrupted() const { return stop_.signal(); }  // 0: not interrupted
   int64_t steps() const { return record_.step; }      // done, including those before a resume
@@ -101,13 +102,12 @@ class TrainingRun {
   void stop_after(int64_t step) { stop_.stop_after(step); }
 
   // Mean loss over the first eval.max_iters micro-batches of the validation set, or over at most
-  // that many; none without a validation set, or if they have no targets.
+  // that many; none without a validation set, if they have no targets, or if a signal ended it.
   std::optional<double> validate() { return validate(recipe_.eval_max_iters); }
   std::optional<double> validate(int64_t most_micro_batches);
 
   // Writes the final model, runs the last validation, and writes the charts and the report. A
-  // signal since the last step, also while the model is written, skips the validation;
-  // interrupted() then returns it.
+  // signal since the last step skips or ends the validation; interrupted() then returns it.
   void finish();
   // The part of finish() after the final model is written. Call once: left_unfinished() is false
   // afterwards, unless a signal came.
@@ -225,7 +225,13 @@ class TrainingRun {
   int64_t enough_steps() const;
   void judge_validation();
   void take_step(StepBatches& batches);
+  // A validation, and a sample if there is one.
   void evaluate_and_show();
+  void make_missed_validation();
+  // Whether a validation follows this step.
+  bool validates_after(int64_t step) const;
+  // The final validation may be of more samples: to be compared, the last step has one of its own.
+  bool compares() const { return recipe_.keep_best || recipe_.patience; }
 
   // The timeline of one step, of the rank that leads: run_trace.cpp.
   void require_traceable() const;
@@ -234,14 +240,16 @@ class TrainingRun {
   void write_step_trace();
   void warn_of_no_trace() const;
 
-  std::string sample_text();
+  // None if a signal ended it.
+  std::optional<std::string> sample_text();
   // Neither the time of `body` nor what this rank waits for others meanwhile counts as training.
   // Returns the seconds. On a GPU, waits until it has done what it was given before.
   template <class Body>
   double beside_training(const Body& body);
   template <class Body>
   void spend_on_saving(const Body& body);
-  void spend_on_evaluation();
+  // The same, apart from training. Returns false if a signal ended it: then there is no result.
+  bool spend_on_evaluation();
   void measure_process(double earlier_seconds);
   // Of this process: the mean, without the first one if there are several.
   double step_seconds() const;
@@ -280,6 +288,7 @@ class TrainingRun {
   std::filesystem::path saved_;
   std::filesystem::path good_;  // the last checkpoint whose weights gave a finite loss afterwards
   int64_t skipped_ = 0;         // steps in a row
+  bool missed_ = false;         // the last validation was ended by a signal
   bool saving_ = false;         // a save has begun that was not waited for
   const char* missing_ = "the last validation is missing";
 

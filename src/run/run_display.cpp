@@ -37,10 +37,10 @@ bool RunDisplay::is_logged(int64_t iterations, int64_t micro_batches, int64_t st
 }
 
 void RunDisplay::show_step(const StepResult& r, const RunRecord& record, double seconds,
-                           bool evaluated) {
+                           Validated validated) {
   const int64_t iterations = length_.iterations(record.step);
   const double iter_time = seconds / static_cast<double>(std::max<int64_t>(1, r.micro_batches));
-  if (is_logged(iterations, r.micro_batches, record.step) || evaluated) {
+  if (is_logged(iterations, r.micro_batches, record.step) || validated != Validated::no) {
     MetricsRow row{.epoch = length_.epoch_after(record.step - 1),
                    .iter = iterations,
                    .step = record.step,
@@ -52,7 +52,7 @@ void RunDisplay::show_step(const StepResult& r, const RunRecord& record, double 
       row.loss = r.loss;
       row.grad_norm = r.grad_norm;
     }
-    if (evaluated) row.val_loss = record.val_loss;
+    if (validated == Validated::yes) row.val_loss = record.val_loss;
     if (metrics_) metrics_->write(row);
     if (!bar_->replaces_lines() && !r.masked)
       log::say("{}", iteration_line({.epoch = row.epoch,
@@ -75,6 +75,27 @@ void RunDisplay::show_validation(const RunRecord& record, double seconds) const 
 void RunDisplay::show_sample(int64_t step, const std::string& prompt, const std::string& text) {
   log::say("{}\n{}\n", prompt, text);
   samples_.push_back({.step = step, .prompt = prompt, .text = text});
+}
+
+bool RunDisplay::misses_validation(int64_t step) const {
+  bool there = false, validated = false;
+  for (const MetricsRow& row : metrics_->rows()) {
+    if (row.step != step) continue;
+    there = true;
+    validated = validated || row.val_loss;
+  }
+  return there && !validated;
+}
+
+// A final validation's row has no learning rate.
+void RunDisplay::show_missed_validation(const RunRecord& record, double learning_rate) {
+  if (!metrics_ || !record.val_loss) return;
+  metrics_->write({.epoch = length_.epoch_after(record.step - 1),
+                   .iter = length_.iterations(record.step),
+                   .step = record.step,
+                   .learning_rate = learning_rate,
+                   .total_tokens = record.tokens,
+                   .val_loss = record.val_loss});
 }
 
 void RunDisplay::show_initial_validation(const RunRecord& record) {

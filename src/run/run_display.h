@@ -42,8 +42,15 @@ class RunDisplay {
   double seconds() const { return bar_->seconds(); }
   void end_bar() { bar_->finish(); }
 
-  // Shows a step that took `seconds`; `evaluated`: a validation followed it.
-  void show_step(const StepResult& result, const RunRecord& record, double seconds, bool evaluated);
+  // Shows a step that took `seconds`, and whether a validation followed it; one that a signal ended
+  // is missed.
+  enum class Validated : uint8_t { no, yes, missed };
+  void show_step(const StepResult& result, const RunRecord& record, double seconds,
+                 Validated validated);
+  // Whether the validation after this step was missed, by the metrics; and the one that was made
+  // later.
+  bool misses_validation(int64_t step) const;
+  void show_missed_validation(const RunRecord& record, double learning_rate);
   void show_validation(const RunRecord& record, double seconds) const;
   void show_sample(int64_t step, const std::string& prompt, const std::string& text);
   void show_initial_validation(const RunRecord& record);

@@ -13,6 +13,7 @@
 #include "checkpoint/manifest.h"
 #include "ops/cpu/blas.h"
 #include "recipe/recipe_yaml.h"
+#include "report/work_bar.h"
 #include "run/fingerprint.h"
 #include "run/run.h"
 
@@ -262,6 +263,7 @@ void TrainingRun::choose_kernels(const std::string& computed_on) {
 }
 
 void TrainingRun::initialize() {
+  const WorkBar bar("loading the model", team_.leads());
   const auto checkpoint = find_resume();
   choose_kernels(checkpoint ? checkpoint->state.computed_on.value_or("") : "");
   if (!checkpoint || folder_.resumes_by_name())

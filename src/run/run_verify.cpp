@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "plan/history.h"
 #include "plan/predict.h"
+#include "report/work_bar.h"
 #include "run/run.h"
 #include "run/self_check.h"
 
@@ -13,6 +14,7 @@ namespace capstan {
 
 void TrainingRun::verify() {
   log::say("Verifying settings ...");
+  const WorkBar bar("verifying settings", team_.leads());
   const Dataset& train = inputs_.data.train;
   std::vector<int64_t> order(static_cast<size_t>(train.size()));
   std::iota(order.begin(), order.end(), 0);

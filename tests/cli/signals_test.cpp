@@ -60,6 +60,26 @@ TEST_F(Signals, BeforeTheFirstStepEndTheRunWithNothingLeftBehind) {
   }
 }
 
+// One document of 16 MB, of words that its tokenizer has not met: many seconds of work.
+TEST_F(Signals, EndTokenizingWithinASecond) {
+  std::string text;
+  for (uint64_t i = 0; text.size() < 16'000'000; ++i)
+    text += fmt::format("{:x}", i * 0x9E3779B97F4A7C15u);
+  write("text.txt", text);
+  const pid_t pid = start(
+      tiny({"--out_dir=out", "--data.cache=false",
+            std::string("--tokenizer_dir=") + CAPSTAN_SOURCE_DIR + "/tests/golden_tokens/bytes"}));
+  // The run locks its folder before it reads.
+  for (int i = 0; i < 10'000 && !fs::exists(at("out/.capstan-lock")); ++i) ::usleep(1'000);
+  ::usleep(200'000);
+  ::kill(pid, SIGINT);
+  const Outcome o = finish(pid);
+  EXPECT_EQ(o.code, 128 + SIGINT) << o.err;
+  EXPECT_EQ(o.err, "SIGINT: stopping ...\ninterrupted by SIGINT; there was nothing to save\n");
+  EXPECT_LT(o.seconds, 2) << "of the processor";
+  EXPECT_FALSE(fs::exists(at("out")));
+}
+
 TEST_F(Signals, EndCommandsThatDoNotTrainAtOnce) {
   const Outcome o = run_with_signal(SIGINT, 1, "handlers", {"man"});
   if (o.code == kCannotTrace) GTEST_SKIP() << "a process may not trace another one here";
@@ -106,6 +126,34 @@ TEST(StopSignalsDeathTest, LetGoOfASignalThatCameBefore) {
         ::_exit(0);
       },
       testing::KilledBySignal(SIGUSR1), "SIGUSR1: stopping");
+}
+
+TEST(StopSignalsDeathTest, EndAProcessThatHasNothingToSaveWhateverItDoes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto say = [](std::string_view text) {
+    return ::write(STDERR_FILENO, text.data(), text.size()) > 0;
+  };
+  EXPECT_EXIT(
+      {
+        cli::StopSignals signals;
+        cli::NothingToSave nothing([&] { say("cleaned up\n"); });
+        ::raise(SIGTERM);
+        for (volatile bool busy = true; busy;) {
+        }
+      },
+      testing::ExitedWithCode(128 + SIGTERM),
+      "^SIGTERM: stopping \\.\\.\\.\ncleaned up\ninterrupted by SIGTERM; there was nothing to "
+      "save\n$");
+  EXPECT_EXIT(
+      {
+        cli::StopSignals signals;
+        cli::NothingToSave nothing([&] { say("cleaned up\n"); });
+        nothing.over();
+        ::raise(SIGTERM);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1000));
+        ::_exit(7);
+      },
+      testing::ExitedWithCode(7), "^SIGTERM: stopping \\.\\.\\.\n$");
 }
 
 TEST(StopSignalsDeathTest, HaveNoEffectAfterTheOwnersEnd) {

@@ -8,13 +8,14 @@ at another system call, of one process or of one of two ranks under mpirun. Half
 between the last step and the exit, where there is most to lose; the others are anywhere, from the
 program's first line on. Each run must end with exit code 0, or 128 + the signal and words on stderr,
 never by the signal itself. The same command with --resume auto must then end with exit code 0 and
-the same final model, bit for bit, and leave nothing half-made.
+the same final model and validation losses, bit for bit, and leave nothing half-made.
 
 N is the number of runs of each kind (all calls of one process after the last step, if it is 0), and S
 chooses the calls; without it, it is random. 77: a process may not trace another one here.
 """
 
 import argparse
+import csv
 import os
 import random
 import shutil
@@ -29,7 +30,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 COMMAND = ["pretrain", "--data.train_data_path=text.txt", "--data.val_split_fraction=0.2", "--out_dir=out",
            "--resume=auto", "--logger_name=csv", f"--train.max_steps={STEPS}", "--train.save_interval=3",
            "--train.lr_warmup_steps=0", "--train.max_seq_length=64", "--train.global_batch_size=4",
-           "--train.micro_batch_size=2", "--eval.interval=2", "--eval.max_iters=2", "--model.hidden_size=16",
+           "--train.micro_batch_size=2", "--eval.interval=2", "--eval.max_iters=100", "--model.hidden_size=16",
            "--model.intermediate_size=24", "--model.num_hidden_layers=1", "--model.num_attention_heads=2",
            "--model.num_key_value_heads=1", "--accelerator=cpu"]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -69,6 +70,11 @@ class Storm:
         calls, met = (self.folder / "count").read_text().split()
         return int(calls), int(met)
 
+    def validations(self):
+        """The validation losses that the metrics have, as text, with their steps."""
+        with open(self.folder / "out/logs/csv/version_0/metrics.csv", newline="") as file:
+            return [(row["step"], row["val_loss"]) for row in csv.DictReader(file) if row["val_loss"]]
+
     def wrong(self, ranks, number, call, start, rank):
         """Says what is wrong with a run that gets the signal at the call; None if nothing is."""
         self.reset()
@@ -90,6 +96,8 @@ class Storm:
             return f"resumed: exit code {code}\n{words}"
         if (self.folder / MODEL).read_bytes() != self.model:
             return "resumed: the final model has other bits"
+        if self.validations() != self.losses:
+            return f"resumed: validations {self.validations()}, not {self.losses}"
         left = [p.name for p in (self.folder / "out").iterdir()
                 if p.name.startswith(".") or "capstan-part" in p.name]
         return f"left behind: {left}" if left else None
@@ -115,16 +123,12 @@ class Storm:
                 print(f"{ranks} rank(s), {number.name} at call {call} of {calls} after '{start}', rank {rank}: {why}")
 
     def all(self):
-        code, words = self.train(1)
-        if code != 0:
-            sys.exit(f"exit code {code}\n{words}")
-        alone = (self.folder / MODEL).read_bytes()
         for ranks in (1, 2) if self.o.mpiexec else (1,):
-            self.model = alone
-            if ranks > 1:
-                self.reset()
-                self.train(ranks)
-                self.model = (self.folder / MODEL).read_bytes()
+            self.reset()
+            code, words = self.train(ranks)
+            if code != 0:
+                sys.exit(f"exit code {code}\n{words}")
+            self.model, self.losses = (self.folder / MODEL).read_bytes(), self.validations()
             for start in (f"step {STEPS} |", "handlers"):
                 self.run(ranks, start)
 
