@@ -35,8 +35,9 @@ usage: ./do COMMAND
   fuzz             run every fuzzer for a minute
   storm NAME [ARGUMENT…]
                    the long form of a test that chooses its cases at random, with the seed printed:
-                   ends (signals at any system call of a training; --seed S repeats one), trackers
-                   (their files damaged, runs killed at their end)
+                   ends (signals at any system call of a training), trackers (their files damaged, runs
+                   killed at their end), plans (whether what is said to fit does, on every rank);
+                   --seed S repeats one
   gpu-test         build with CUDA and run the tests of ops, models and runs on this machine's GPU
   gpu-check        run the tests of ops on this machine's GPU under compute-sanitizer: memory, then
                    races; not those of measured products and numbers of threads; takes minutes
@@ -260,6 +261,11 @@ do_storm() {
   script=$(find tests -name "storm_$name.py")
   [[ -n $script ]] || die "no storm '$name'; there are: $(find tests -name 'storm_*.py' -printf '%f ' | sed 's/storm_//g; s/\.py//g')"
   need "${BUILD_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
+  if [[ $name == plans ]]; then
+    build cpu test_plan
+    python3 "$script" build/cpu/tests/test_plan "$@"
+    return
+  fi
   build cpu capstan signal_at
   python3 "$script" build/cpu/capstan build/cpu/tests/signal_at --mpiexec="$(command -v mpiexec || true)" "$@"
 }

@@ -166,11 +166,10 @@ Answers answer(Question& q, std::vector<RentedRun> offers) {
     planned.options.mesh.overlap =
         overlap_pays(connected(planned.options, a.machines.network),
                      cost_model(*calibration, planned.options), available.room);
-  choose_rank(planned.options);
   a.fit = fit_of(planned.options, q.recipe.micro_batch_size.size, available.room);
-  TrainOptions fitted = a.fit.options;
-  planned.ranks = choose_rank(fitted);
-  if (fitted.ranks.size > 1) a.classes = rank_classes(fitted);
+  planned.options.ranks.rank = a.fit.options.ranks.rank;
+  planned.ranks = bytes_of(a.fit.needs);
+  if (planned.options.ranks.size > 1) a.classes = rank_classes(a.fit.options, a.fit.needs);
   a.largest = largest_of(q, a.fit, available.room);
   a.peak_flops = peak_of(q.gpu, planned.options);
   const PlannedTask task = planned.task(q.recipe);

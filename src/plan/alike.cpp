@@ -11,6 +11,27 @@ namespace {
 
 constexpr int kMostDiffering = 64;  // ranks, by which more are judged
 
+int data_ranks(const TrainOptions& options) {
+  return options.ranks.size / options.mesh.pipeline / options.mesh.tensor;
+}
+
+// Those of these stages that have these shares of a layer and, of the ranks that share the data or
+// a sequence, these and, if they have slices of a state, others: slices are of one size, but cut
+// the tensors in different places.
+std::vector<int> ranks_among(const TrainOptions& options, const std::set<int>& stages,
+                             const std::set<int>& shares, std::set<int> data) {
+  const int tensor = options.mesh.tensor, in_data = data_ranks(options);
+  const int rest = kMostDiffering / static_cast<int>(stages.size() * shares.size());
+  const int step =
+      options.sharding.state == Hold::shard ? (in_data - 1) / std::max(1, rest) + 1 : in_data;
+  for (int i = 0; i < in_data; i += step) data.insert(i);
+  std::vector<int> ranks;
+  for (const int stage : stages)
+    for (const int i : data)
+      for (const int share : shares) ranks.push_back((stage * in_data + i) * tensor + share);
+  return ranks;
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> stages_alike(const TrainOptions& options) {
@@ -35,22 +56,17 @@ std::vector<std::vector<int>> stages_alike(const TrainOptions& options) {
 }
 
 std::vector<int> ranks_that_differ(const TrainOptions& options) {
-  const int tensor = options.mesh.tensor, context = options.mesh.context;
-  const int in_stage = options.ranks.size / options.mesh.pipeline, in_data = in_stage / tensor;
-  std::set<int> stages, shares = {0, tensor - 1};
+  std::set<int> stages;
   for (const std::vector<int>& alike : stages_alike(options))
     stages.insert({alike.front(), alike.back()});
-  // Slices of a state are of one size, but cut the tensors in different places.
-  std::set<int> data = {0, context - 1, in_data - 1};
-  const int rest = kMostDiffering / static_cast<int>(stages.size() * shares.size());
-  const int step =
-      options.sharding.state == Hold::shard ? (in_data - 1) / std::max(1, rest) + 1 : in_data;
-  for (int i = 0; i < in_data; i += step) data.insert(i);
-  std::vector<int> ranks;
-  for (const int stage : stages)
-    for (const int i : data)
-      for (const int share : shares) ranks.push_back(stage * in_stage + i * tensor + share);
-  return ranks;
+  return ranks_among(options, stages, {0, options.mesh.tensor - 1},
+                     {0, options.mesh.context - 1, data_ranks(options) - 1});
+}
+
+std::vector<int> ranks_that_need_most(const TrainOptions& options) {
+  std::set<int> stages;
+  for (const std::vector<int>& alike : stages_alike(options)) stages.insert(alike.front());
+  return ranks_among(options, stages, {0}, {0});
 }
 
 }  // namespace capstan

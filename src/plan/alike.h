@@ -19,5 +19,7 @@ std::vector<std::vector<int>> stages_alike(const TrainOptions& options);
 // places, so they may differ by some padding: of up to 64 ranks all of these count, of more a
 // selection.
 std::vector<int> ranks_that_differ(const TrainOptions& options);
+// The same ranks without those that never need most.
+std::vector<int> ranks_that_need_most(const TrainOptions& options);
 
 }  // namespace capstan

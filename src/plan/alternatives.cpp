@@ -59,8 +59,7 @@ void slow_down(Calibration& c, const Resource& part, double factor) {
 std::vector<Remedy> remedies(const PlannedTask& task, const Fit& fit, const Machines& machines) {
   std::vector<Remedy> all;
   for (const Change& change : fit.changes)
-    all.push_back({change.what, Trainer::plan(change.options).device.total_bytes,
-                   with_change(task, change, machines)});
+    all.push_back({change.what, change.bytes, with_change(task, change, machines)});
   fastest_first(all);
   return all;
 }

@@ -38,49 +38,70 @@ bool weights_fit(const TrainOptions& options, const Room& available) {
   return count / 2 <= available.device / halves;
 }
 
-bool fits(const TrainOptions& options, const Room& available) {
+// Whether `test`, such as stages_fit, holds; if recomputation is to be chosen, with any of the
+// rungs that usually need least.
+template <class Test>
+bool holds(const TrainOptions& options, const Room& available, const Test& test) {
   if (!weights_fit(options, available)) return false;
-  if (!options.recompute_to_fit) return fits(Trainer::plan(options), available);
+  if (!options.recompute_to_fit) return test(options);
   const auto rungs = least_rungs(options);
-  return std::any_of(rungs.begin(), rungs.end(), [&](int rung) {
-    return fits(Trainer::plan(at_rung(options, rung)), available);
-  });
+  return std::any_of(rungs.begin(), rungs.end(),
+                     [&](int rung) { return test(at_rung(options, rung)); });
 }
 
-// Of options that nobody has asked for: some cannot be, such as formats whose blocks a split would
-// cut.
-bool would_fit(const TrainOptions& options, const Room& available) {
+bool all_fit(const TrainOptions& options, const Room& available) {
+  return holds(options, available,
+               [&](const auto& o) { return most_if_all_fit(o, available).has_value(); });
+}
+
+bool perhaps_fit(const TrainOptions& options, const Room& available) {
+  return holds(options, available, [&](const auto& o) { return stages_fit(o, available); });
+}
+
+// The bytes that options need which nobody has asked for, if all ranks fit. Some cannot be, such as
+// formats whose blocks a split would cut.
+std::optional<int64_t> most_if_possible(const TrainOptions& options, const Room& available) {
   try {
-    return fits(options, available);
+    if (!weights_fit(options, available)) return std::nullopt;
+    return most_if_all_fit(options, available);
   } catch (const Error& e) {
     if (e.fault() != Fault::usage) throw;
-    return false;
+    return std::nullopt;
   }
 }
 
-// The first rung, starting at `from`, that fits on the device; the last if none does. Usually each
-// rung needs less than the one below; exceptions are small.
-int least_rung(const TrainOptions& options, int from, const Room& available) {
+// Those options as a change, if all ranks fit.
+std::optional<Change> change_that_fits(std::string what, const TrainOptions& options,
+                                       const Room& available,
+                                       std::optional<int64_t> micro_batch = {}) {
+  const auto bytes = most_if_possible(options, available);
+  if (!bytes) return std::nullopt;
+  return Change{std::move(what), options, micro_batch, *bytes};
+}
+
+// The first rung, starting at `from`, with which the first rank of each stage fits on its device;
+// none if there is none. Usually each rung needs less than the one below; exceptions are small, but
+// for pipelines: recomputation moves their cuts.
+std::optional<int> rung_for_stages(const TrainOptions& options, int from, int64_t available) {
   const auto rungs = least_rungs(options);
   const int last = rungs[0];
-  if (!weights_fit(options, available)) return last;
-  const auto plan_at = [&](int rung) { return Trainer::plan(at_rung(options, rung)).device; };
-  const auto fits_at = [&](int rung) { return plan_at(rung).total_bytes <= available.device; };
+  const auto fits_in = [&](int rung, int64_t bytes) {
+    return stages_fit(at_rung(options, rung), {bytes});
+  };
+  const auto fits_at = [&](int rung) { return fits_in(rung, available); };
   if (fits_at(from)) return from;
   int bad = from, good = -1;
-  constexpr int64_t kSmall = 50;  // an exception is less than this part of the whole
+  const int64_t almost = available + available / 50;  // an exception is smaller
   bool nearly = false;
   for (const int rung : rungs) {
     if (rung <= from || good >= 0) break;
-    const MemoryPlan plan = plan_at(rung);
-    const int64_t lack = plan.total_bytes - available.device;
-    if (lack <= 0) good = rung;
-    nearly = nearly || lack < plan.total_bytes / kSmall;
+    if (fits_at(rung)) good = rung;
+    nearly = nearly || fits_in(rung, almost);
   }
   if (good < 0) {
     for (int rung = from + 1; nearly && rung < last; ++rung)
       if (fits_at(rung)) return rung;
-    return last;
+    return std::nullopt;
   }
   while (good - bad > 1) {
     const int middle = bad + (good - bad) / 2;
@@ -92,16 +113,34 @@ int least_rung(const TrainOptions& options, int from, const Room& available) {
   return good;
 }
 
+// The same, or the last if there is none.
+int rung_to_try(const TrainOptions& options, int from, const Room& available) {
+  const int last = least_rungs(options)[0];
+  if (!weights_fit(options, available)) return last;
+  return rung_for_stages(options, from, available.device).value_or(last);
+}
+
+// The first rung, starting at `from`, with which all ranks fit on their devices; the last if there
+// is none.
+int least_rung(const TrainOptions& options, int from, const Room& available) {
+  const int last = least_rungs(options)[0];
+  for (int rung = rung_to_try(options, from, available); rung < last; ++rung)
+    if (most_if_all_fit(at_rung(options, rung), {available.device})) return rung;
+  return last;
+}
+
 Recomputation least_recomputation(const TrainOptions& options, int from, const Room& available) {
   return at_rung(options, least_rung(options, from, available)).recompute;
 }
 
-// The options with at most `micro_batch` documents per micro-batch.
-TrainOptions in_micro_batches(TrainOptions options, int64_t micro_batch) {
+// The options with at most `micro_batch` documents per micro-batch instead of `before`.
+TrainOptions in_micro_batches(TrainOptions options, int64_t before, int64_t micro_batch) {
   BatchLimits& l = options.limits;
   l.documents = std::min(l.documents, micro_batch);
   l.tokens = std::min(l.tokens, l.documents * l.longest);
   options.single_micro_batch = false;
+  // A pipeline keeps what is under way, and of more micro-batches it has more under way.
+  options.pipeline.micro_batches *= (before - 1) / micro_batch + 1;
   return options;
 }
 
@@ -113,9 +152,11 @@ int64_t fitting_micro_batch(const TrainOptions& options, int64_t micro_batch,
     if (micro_batch % m == 0) divisors.push_back(m);
   // More documents never need less memory, so those that fit come first.
   const auto end = std::partition_point(divisors.begin(), divisors.end(), [&](int64_t m) {
-    return fits(in_micro_batches(options, m), available);
+    return perhaps_fit(in_micro_batches(options, micro_batch, m), available);
   });
-  return end == divisors.begin() ? 0 : end[-1];
+  for (auto it = end; it != divisors.begin(); --it)
+    if (all_fit(in_micro_batches(options, micro_batch, it[-1]), available)) return it[-1];
+  return 0;
 }
 
 using Kind = OptimizerOptions::Kind;
@@ -152,9 +193,6 @@ bool add_gpus(TrainOptions& options) {
   if (2 * options.ranks.size > kMost || options.pipeline.micro_batches < 2) return false;
   if (2 * options.ranks.size / options.machines > kOfMachine) options.machines *= 2;
   if (options.machines > 1) options.network.room = true;
-  // The rank that needs most stays in its stage.
-  const int in_stage = options.ranks.size / options.mesh.pipeline;
-  options.ranks.rank += options.ranks.rank / in_stage * in_stage;
   options.ranks.size *= 2;
   options.sharding.machines = std::max(1, machines_of_part(options));
   options.pipeline.micro_batches = (options.pipeline.micro_batches - 1) / 2 + 1;
@@ -203,13 +241,12 @@ std::vector<Change> single_changes(const TrainOptions& options, int64_t micro_ba
   const auto attempt = [&](std::string name, auto&& change) {
     TrainOptions o = options;
     change(o);
-    if (would_fit(o, available)) changes.push_back({std::move(name), std::move(o)});
+    auto found = change_that_fits(std::move(name), o, available);
+    if (found) changes.push_back(std::move(*found));
+    return found.has_value();
   };
-  for (auto& [name, other] : other_meshes(options))
-    if (would_fit(other, available)) {
-      changes.push_back({name, std::move(other)});
-      break;
-    }
+  for (const auto& [name, other] : other_meshes(options))
+    if (attempt(name, [&](auto& o) { o = other; })) break;
   const int layers = static_cast<int>(options.model.layers);
   if (const int rung = options.recompute.rung(layers); batches_help && rung < 2 * layers) {
     const Recomputation least = least_recomputation(options, rung + 1, available);
@@ -217,8 +254,9 @@ std::vector<Change> single_changes(const TrainOptions& options, int64_t micro_ba
   }
   const int64_t m = batches_help ? fitting_micro_batch(options, micro_batch, available) : 0;
   if (m > 0)
-    changes.push_back(
-        {fmt::format("train.micro_batch_size: {}", m), in_micro_batches(options, m), m});
+    if (auto found = change_that_fits(fmt::format("train.micro_batch_size: {}", m),
+                                      in_micro_batches(options, micro_batch, m), available, m))
+      changes.push_back(std::move(*found));
   const auto attempt_moments = [&](bool in_as_many_bits) {
     for (const OptimizerClass& others : other_moments(options))
       if ((others.kind == options.optimizer.kind) == in_as_many_bits)
@@ -251,61 +289,80 @@ std::optional<Change> change_of_gpus(TrainOptions options, const Room& available
   options.recompute = Recompute::block;
   options.sharding = kZero3;
   while (add_gpus(options))
-    if (would_fit(options, available))
-      return Change{fmt::format("{}{} with activations: block",
-                                named_gpus(options.ranks.size / options.machines, options.machines),
-                                zero3 ? "" : " with strategy: zero3"),
-                    options};
+    if (auto found = change_that_fits(
+            fmt::format("{}{} with activations: block",
+                        named_gpus(options.ranks.size / options.machines, options.machines),
+                        zero3 ? "" : " with strategy: zero3"),
+            options, available))
+      return found;
   return std::nullopt;
 }
 
 // Adds changes until the run fits, cheapest first; none if all together are not enough.
-std::optional<Change> joint_change(TrainOptions options, const Room& available) {
+std::optional<Change> joint_change(TrainOptions options, int64_t size, const Room& available) {
   std::vector<std::string> taken;
   std::optional<int64_t> micro_batch;
+  std::optional<Change> together;
   const auto enough = [&](std::string name) {
     taken.push_back(std::move(name));
-    return would_fit(options, available);
-  };
-  const auto together = [&] {
-    return Change{fmt::format("{}", fmt::join(taken, " with ")), options, micro_batch};
+    together = change_that_fits(fmt::format("{}", fmt::join(taken, " with ")), options, available,
+                                micro_batch);
+    return together.has_value();
   };
   const int layers = static_cast<int>(options.model.layers);
   if (options.recompute.rung(layers) < 2 * layers) {
     options.recompute = Recompute::block;
-    if (enough("activations: block")) return together();
+    if (enough("activations: block")) return together;
   }
   if (const Precision narrow = narrowest(options); options.precision != narrow) {
     options.precision = narrow;
-    if (enough(fmt::format("precision: {}", name_of(narrow)))) return together();
+    if (enough(fmt::format("precision: {}", name_of(narrow)))) return together;
   }
   if (options.lora && options.quantize == Quantize::none) {
     options.quantize = Quantize::nf4;
-    if (enough("quantize: bnb.nf4")) return together();
+    if (enough("quantize: bnb.nf4")) return together;
   }
   if (options.limits.documents > 1) {
-    options = in_micro_batches(options, 1);
+    options = in_micro_batches(options, size, 1);
     micro_batch = 1;
-    if (enough("train.micro_batch_size: 1")) return together();
+    if (enough("train.micro_batch_size: 1")) return together;
   }
   for (const OptimizerClass& m : other_moments(options)) {
     take(options.optimizer, m);
-    if (enough(fmt::format("optimizer: {}", name_of(m)))) return together();
+    if (enough(fmt::format("optimizer: {}", name_of(m)))) return together;
     taken.pop_back();  // the next one replaces it
   }
+  if (options.optimizer.kind == Kind::sgd) return std::nullopt;
   options.optimizer = plain_sgd();
-  return enough("optimizer: SGD") ? std::optional(together()) : std::nullopt;
+  enough("optimizer: SGD");
+  return together;
 }
 
-// The largest n in [1, most] that fits, if all smaller ones fit too; 0 if none does.
-int64_t largest(int64_t most, const std::function<bool(int64_t)>& it_fits) {
+// The largest n in [1, most] for which `test` holds, if it holds for all smaller ones too; 0 if
+// there is none.
+int64_t largest(int64_t most, const std::function<bool(int64_t)>& test) {
   int64_t good = 0, bad = most + 1;
-  for (int64_t n = 1; n <= most && good == n / 2; n *= 2) (it_fits(n) ? good : bad) = n;
+  for (int64_t n = 1; n <= most && good == n / 2; n *= 2) (test(n) ? good : bad) = n;
   while (bad - good > 1) {
     const int64_t middle = good + (bad - good) / 2;
-    (it_fits(middle) ? good : bad) = middle;
+    (test(middle) ? good : bad) = middle;
   }
   return good;
+}
+
+// The largest n in [1, most] with whose options all ranks fit. The rank that the options name may
+// tell: it is the one that needs most, or nearly always.
+int64_t largest_that_fits(int64_t most, const Room& available,
+                          const std::function<TrainOptions(int64_t)>& with) {
+  int64_t n = largest(most, [&](int64_t i) {
+    return holds(with(i), available,
+                 [&](const auto& o) { return fits(Trainer::plan(o), available); });
+  });
+  if (n == 0 || all_fit(with(n), available)) return n;
+  n = largest(n - 1, [&](int64_t i) { return perhaps_fit(with(i), available); });
+  for (int64_t less = 1; n > 0 && !all_fit(with(n), available); less *= 2)
+    n = std::max<int64_t>(0, n - less);
+  return n;
 }
 
 int64_t total(const RunPlan& plan) {
@@ -365,38 +422,49 @@ std::string Fit::verdict() const {
   return fmt::format("does not fit: needs {}. {}", fmt::join(short_of, ", and "), way);
 }
 
-Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available) {
-  TrainOptions options = asked;
+Fit judge(const TrainOptions& asked, const Room& available) {
+  const auto fit_with = [&](const TrainOptions& o) {
+    RanksPlan all = plan_ranks(o, available);
+    Fit fit{.plan = std::move(all.plan),
+            .needs = std::move(all.needs),
+            .options = o,
+            .dropped_staging = 0,
+            .recompute_was_chosen = asked.recompute_to_fit,
+            .available = available,
+            .changes = {}};
+    fit.options.ranks.rank = all.neediest;
+    return fit;
+  };
+  TrainOptions bare = asked;
+  bare.staging = false;  // dropped before recomputation is added
+  std::optional<Fit> without;
   if (asked.recompute_to_fit) {
-    options.staging = false;  // dropped before recomputation is added
-    options.recompute = least_recomputation(options, 0, available);
-    options.recompute_to_fit = false;
-    options.staging = asked.staging;
+    const int rung = rung_to_try(bare, 0, available);
+    without = fit_with(at_rung(bare, rung));
+    if (without->plan.device.total_bytes > available.device && rung < least_rungs(bare)[0])
+      without = fit_with(at_rung(bare, least_rung(bare, rung + 1, available)));
+    bare = without->options;
   }
-  Fit fit{.plan = Trainer::plan(options),
-          .options = options,
-          .dropped_staging = 0,
-          .recompute_was_chosen = asked.recompute_to_fit,
-          .available = available,
-          .changes = {}};
+  if (!asked.staging) return without ? std::move(*without) : fit_with(bare);
+  TrainOptions staged = bare;
+  staged.staging = true;
+  Fit with = fit_with(staged);
+  if (with.fits()) return with;
+  if (!without) without = fit_with(bare);
+  without->dropped_staging = total(with.plan) - total(without->plan);
+  return std::move(*without);
+}
+
+Fit fit_of(const TrainOptions& asked, int64_t micro_batch, const Room& available) {
+  Fit fit = judge(asked, available);
   if (fit.fits()) return fit;
-  if (options.staging) {
-    const int64_t staged = total(fit.plan);
-    fit.options.staging = false;
-    fit.plan = Trainer::plan(fit.options);
-    fit.dropped_staging = staged - total(fit.plan);
-    if (fit.fits()) return fit;
-  }
   fit.changes = single_changes(fit.options, micro_batch, fit.plan, available);
   if (fit.changes.empty()) {
     if (auto more = change_of_gpus(fit.options, available)) fit.changes.push_back(std::move(*more));
-    if (auto joint = joint_change(fit.options, available)) fit.changes.push_back(std::move(*joint));
+    if (auto joint = joint_change(fit.options, micro_batch, available))
+      fit.changes.push_back(std::move(*joint));
   }
   return fit;
-}
-
-Recomputation least_recomputation_that_fits(const TrainOptions& options, const Room& available) {
-  return least_recomputation(options, 0, available);
 }
 
 void require_fit(const Fit& fit) {
@@ -406,29 +474,32 @@ void require_fit(const Fit& fit) {
 int64_t largest_micro_batch(const TrainOptions& options, const Room& available) {
   constexpr int64_t kMost = 65536;
   const int64_t planned = options.limits.documents;
-  const auto fits_with = [&](int64_t n) {
+  const auto with = [&](int64_t n) {
     TrainOptions o = options;
     // Below the whole batch, gradients persist between micro-batches.
     o.single_micro_batch = o.single_micro_batch && n >= planned;
+    o.pipeline.micro_batches = (planned * o.pipeline.micro_batches - 1) / n + 1;
     o.limits.documents = n;
     o.limits.tokens = n * o.limits.longest;
-    return fits(o, available);
+    return o;
   };
   // So the whole batch may fit although a smaller micro-batch does not.
-  if (options.single_micro_batch && planned <= kMost && fits_with(planned))
-    return planned + largest(kMost - planned, [&](int64_t n) { return fits_with(planned + n); });
-  return largest(options.single_micro_batch ? std::min(kMost, planned - 1) : kMost, fits_with);
+  if (options.single_micro_batch && planned <= kMost && all_fit(with(planned), available))
+    return planned + largest_that_fits(kMost - planned, available,
+                                       [&](int64_t n) { return with(planned + n); });
+  return largest_that_fits(options.single_micro_batch ? std::min(kMost, planned - 1) : kMost,
+                           available, with);
 }
 
 int64_t largest_sequence(const TrainOptions& options, const Room& available,
                          std::optional<int64_t> generated) {
-  return largest(options.model.max_positions, [&](int64_t n) {
+  return largest_that_fits(options.model.max_positions, available, [&](int64_t n) {
     TrainOptions o = options;
     o.limits.longest = n;
     o.limits.tokens = n * o.limits.documents;
     if (o.sample_positions > 0 && generated)
       o.sample_positions = std::min(o.model.max_positions, n + *generated);
-    return fits(o, available);
+    return o;
   });
 }
 

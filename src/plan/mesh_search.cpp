@@ -134,7 +134,9 @@ class Search {
   int64_t excess() {
     int64_t most = 0;
     for (MeshPlan& plan : found_.best) {
-      plan.bytes = choose_rank(plan.options).most;
+      const RanksPlan all = plan_ranks(plan.options, q_.available);
+      plan.options.ranks.rank = all.neediest;
+      plan.bytes = bytes_of(all.needs).most;
       most = std::max(most, plan.bytes - q_.available.device);
     }
     return most;

@@ -9,6 +9,7 @@
 #include "data/dataset/sampler.h"
 #include "plan/alike.h"
 #include "plan/pipeline_trace.h"
+#include "plan/ranks_plan.h"
 #include "train/balance.h"
 
 namespace capstan {
@@ -372,13 +373,8 @@ bool overlap_pays(const TrainOptions& options, const CostModel& machine, const R
     return estimate_largest(o, machine, o.pipeline.micro_batches).seconds;
   };
   if (seconds(overlapped) >= seconds(apart)) return false;
-  overlapped.pipeline.cuts = cuts_of(overlapped);
   overlapped.staging = false;  // a run drops it if it does not fit
-  for (const std::vector<int>& stages : stages_alike(overlapped)) {
-    overlapped.ranks.rank = stages.front() * (options.ranks.size / options.mesh.pipeline);
-    if (!fits(Trainer::plan(overlapped), available)) return false;
-  }
-  return true;
+  return most_if_all_fit(overlapped, available).has_value();
 }
 
 }  // namespace capstan

@@ -1,42 +1,26 @@
 #include "plan/run_on.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/error.h"
-#include "plan/alike.h"
 #include "plan/data_sheet.h"
 #include "plan/fit.h"
-#include "train/balance.h"
 
 namespace capstan {
 namespace {
-
-int64_t needed_by(const TrainOptions& options, int rank) {
-  TrainOptions one = options;
-  one.ranks.rank = rank;
-  return Trainer::plan(one).device.total_bytes;
-}
 
 RunThere fitted(const PlannedTask& task, TrainOptions options, const Machines& machines) {
   if (options.choose_overlap && machines.network && machines.calibration)
     options.mesh.overlap =
         overlap_pays(connected(options, machines.network),
                      cost_model(*machines.calibration, options), machines.available);
-  RunThere there;
   options.staging = false;  // saving may always wait
-  if (options.recompute_to_fit) {
-    choose_rank(options);
-    options.recompute = least_recomputation_that_fits(options, machines.available);
-    options.recompute_to_fit = false;
-  }
-  there.ranks = choose_rank(options);
-  there.options = options;
-  there.fits =
-      there.ranks.most <= machines.available.device &&
-      (machines.available.host == Room().host || fits(Trainer::plan(options), machines.available));
-  if (there.fits) there.step = estimate(task, options, machines);
+  Fit fit = judge(options, machines.available);
+  RunThere there{.options = std::move(fit.options),
+                 .ranks = bytes_of(fit.needs),
+                 .fits = fit.fits(),
+                 .step = {}};
+  if (there.fits) there.step = estimate(task, there.options, machines);
   return there;
 }
 
@@ -109,46 +93,6 @@ TrainOptions on_gpu(const PlannedTask& task, const GpuModel& gpu) {
   options.precision = task.recipe.precision.value_or(Precision::bf16_mixed);
   if (!options.has_bf16) options.precision = with_f16(options.precision);
   return options;
-}
-
-RankBytes choose_rank(TrainOptions& options) {
-  RankBytes bytes;
-  if (options.ranks.size == 1) {
-    bytes.least = bytes.most = Trainer::plan(options).device.total_bytes;
-    return bytes;
-  }
-  int chosen = 0;
-  TrainOptions one = options;
-  one.pipeline.cuts = cuts_of(options);
-  for (const int rank : ranks_that_differ(one)) {
-    const int64_t needed = needed_by(one, rank);
-    if (needed > bytes.most) chosen = rank;
-    bytes.most = std::max(bytes.most, needed);
-    bytes.least = bytes.least == 0 ? needed : std::min(bytes.least, needed);
-  }
-  options.ranks.rank = chosen;
-  return bytes;
-}
-
-std::vector<RankClass> rank_classes(const TrainOptions& options) {
-  TrainOptions one = options;
-  one.pipeline.cuts = cuts_of(options);
-  const int stages = options.mesh.pipeline, in_stage = options.ranks.size / stages;
-  std::vector<RankClass> classes;
-  std::vector<size_t> class_of(static_cast<size_t>(stages));
-  for (const std::vector<int>& alike : stages_alike(one)) {
-    const auto n = static_cast<int>(alike.size());
-    for (const int stage : alike) class_of[static_cast<size_t>(stage)] = classes.size();
-    classes.push_back({.name = stages == 1 ? "all ranks"
-                               : n == 1    ? fmt::format("stage {}", alike[0])
-                                           : fmt::format("stages {} to {}", alike[0], alike.back()),
-                       .ranks = n * in_stage});
-  }
-  for (const int rank : ranks_that_differ(one)) {
-    int64_t& bytes = classes[class_of[static_cast<size_t>(rank / in_stage)]].bytes;
-    bytes = std::max(bytes, needed_by(one, rank));
-  }
-  return classes;
 }
 
 TrainOptions connected(TrainOptions options, const std::optional<Network>& network) {

@@ -10,6 +10,7 @@
 #include "plan/calibration.h"
 #include "plan/gpu_catalogue.h"
 #include "plan/predict.h"
+#include "plan/ranks_plan.h"
 #include "train/setup.h"
 
 // A run on machines that its user may have or get: what its ranks need there, and how long a step
@@ -60,21 +61,6 @@ Network links_of(const GpuModel& gpu, const Calibration& calibration, int device
 
 // The run on a GPU of the catalogue, in the precision that it takes there: without bf16, f16.
 TrainOptions on_gpu(const PlannedTask& task, const GpuModel& gpu);
-
-// The bytes that each rank needs on its device.
-struct RankBytes {
-  int64_t least = 0, most = 0;
-};
-// Ranks that do the same: "stages 1 to 6", how many they are, and what the fullest of them needs.
-struct RankClass {
-  std::string name;
-  int ranks = 1;
-  int64_t bytes = 0;
-};
-// Plans the ranks that differ, and makes the options those of the rank that needs most.
-RankBytes choose_rank(TrainOptions& options);
-// The stages of a pipeline, in groups that are alike; one class if there are no stages.
-std::vector<RankClass> rank_classes(const TrainOptions& options);
 
 // Options with what connects the ranks; whether sums need room stays as it is.
 TrainOptions connected(TrainOptions options, const std::optional<Network>& network);

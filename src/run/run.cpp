@@ -81,8 +81,7 @@ TrainOptions run_options(const Recipe& recipe, Task task, const RunInputs& input
   return options_of(alone, task, inputs, example_of(recipe, inputs));
 }
 
-// All ranks choose the options for the one that needs most, so that they choose alike; then each
-// plans its own memory. Which rank that is may change with what is recomputed.
+// Every rank judges all ranks, so that all choose alike; then each plans its own memory.
 RunPlan TrainingRun::make_plan() {
   std::string_view why;
   require(options_.device != Device::cuda || cuda_present(&why), Fault::device,
@@ -91,27 +90,8 @@ RunPlan TrainingRun::make_plan() {
   const Ranks mine = options_.ranks;
   const Room room = team_.room_for(options_.device);
   if (options_.choose_overlap) choose_overlap(room);
-  const auto neediest = [&](const RunPlan& own) {
-    const auto needs = team_.gather(own.device.total_bytes);
-    const auto most = std::max_element(needs.begin(), needs.end());
-    return std::pair(static_cast<int>(most - needs.begin()), *most);
-  };
-  if (mine.size > 1) options_.ranks.rank = neediest(Trainer::plan(options_)).first;
-  Fit fit;
-  for (int tries = 0; tries < mine.size; ++tries) {
-    fit = fit_of(options_, recipe_.micro_batch_size.size, room);
-    require_fit(fit);
-    if (options_.ranks.rank != mine.rank) {
-      TrainOptions own = fit.options;
-      own.ranks = mine;
-      fit.plan = Trainer::plan(own);
-    }
-    if (mine.size == 1) break;
-    const auto [rank, bytes] = neediest(fit.plan);
-    if (bytes <= fit.available.device || rank == options_.ranks.rank) break;
-    options_.ranks.rank = rank;
-  }
-  require_fit(fit);
+  Fit fit = fit_of(options_, recipe_.micro_batch_size.size, room);
+  agree_on(fit, mine);
   if (fit.dropped_staging > 0)
     log::warn(
         "not enough host memory for a copy of the training state ({}): training pauses while a "

@@ -11,6 +11,7 @@
 #include "checkpoint/weight_sums.h"
 #include "data/batch/step_batches.h"
 #include "plan/calibration.h"
+#include "plan/fit.h"
 #include "report/gpu_monitor.h"
 #include "run/run_display.h"
 #include "run/run_folder.h"
@@ -190,6 +191,7 @@ class TrainingRun {
 
   // The loop: run.cpp.
   RunPlan make_plan();
+  void agree_on(Fit& fit, const Ranks& mine);
   int64_t measure_context();
   void require_same_run();
   bool has_all_steps() const;

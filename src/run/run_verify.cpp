@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/log.h"
+#include "base/units.h"
 #include "plan/history.h"
 #include "plan/predict.h"
 #include "report/work_bar.h"
@@ -11,6 +12,46 @@
 #include "run/self_check.h"
 
 namespace capstan {
+
+// Makes it the verdict and the plan of this rank. Scratch depends on the number of threads, so
+// ranks on unlike machines may judge differently: then the one that recomputes most decides.
+void TrainingRun::agree_on(Fit& fit, const Ranks& mine) {
+  const auto layers = static_cast<int>(options_.model.layers);
+  struct Verdict {
+    int fits = 0, rung = 0, staging = 0;
+  };
+  const Verdict own{fit.fits(), fit.options.recompute.rung(layers), fit.options.staging};
+  Verdict of_all = own;
+  for (const Verdict& other : team_.gather(own)) {
+    of_all.fits = std::min(of_all.fits, other.fits);
+    of_all.rung = std::max(of_all.rung, other.rung);
+    of_all.staging = std::min(of_all.staging, other.staging);
+  }
+  require_fit(fit);
+  require(of_all.fits == 1, Fault::does_not_fit,
+          "does not fit on another rank, whose machine has other devices or another number of "
+          "threads than this one's; its message says what would");
+  const bool others = of_all.rung != own.rung || of_all.staging != own.staging;
+  if (of_all.rung != own.rung) fit.options.recompute = Recomputation::at_rung(of_all.rung, layers);
+  fit.options.staging = of_all.staging == 1;
+  if (others || fit.options.ranks.rank != mine.rank) {
+    fit.options.ranks = mine;
+    fit.plan = Trainer::plan(fit.options);
+  }
+  const auto needs =
+      team_.gather(RankNeed{mine.rank, fit.plan.device.total_bytes, fit.plan.host.total_bytes});
+  const auto require_room = [&](const RankNeed& need, const char* memory, int64_t bytes,
+                                int64_t available) {
+    require(bytes <= available, Fault::does_not_fit,
+            "does not fit: rank {} on {} needs {}{}, {} free", need.rank,
+            team_.hosts()[static_cast<size_t>(need.rank)], format_bytes(bytes), memory,
+            format_bytes(available));
+  };
+  for (const RankNeed& need : needs) {
+    require_room(need, "", need.device, fit.available.device);
+    require_room(need, " of host memory", need.host, fit.available.host);
+  }
+}
 
 void TrainingRun::verify() {
   log::say("Verifying settings ...");

@@ -285,6 +285,37 @@ TEST_F(RequireFit, RefusesAModelOfTrillionsInUnderASecond) {
   EXPECT_LT(seconds() - start, 1.0);
 }
 
+// Recomputation moves the cuts of a pipeline, and with them the rank that needs most.
+TEST_F(RequireFit, JudgesEveryStage) {
+  TrainOptions open = options();
+  open.model.layers = 20;
+  open.ranks.size = open.mesh.pipeline = 4;
+  open.pipeline.chunks = 2;
+  open.pipeline.micro_batches = 8;
+  open.recompute_to_fit = true;
+  const auto needs = [](TrainOptions o) {
+    int64_t most = 0;
+    for (o.ranks.rank = 0; o.ranks.rank < o.ranks.size; ++o.ranks.rank)
+      most = std::max(most, Trainer::plan(o).device.total_bytes);
+    return most;
+  };
+  int fitting = 0;
+  for (int rung = 0; rung <= 40; rung += 8) {
+    TrainOptions o = open;
+    o.recompute_to_fit = false;
+    o.recompute = Recomputation::at_rung(rung, 20);
+    const Room room{needs(o)};
+    const Fit fit = fit_of(open, 8, room);
+    EXPECT_TRUE(fit.fits() || rung > 0) << "what needs no recomputation";
+    EXPECT_EQ(fit.fits(), needs(fit.options) <= room.device) << name_of(fit.options.recompute);
+    EXPECT_EQ(fit.plan.device.total_bytes, needs(fit.options));
+    fitting += fit.fits();
+    for (const Change& change : fit.changes)
+      EXPECT_LE(needs(change.options), room.device) << change.what;
+  }
+  EXPECT_GT(fitting, 2);
+}
+
 // Of a run on several ranks: the mildest strategy that fits, or more ranks with a GPU each.
 TEST_F(RequireFit, ProposesStrategiesAndRanks) {
   TrainOptions o = options();
@@ -295,7 +326,7 @@ TEST_F(RequireFit, ProposesStrategiesAndRanks) {
     other.sharding = sharding;
     other.ranks.size = ranks;
     other.network.room = ranks > 8;  // on two machines
-    return Trainer::plan(other).device.total_bytes;
+    return bytes_of(plan_ranks(other, {}).needs).most;
   };
   const auto first_change = [&](int64_t available) {
     const Fit fit = fit_of(o, 8, {available});
@@ -320,7 +351,7 @@ TEST_F(RequireFit, ProposesMachinesThatThereAreMicroBatchesFor) {
   TrainOptions four = o;
   four.ranks.size = 64;
   four.network.room = true;
-  const Room room{Trainer::plan(four).device.total_bytes};
+  const Room room{bytes_of(plan_ranks(four, {}).needs).most};
   const auto of_more_gpus = [&](int64_t micro_batches) {
     o.pipeline.micro_batches = micro_batches;
     std::optional<Change> found;

@@ -110,7 +110,7 @@ TEST(RunOn, StagesHaveTheirOwnMemory) {
   PlannedTask task = task_of_1b();
   task.recipe.pipeline_parallel = 4;
   const RunThere run = there(task, machines_with(gpu("h100-sxm"), 4, 2));
-  const auto classes = rank_classes(run.options);
+  const auto classes = rank_classes(run.options, plan_ranks(run.options, {}).needs);
   ASSERT_GT(classes.size(), 1U);
   int ranks = 0;
   int64_t most = 0;
