@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/visible.h"
 #include "cli/command_line.h"
+#include "cli/outputs.h"
 #include "cli/version.h"
 #include "doctor/bug_report.h"
 #include "doctor/doctor.h"
@@ -53,7 +54,7 @@ int doctor(const Arguments& arguments) {
       "file for all that a bug report needs: the findings, this system, the environment, and "
       "the recipe, files and last measurements of the run in --out_dir; secrets are masked");
   if (!line.parse(arguments)) return 0;
-  if (!report.empty()) require_writable_file(report);
+  if (!report.empty()) require_output("--report", report, kBugReport);
   MachineFacts facts = look_at_machine(out_dir);
   facts.program.version = CAPSTAN_VERSION;
   facts.program.commit = CAPSTAN_COMMIT;

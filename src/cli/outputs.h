@@ -10,5 +10,6 @@ inline constexpr OutputKind kPlanPage = {"a plan's page",
                                          "<!doctype html>\n<!-- A plan, by capstan plan"};
 inline constexpr OutputKind kCalibrationFile = {"a calibration",
                                                 R"({"format": "capstan calibration")"};
+inline constexpr OutputKind kBugReport = {"a bug report", "# Bug report of capstan "};
 
 }  // namespace capstan::cli

@@ -34,6 +34,8 @@ TEST_F(Outputs, AFileOfAnotherKindIsNotReplaced) {
   expect_refused(2, finetune({"--log.trace=data.jsonl"}), {"log.trace: data.jsonl exists"});
   expect_refused(2, {"bench", "--quick", "--out=data.jsonl"},
                  {"--out: data.jsonl exists and is not a calibration"});
+  expect_refused(2, {"doctor", "--report=data.jsonl"},
+                 {"--report: data.jsonl exists and is not a bug report"});
   EXPECT_EQ(slurp(at("r.yaml")), "model_name: TinyLlama-1.1B\n");
   EXPECT_EQ(slurp(at("data.jsonl")), data);
   EXPECT_FALSE(fs::exists(at("out/final")));
