@@ -116,7 +116,7 @@ void require_outputs(const PlanOptions& o) {
   if (!o.html.empty()) require_output("--html", o.html, kPlanPage);
   if (!o.trace.empty()) require_output("--trace", o.trace, kTraceOutput);
   namespace fs = std::filesystem;
-  const auto whole = [](const std::string& file) { return fs::weakly_canonical(file); };
+  const auto whole = [](const std::string& f) { return fs::weakly_canonical(fs::absolute(f)); };
   require(o.html.empty() || o.trace.empty() || whole(o.html) != whole(o.trace), Fault::usage,
           "--trace: {} is the file of --html, too; name another", o.trace);
 }
