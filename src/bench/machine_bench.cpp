@@ -78,7 +78,7 @@ class Bench {
         {.name = type.empty() ? what : fmt::format("{}, {}", what, type), .take = std::move(take)});
   }
   // `value`: of the row, from the time of the op.
-  const OpTime& op(const std::string& what, const NumberType& type, Unit unit, const OpSetup& setup,
+  const OpTime* op(const std::string& what, const NumberType& type, Unit unit, const OpSetup& setup,
                    std::function<double(const OpTime&)> value) {
     Op& op = ops_.emplace_back(Op{{what, type.name, unit}, {}});
     add(what, type.name, [this, &op, setup, tf32 = type.tf32, value = std::move(value)] {
@@ -88,41 +88,42 @@ class Bench {
         op.row.value = value(t);
       };
     });
-    return op.time;
+    return &op.time;
   }
-  const OpTime& flops(const std::string& what, const NumberType& type, const OpSetup& setup) {
+  const OpTime* flops(const std::string& what, const NumberType& type, const OpSetup& setup) {
     return op(what, type, Unit::flops, setup, [](const OpTime& t) { return t.flops_per_second(); });
   }
-  const OpTime& bytes(const std::string& what, const NumberType& type, const OpSetup& setup) {
+  const OpTime* bytes(const std::string& what, const NumberType& type, const OpSetup& setup) {
     return op(what, type, Unit::bytes, setup, [](const OpTime& t) { return t.bytes_per_second(); });
   }
 
   void prepare_memory() {
     const NumberType none{"", DType::f32};
     Calibration& c = result_.calibration;
-    const OpTime& tiny = op("one call of a tiny op", none, Unit::seconds, tiny_ops(),
-                            [](const OpTime& t) { return t.seconds / kTinyOps; });
-    const OpTime& copy = bytes("copy, read and written", none, copying(s_.copied, Way::within));
-    derive_.emplace_back([&] {
-      c.seconds_per_call = tiny.seconds / kTinyOps;
-      c.bytes_per_second = copy.bytes_per_second();
+    const OpTime* const tiny = op("one call of a tiny op", none, Unit::seconds, tiny_ops(),
+                                  [](const OpTime& t) { return t.seconds / kTinyOps; });
+    const OpTime* const copy =
+        bytes("copy, read and written", none, copying(s_.copied, Way::within));
+    derive_.emplace_back([&c, tiny, copy] {
+      c.seconds_per_call = tiny->seconds / kTinyOps;
+      c.bytes_per_second = copy->bytes_per_second();
     });
     if (device_ != Device::cuda) return;
     // Each byte crosses the bus once, but the account counts it on both sides.
     const auto across = [](const OpTime& t) { return t.bytes_per_second() / 2; };
-    const OpTime& to_device =
+    const OpTime* const to_device =
         op("host to device, pinned", none, Unit::bytes, copying(s_.copied, Way::to_device), across);
-    const OpTime& to_host =
+    const OpTime* const to_host =
         op("device to host, pinned", none, Unit::bytes, copying(s_.copied, Way::to_host), across);
     constexpr double kMomentBytes = 16;  // of a weight, read and written
     const double moments = kMomentBytes * static_cast<double>(2 * s_.inner * s_.hidden);
     const auto over_the_bus = [moments](const OpTime& t) { return moments / t.seconds; };
-    const OpTime& update = op("AdamW, moments in host memory", none, Unit::bytes,
-                              update_over_the_bus(s_), over_the_bus);
-    derive_.emplace_back([&, across, over_the_bus] {
-      c.to_device_per_second = across(to_device);
-      c.to_host_per_second = across(to_host);
-      c.bus_per_second = over_the_bus(update);
+    const OpTime* const update = op("AdamW, moments in host memory", none, Unit::bytes,
+                                    update_over_the_bus(s_), over_the_bus);
+    derive_.emplace_back([&c, to_device, to_host, update, across, over_the_bus] {
+      c.to_device_per_second = across(*to_device);
+      c.to_host_per_second = across(*to_host);
+      c.bus_per_second = over_the_bus(*update);
     });
   }
 
@@ -132,26 +133,27 @@ class Bench {
       flops(fmt::format("product {0} x {0} x {0}", n), t, product(t, n, n, n));
     const int64_t outputs = 2 * s_.inner;
     flops(fmt::format("product of {} tokens", s_.few), t, product(t, s_.few, outputs, s_.hidden));
-    const OpTime& forward = flops("gate and up", t, product(t, s_.tokens, outputs, s_.hidden));
-    const OpTime& backward =
+    const OpTime* const forward =
+        flops("gate and up", t, product(t, s_.tokens, outputs, s_.hidden));
+    const OpTime* const backward =
         flops("gate and up, backward", t, product_backward(t, s_.tokens, outputs, s_.hidden));
-    derive_.emplace_back([&, fp8 = t.fp8] {
+    derive_.emplace_back([this, &rates, forward, backward, fp8 = t.fp8] {
       // Everything but the products runs in bf16.
       if (fp8) rates = result_.calibration.types.at("bf16");
       rates.of(OpKind::product) =
-          (forward.cost.flops + backward.cost.flops) / (forward.seconds + backward.seconds);
+          (forward->cost.flops + backward->cost.flops) / (forward->seconds + backward->seconds);
     });
     if (t.fp8) return;
-    const OpTime& loss = flops("output head with loss", t, head(t.type, s_));
+    const OpTime* const loss = flops("output head with loss", t, head(t.type, s_));
     prepare_attention(t, "attention", attend, rates.of(OpKind::attention), rates.attention_bytes);
     prepare_attention(t, "attention, backward", attend_backward,
                       rates.of(OpKind::attention_backward), rates.attention_backward_bytes);
-    const OpTime& between = bytes("rmsnorm, swiglu, rope", t, between_products(t.type, s_));
-    const OpTime& adamw = bytes("AdamW", t, update(t, s_));
-    derive_.emplace_back([&] {
-      rates.of(OpKind::head) = loss.flops_per_second();
-      rates.of(OpKind::elementwise) = between.bytes_per_second();
-      rates.of(OpKind::optimizer) = adamw.bytes_per_second();
+    const OpTime* const between = bytes("rmsnorm, swiglu, rope", t, between_products(t.type, s_));
+    const OpTime* const adamw = bytes("AdamW", t, update(t, s_));
+    derive_.emplace_back([&rates, loss, between, adamw] {
+      rates.of(OpKind::head) = loss->flops_per_second();
+      rates.of(OpKind::elementwise) = between->bytes_per_second();
+      rates.of(OpKind::optimizer) = adamw->bytes_per_second();
     });
   }
 
@@ -162,8 +164,8 @@ class Bench {
                          double& flops_per_second, double& bytes_per_second) {
     std::vector<const OpTime*> times;
     for (const Documents& d : s_.documents)
-      times.push_back(&flops(fmt::format("{}, {} x {} tokens", name, d.count, d.length), t,
-                             setup(t.type, s_, d)));
+      times.push_back(flops(fmt::format("{}, {} x {} tokens", name, d.count, d.length), t,
+                            setup(t.type, s_, d)));
     derive_.emplace_back([times, &flops_per_second, &bytes_per_second] {
       std::vector<CallTotal> calls;
       for (const OpTime* op : times)
