@@ -293,9 +293,12 @@ bool TrainingRun::validates_after(int64_t step) const {
 
 // A signal ended it in the process before: then the metrics have the step, but no validation loss.
 void TrainingRun::make_missed_validation() {
+  if (!resumed_after_ || record_.step == 0 || !validates_after(record_.step) ||
+      inputs_.data.validation.size() == 0)
+    return;
   int missed = 0;
-  if (record_.step == 0 || !validates_after(record_.step)) return;
-  if (team_.leads()) missed = display_.misses_validation(record_.step) ? 1 : 0;
+  if (team_.leads() && folder_.resumes_here())
+    missed = display_.misses_validation(record_.step) ? 1 : 0;
   if (team_.of_leader(missed) == 0 || !spend_on_evaluation()) return;
   if (compares()) judge_validation();
   display_.show_missed_validation(record_, options_.schedule.at(record_.step - 1));
@@ -393,7 +396,7 @@ void TrainingRun::train() {
   display_.begin_bar(record_.step);
   if (recipe_.initial_validation && record_.step == 0 && spend_on_evaluation())
     display_.show_initial_validation(record_);
-  if (resumed_after_ && folder_.resumes_here()) make_missed_validation();
+  make_missed_validation();
   const auto stopped = [&] { return stop_.stops(record_.step, agreed_signal()); };
   if (record_.step > 0) stop_.note_time(team_.of_leader(record_.seconds));
   while (!complete() && !stopped() && !stop_.out_of_time()) {
