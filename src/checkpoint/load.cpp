@@ -6,8 +6,8 @@
 #include "base/units.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/load_with_sums.h"
 #include "checkpoint/stored_parts.h"
-#include "checkpoint/weight_sums.h"
 
 namespace capstan {
 namespace {

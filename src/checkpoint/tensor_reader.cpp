@@ -155,10 +155,6 @@ std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntr
   return fmt::format("{}", fmt::join(problems, "; "));
 }
 
-void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found) {
-  read_tensors(q, wanted, found, nullptr);
-}
-
 void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found,
                   WeightSums* sums) {
   if (q.device() == Device::sim) return;
@@ -168,6 +164,10 @@ void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const Tensor
         read_values(q, piece.values, t.cut.in_whole(piece.first), entry, sums);
       else
         read_columns(q, piece.values, piece.first, t.cut, entry, sums);
+}
+
+void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found) {
+  read_tensors(q, wanted, found, nullptr);
 }
 
 }  // namespace capstan

@@ -3,9 +3,9 @@
 #include <charconv>
 
 #include "base/json_text.h"
+#include "checkpoint/load_with_sums.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/stored_parts.h"
-#include "checkpoint/weight_sums.h"
 
 namespace capstan {
 namespace {

@@ -1,16 +1,11 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/tensor_reader.h"
-#include "checkpoint/training_checkpoint.h"
 
 namespace capstan {
 
@@ -56,13 +51,5 @@ struct AllWeightSums {
   std::optional<std::string> checksum;
 };
 AllWeightSums compare_sums(const std::vector<WeightSums::Sums>& by_rank);
-
-// As the functions of the same name, with sums (null: none are made) of the weights that are read.
-void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found,
-                  WeightSums* sums);
-void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& dir,
-                     WeightSums* sums);
-TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
-                              const std::filesystem::path& dir, WeightSums* sums);
 
 }  // namespace capstan

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "checkpoint/adapter.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/load_with_sums.h"
 #include "checkpoint/manifest.h"
 #include "ops/cpu/blas.h"
 #include "recipe/recipe_yaml.h"
