@@ -9,8 +9,6 @@
 // Models as folders that any Hugging Face program opens. All errors about them are Fault::file.
 namespace capstan {
 
-class WeightSums;  // weight_sums.h
-
 // The folder's config.json, with any further end-of-text ids from generation_config.json.
 ModelConfig read_config(const std::filesystem::path& dir);
 
@@ -19,9 +17,7 @@ ModelConfig read_config(const std::filesystem::path& dir);
 // adapters. Writes nothing unless exactly the tensors that the model needs are there, with their
 // shapes (old files may also have a tied head and rope tables): one error lists all differences. On
 // sim it checks, but reads no data.
-// Adds to `sums`, if there are any, those of what it reads.
-void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& dir,
-                     WeightSums* sums = nullptr);
+void load_parameters(Queue& q, Parameters& params, const std::filesystem::path& dir);
 
 struct SaveOptions {
   std::optional<DType> dtype;  // f32, bf16 or f16; default: as the parameters are stored

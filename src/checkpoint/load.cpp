@@ -156,6 +156,10 @@ void warn_of_another_head(const Parameters& params, const ModelFolder& folder,
 
 }  // namespace
 
+void load_parameters(Queue& q, Parameters& params, const fs::path& dir) {
+  load_parameters(q, params, dir, nullptr);
+}
+
 void load_parameters(Queue& q, Parameters& params, const fs::path& dir, WeightSums* sums) {
   const ModelFolder folder(dir);
   check_weights(params, Rows::base, folder, dir);

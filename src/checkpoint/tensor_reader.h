@@ -11,8 +11,6 @@
 
 namespace capstan {
 
-class WeightSums;  // weight_sums.h
-
 // A tensor of one of several files.
 struct TensorEntry {
   const TensorFile* file = nullptr;
@@ -29,9 +27,8 @@ struct ReadRules {
 std::string differences(const std::vector<SavedTensor>& wanted, const TensorEntries& found,
                         const ReadRules& rules);
 
-// Reads their pieces and converts types if needed; adds to `sums`, if there are any, those of what
-// it reads. On sim it reads nothing. Call `differences` first to check that they exist.
-void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found,
-                  WeightSums* sums = nullptr);
+// Reads their pieces and converts types if needed. On sim it reads nothing. Call `differences`
+// first to check that they exist.
+void read_tensors(Queue& q, const std::vector<SavedTensor>& wanted, const TensorEntries& found);
 
 }  // namespace capstan

@@ -31,6 +31,11 @@ int64_t steps_of(const SafetensorsFile& file) {
 }  // namespace
 
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
+                              const fs::path& dir) {
+  return load_checkpoint(q, params, optimizer, dir, nullptr);
+}
+
+TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
                               const fs::path& dir, WeightSums* sums) {
   const TrainingState state = read_state(dir);
   const Rows rows = saved_rows(params.spec());

@@ -20,8 +20,6 @@
 //   MANIFEST.json                         manifest.h
 namespace capstan {
 
-class WeightSums;  // weight_sums.h
-
 // Restores parameters, moments and the optimizer's step count, bit for bit, and returns the state.
 // For a model with adapters, restores those; load_parameters loads its base. Throws Fault::file and
 // changes nothing unless everything is there, in the types that the run stores; a different
@@ -29,7 +27,7 @@ class WeightSums;  // weight_sums.h
 // verify_checkpoint first, or use newest_checkpoint. On sim it checks, but reads no data. A read
 // error in the middle leaves it partly restored.
 TrainingState load_checkpoint(Queue& q, Parameters& params, Optimizer& optimizer,
-                              const std::filesystem::path& dir, WeightSums* sums = nullptr);
+                              const std::filesystem::path& dir);
 
 // Host buffers for one copy of what this rank contributes to a checkpoint: the trained parameters
 // that it owns, and their moments. Arena, parameters and optimizer must outlive it. It cannot move,
