@@ -16,13 +16,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kManifestFormat = 1;
 constexpr const char* kWhatToDo = "this checkpoint is damaged: copy it again, or use another one";
 
 std::string manifest_text(const Manifest& files) {
   json list = json::object();
   for (const auto& [name, sum] : files) list[name] = {{"bytes", sum.bytes}, {"sha256", sum.sha256}};
-  return json{{"format", kFormat}, {"files", list}}.dump(2) + "\n";
+  return json{{"format", kManifestFormat}, {"files", list}}.dump(2) + "\n";
 }
 
 bool is_inside(const std::string& name) {
@@ -100,7 +100,7 @@ Manifest read_manifest(const fs::path& folder) {
   const auto manifest = manifest_of(parse_json(text, path.string()));
   require(manifest && manifest_text(*manifest) == text, Fault::file,
           "{}: expected what Capstan writes (format {}), found something else; {}", path.string(),
-          kFormat, kWhatToDo);
+          kManifestFormat, kWhatToDo);
   return *manifest;
 }
 

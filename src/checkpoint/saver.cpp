@@ -63,9 +63,9 @@ std::vector<TensorToWrite> to_write(const std::vector<SpreadTensor>& tensors, Qu
   return all;
 }
 
-using Tensors = std::vector<TensorToWrite>;
+using TensorList = std::vector<TensorToWrite>;
 
-void write_model_files(const fs::path& path, const Contents& contents, const Tensors& weights,
+void write_model_files(const fs::path& path, const Contents& contents, const TensorList& weights,
                        const SaveRequest& request, Threads threads, Manifest& sums) {
   sums["generation_config.json"] =
       write_text(path / "generation_config.json", generation_config_json(contents.config));
@@ -75,7 +75,7 @@ void write_model_files(const fs::path& path, const Contents& contents, const Ten
   write_weights(path, weights, request.max_shard_bytes, threads, sums);
 }
 
-void write_adapter_files(const fs::path& path, const Contents& contents, const Tensors& weights,
+void write_adapter_files(const fs::path& path, const Contents& contents, const TensorList& weights,
                          const SaveRequest& request, Threads threads, Manifest& sums) {
   for (const ExtraFile& extra : request.extras) sums[extra.name] = write_extra(path, extra);
   sums[std::string(kAdapterConfigFile)] =

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kStateFormat = 1;
 
 // Fields that earlier versions lack keep their default.
 constexpr bool kIsNew = true;
@@ -106,7 +106,7 @@ const char* from_json(std::optional<std::string>& to, const json& value) {
 }  // namespace
 
 std::string state_json(const TrainingState& state) {
-  nlohmann::ordered_json out = {{"format", kFormat}};
+  nlohmann::ordered_json out = {{"format", kStateFormat}};
   for_each_field(
       state, [&](const char* key, const auto& field, bool = false) { out[key] = to_json(field); });
   // A recipe may contain any bytes: a save must not fail because of them.
@@ -124,7 +124,7 @@ TrainingState parse_state(std::string_view text, std::string_view where) {
            expected, it == root.end() ? "none" : shown(*it));
   };
   const auto format = root.find("format");
-  check("format", format == root.end() || *format != kFormat ? "1" : nullptr);
+  check("format", format == root.end() || *format != kStateFormat ? "1" : nullptr);
   std::set<std::string> known = {"format"};
   TrainingState state;
   for_each_field(state, [&](const char* key, auto& field, bool is_new = false) {

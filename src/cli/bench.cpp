@@ -38,7 +38,7 @@ const char* name_of(BenchRow::Unit unit) {
   return "?";
 }
 
-void print_json(const BenchResult& result, const fs::path& file) {
+void print_bench_json(const BenchResult& result, const fs::path& file) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const BenchRow& row : result.rows) {
     nlohmann::ordered_json r = {
@@ -124,7 +124,7 @@ int bench(const Arguments& arguments) {
   warn_of_others(result);
   write_calibration(file, result.calibration);
   if (json) {
-    print_json(result, file);
+    print_bench_json(result, file);
     return 0;
   }
   fmt::print("{}", bench_table(result));

@@ -7,8 +7,8 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/parallel.h"
-#include "base/terminal.h"
 #include "base/shell_words.h"
+#include "base/terminal.h"
 #include "bench/comm_bench.h"
 #include "cli/command_line.h"
 #include "cli/launch.h"
@@ -20,13 +20,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct CommOptions {
   std::string accelerator = "auto", devices = "auto", out;
   bool quick = false, json = false;
 };
 
 // Runs of this recipe would have the same ranks.
-Recipe recipe_of(const Options& o) {
+Recipe recipe_of(const CommOptions& o) {
   Recipe r;
   r.accelerator = parse_named<Accelerator>("accelerator", o.accelerator);
   const auto devices = Devices::parse(o.devices);
@@ -64,7 +64,8 @@ nlohmann::ordered_json json_of(const CommResult& result) {
 
 // The calibration of what a rank computes with, to which the result will be added. Warns if there
 // is none: before the measuring, like all that is refused.
-std::optional<Calibration> calibration_in(const fs::path& file, const Options& o, Device device) {
+std::optional<Calibration> calibration_in(const fs::path& file, const CommOptions& o,
+                                          Device device) {
   std::error_code error;
   if (file.empty() || !fs::exists(file, error)) {
     const std::string threads =
@@ -87,7 +88,7 @@ std::optional<Calibration> calibration_in(const fs::path& file, const Options& o
   return c;
 }
 
-int measure(const Options& o, const Recipe& recipe, const Communicator& group) {
+int measure(const CommOptions& o, const Recipe& recipe, const Communicator& group) {
   const log::Quiet quiet(group.rank() != 0);
   const Device device = device_of(recipe.accelerator);
   Arena arena(Arena::Heap{}, device);
@@ -128,7 +129,7 @@ int bench_comm(const Arguments& arguments) {
       "which is measured in one to three minutes. Start it as a run: with --devices, or with "
       "mpirun.",
       "capstan bench comm");
-  Options o;
+  CommOptions o;
   add_accelerator(line, o.accelerator);
   line.option("--devices", o.devices,
               "ranks on this machine, or GPUs as [0, 1]; auto: all GPUs, or a rank on each core");

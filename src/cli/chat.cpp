@@ -14,7 +14,7 @@
 namespace capstan::cli {
 namespace {
 
-struct Options {
+struct ChatOptions {
   std::string folder, base, prompt_style, system, quantize;
   PrecisionWords precision;
   int64_t context = 4096;
@@ -85,7 +85,7 @@ bool read_question(std::string& question) {
   return !question.empty();
 }
 
-void run_chat(TextModel& text, Options& o) {
+void run_chat(TextModel& text, ChatOptions& o) {
   Conversation conversation(text, o.system);
   std::vector<int32_t> in_cache;
   std::string question;
@@ -121,7 +121,7 @@ void run_chat(TextModel& text, Options& o) {
 int chat(const Arguments& arguments) {
   CommandLine line("Chats with a model, which remembers the conversation. An empty line ends it.",
                    "capstan chat");
-  Options o;
+  ChatOptions o;
   line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");
   line.option("--base_model", o.base,
               "folder of the adapter's base model (default: the one the adapter names)");

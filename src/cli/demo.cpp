@@ -10,7 +10,7 @@
 namespace capstan::cli {
 namespace {
 
-constexpr int64_t kExamples = 44500;  // training and held-out examples together
+constexpr int64_t kDemoExamples = 44500;  // training and held-out examples together
 
 Recipe demo_recipe() {
   Recipe r = defaults_of(Task::demo);
@@ -43,7 +43,7 @@ NamedModel demo_model(const Recipe& r) {
 
 // Runs the first stage and fills in its summary. Returns what train_and_ask does.
 int learn_tasks(const Recipe& recipe, RunSummary& summary, const StopToken& stop) {
-  const DemoTasks tasks(make_examples(static_cast<uint64_t>(recipe.seed), kExamples));
+  const DemoTasks tasks(make_examples(static_cast<uint64_t>(recipe.seed), kDemoExamples));
   TrainingRun run(recipe, Task::demo, demo_inputs(demo_model(recipe), tasks),
                   {"capstan demo", CAPSTAN_BUILD, stop});
   log::say("A model of {} parameters learns {} small tasks. {} more are held out.\n\n{}",

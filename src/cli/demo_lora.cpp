@@ -11,7 +11,7 @@
 namespace capstan::cli {
 namespace {
 
-constexpr int64_t kExamples = 12000;  // training and held-out examples together
+constexpr int64_t kLoraExamples = 12000;  // training and held-out examples together
 constexpr int64_t kSteps = 250;
 
 // An ordinary LoRA recipe that keeps what the user set for the first stage.
@@ -51,7 +51,7 @@ std::string memory_comparison(const MemoryUse& full, const MemoryUse& adapters) 
 
 int adapt_to_new_task(const Recipe& first, const RunSummary& full, const StopToken& stop) {
   const Recipe recipe = adapter_recipe(first);
-  const DemoTasks tasks(make_mirror_examples(static_cast<uint64_t>(recipe.seed), kExamples));
+  const DemoTasks tasks(make_mirror_examples(static_cast<uint64_t>(recipe.seed), kLoraExamples));
   const ByteTokenizer tokenizer;
   TrainingRun run(recipe, Task::finetune_lora,
                   demo_inputs(model_of(recipe, Task::finetune_lora, &tokenizer, false), tasks),

@@ -17,13 +17,13 @@ namespace {
 
 constexpr int kSomeProblem = 1;
 
-void print_text(const std::vector<Finding>& findings) {
+void print_findings(const std::vector<Finding>& findings) {
   for (const Finding& f : findings)
     fmt::print("{:<8}{}: {}{}\n", name_of(f.severity), visible(f.about), visible(f.text),
                f.advice.empty() ? "" : fmt::format("; {}", f.advice));
 }
 
-void print_json(const std::vector<Finding>& findings, int64_t problems) {
+void print_findings_json(const std::vector<Finding>& findings, int64_t problems) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Finding& f : findings)
     list.push_back({{"severity", name_of(f.severity)},
@@ -64,9 +64,9 @@ int doctor(const Arguments& arguments) {
     return f.severity == Severity::problem;
   });
   if (json)
-    print_json(findings, problems);
+    print_findings_json(findings, problems);
   else
-    print_text(findings);
+    print_findings(findings);
   if (!report.empty()) {
     write_text(report, bug_report(facts, findings, out_dir), 0600);
     log::info("the report is in {}; read it before you pass it on", report);

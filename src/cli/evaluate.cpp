@@ -24,7 +24,7 @@
 namespace capstan::cli {
 namespace {
 
-struct Options {
+struct EvaluateOptions {
   std::string folder, base, data, quantize;
   PrecisionWords precision;
   std::string accelerator = "auto";
@@ -57,7 +57,7 @@ bool holds_documents(const std::filesystem::path& file, const Recipe& r) {
 }
 
 // Decides from the path whether the data is text or records.
-void name_data(Options& o) {
+void name_data(EvaluateOptions& o) {
   Recipe& r = o.recipe;
   r.val_split_fraction = 0;
   const bool columns = r.column_instruction || r.column_output || r.column_messages;
@@ -69,7 +69,7 @@ void name_data(Options& o) {
   if (o.max_seq_length > 0) r.max_seq_length = o.max_seq_length;
 }
 
-RunInputs inputs_of(const Options& o, const ModelFiles& files) {
+RunInputs inputs_of(const EvaluateOptions& o, const ModelFiles& files) {
   RunInputs in;
   const Recipe& r = o.recipe;
   in.tokenizer_dir = files.tokenizer();
@@ -124,7 +124,7 @@ Evaluation evaluate_all(Inference& model, const RunInputs& in, const Recipe& r, 
   return all;
 }
 
-void report(const Options& o, const RunInputs& in, const Evaluation& e, double seconds) {
+void report(const EvaluateOptions& o, const RunInputs& in, const Evaluation& e, double seconds) {
   const DatasetCounts c = count(in.data.train, in.max_seq_length);
   if (o.json) {
     const nlohmann::ordered_json out = {
@@ -142,7 +142,7 @@ void report(const Options& o, const RunInputs& in, const Evaluation& e, double s
 }
 
 // Asks the questions of one file after the other, each with a plan of its own.
-int evaluate_tasks(const Options& o) {
+int evaluate_tasks(const EvaluateOptions& o) {
   const ModelFiles files = find_model(o.folder, o.base, o.quantize);
   const auto tokenizer = load_tokenizer(files.tokenizer(), files.base);
   require_rows_for(*tokenizer, files.config, files.tokenizer());
@@ -205,7 +205,7 @@ int evaluate_tasks(const Options& o) {
 int evaluate(const Arguments& arguments) {
   CommandLine line("Computes the loss and perplexity of a model on data; every token counts once.",
                    "capstan evaluate");
-  Options o;
+  EvaluateOptions o;
   Recipe& r = o.recipe;
   r.micro_batch_size = 8;
   line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");

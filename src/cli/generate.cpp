@@ -13,7 +13,7 @@
 namespace capstan::cli {
 namespace {
 
-struct Options {
+struct GenerateArguments {
   std::string folder, base, quantize;
   std::string prompt = "What food do llamas eat?";
   std::string prompt_style;
@@ -23,7 +23,7 @@ struct Options {
   GenerateOptions generate;
 };
 
-void run(Options o) {
+void run(GenerateArguments o) {
   TextModel text(find_model(o.folder, o.base, o.quantize), o.prompt_style);
   const std::vector<int32_t> prompt = text.prompt_tokens(o.prompt);
   const int64_t positions = text.config().max_positions;
@@ -59,7 +59,7 @@ void run(Options o) {
 int generate(const Arguments& arguments) {
   CommandLine line("Answers or continues a prompt. Text goes to stdout, timings to stderr.",
                    "capstan generate");
-  Options o;
+  GenerateArguments o;
   line.required("checkpoint_dir", o.folder, "folder of the model or of an adapter");
   line.option("--base_model", o.base,
               "folder of the adapter's base model (default: the one the adapter names)");

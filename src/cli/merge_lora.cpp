@@ -19,14 +19,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct MergeOptions {
   std::string name, base, out, quantize, prompts_file;
   std::string accelerator = "auto";
   std::vector<std::string> prompts;
 };
 
 // The user's prompts: --prompt, then the lines of --prompts.
-std::vector<std::string> user_prompts(const Options& o) {
+std::vector<std::string> user_prompts(const MergeOptions& o) {
   std::vector<std::string> texts = o.prompts;
   if (o.prompts_file.empty()) return texts;
   const std::string all = read_text(o.prompts_file);
@@ -43,7 +43,7 @@ std::vector<std::string> user_prompts(const Options& o) {
 }
 
 // The user's prompts, formatted as `generate` does, and random ones.
-std::vector<Prompt> prompts_of(const Options& o, const ModelFiles& files) {
+std::vector<Prompt> prompts_of(const MergeOptions& o, const ModelFiles& files) {
   std::vector<Prompt> prompts;
   if (const auto texts = user_prompts(o); !texts.empty()) {
     const TextModel text(files, "");
@@ -131,7 +131,8 @@ MergeRecord record_of(const ModelFiles& files, size_t random_prompts) {
 
 // Merging needs little compute, and in f32 a model may be larger than a GPU. So auto picks the GPU
 // only if both the model with its adapter and the merged model fit there.
-Device device_for(const Options& o, const ModelFiles& files, const std::vector<Prompt>& prompts) {
+Device device_for(const MergeOptions& o, const ModelFiles& files,
+                  const std::vector<Prompt>& prompts) {
   const Device device = parse_accelerator(o.accelerator);
   if (o.accelerator != name_of(Accelerator::automatic) || device == Device::cpu) return device;
   InferenceOptions merged = options_for(prompts, files.config, device);
@@ -146,7 +147,7 @@ Device device_for(const Options& o, const ModelFiles& files, const std::vector<P
 }
 
 // Writes to a temporary folder, reads it back and compares. Renames it only if the check passes.
-void merge(const Options& o, const ModelFiles& files) {
+void merge(const MergeOptions& o, const ModelFiles& files) {
   const std::vector<Prompt> prompts = prompts_of(o, files);
   const auto given = static_cast<size_t>(std::count_if(
       prompts.begin(), prompts.end(), [](const Prompt& p) { return !p.text.empty(); }));
@@ -189,7 +190,7 @@ int merge_lora(const Arguments& arguments) {
   CommandLine line(
       "Merges an adapter into its model and checks that the result answers like the two did.",
       "capstan merge_lora");
-  Options o;
+  MergeOptions o;
   line.required("checkpoint_dir", o.name, "folder of the adapter");
   line.option("--base_model", o.base,
               "folder of its base model (default: the one the adapter names)");

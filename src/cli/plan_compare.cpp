@@ -18,7 +18,6 @@ namespace capstan::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double kGiB = 0x1p30;
 
 struct Compared {
   std::string name;

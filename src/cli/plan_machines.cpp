@@ -26,7 +26,6 @@ namespace capstan::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-constexpr double kGiB = 0x1p30;
 
 // How the run trains best on some machines, or what it lacks there.
 struct Row {

@@ -14,10 +14,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::pair<const char*, Task> kCommands[] = {{"pretrain", Task::pretrain},
-                                                      {"finetune_full", Task::finetune_full},
-                                                      {"finetune", Task::finetune_lora},
-                                                      {"finetune_lora", Task::finetune_lora}};
+constexpr std::pair<const char*, Task> kPlannedCommands[] = {
+    {"pretrain", Task::pretrain},
+    {"finetune_full", Task::finetune_full},
+    {"finetune", Task::finetune_lora},
+    {"finetune_lora", Task::finetune_lora}};
 
 std::string suggestion_for(std::string_view word) {
   std::vector<std::string_view> names = known_model_names();
@@ -193,7 +194,7 @@ std::optional<Arguments> parse_plan_options(PlanOptions& o, const Arguments& arg
 }
 
 std::optional<Task> command_named(const std::string& word) {
-  for (const auto& [name, task] : kCommands)
+  for (const auto& [name, task] : kPlannedCommands)
     if (word == name) return task;
   return std::nullopt;
 }

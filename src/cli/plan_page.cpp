@@ -17,8 +17,6 @@
 namespace capstan::cli {
 namespace {
 
-using Json = nlohmann::json;
-
 // JSON as the text of a script element. Both are characters of strings alone, so that their escapes
 // change no value: "<", which could end the element or begin a comment in it, and the separators
 // that end a line of JavaScript.
@@ -29,16 +27,16 @@ std::string in_script(std::string_view json) {
 }
 
 // The text at a path of keys; empty if there is none.
-std::string text_at(const Json& plan, const char* pointer) {
-  const Json::json_pointer path(pointer);
+std::string text_at(const nlohmann::json& plan, const char* pointer) {
+  const nlohmann::json::json_pointer path(pointer);
   return plan.contains(path) && plan.at(path).is_string() ? plan.at(path).get<std::string>() : "";
 }
 
 // "Llama-3.1-8B on 8 × h100-sxm: fits", of as much as is known.
-std::string title(const Json& plan) {
+std::string title(const nlohmann::json& plan) {
   std::string text = text_at(plan, "/model/name");
   if (text.empty()) text = "Plan";
-  const Json::json_pointer gpus("/run/gpus");
+  const nlohmann::json::json_pointer gpus("/run/gpus");
   if (const std::string gpu = text_at(plan, "/run/gpu"); !gpu.empty())
     text += plan.contains(gpus) && plan.at(gpus).is_number_integer()
                 ? fmt::format(" on {} × {}", plan.at(gpus).get<int64_t>(), gpu)
@@ -49,7 +47,7 @@ std::string title(const Json& plan) {
 }
 
 // Where the template names what goes there. Only the template is searched, never what was put in.
-std::string filled(std::string_view page, const Json& plan, std::string_view plan_json) {
+std::string filled(std::string_view page, const nlohmann::json& plan, std::string_view plan_json) {
   const std::pair<std::string_view, std::string> values[] = {
       {"{{style}}", kPlanPageStyle},
       {"{{script}}", kPlanPageScript},
@@ -77,7 +75,7 @@ std::string filled(std::string_view page, const Json& plan, std::string_view pla
 }  // namespace
 
 std::string plan_page(std::string_view plan_json) {
-  const Json plan = parse_json(plan_json, "the plan");
+  const nlohmann::json plan = parse_json(plan_json, "the plan");
   require(plan.is_object(), Fault::file, "the plan is {}, and should be an object", shown(plan));
   return filled(kPlanPageHtml, plan, plan_json);
 }

@@ -14,8 +14,6 @@
 namespace capstan::cli {
 namespace {
 
-constexpr double kGiB = 0x1p30;
-
 int ranks_of(const MeshQuestion& q) {
   return q.devices * q.machines;
 }
@@ -45,7 +43,7 @@ std::string row(const MeshPlan& p, int ranks) {
       p.data_ranks, fmt::format("{}{}", c.tensor, c.overlap ? "+" : ""), c.context, c.pipeline,
       short_schedule(c),
       c.strategy == Strategy::automatic ? "-" : strategy_name(p.options.sharding),
-      c.micro_batch_size, name_of(c.recompute), static_cast<double>(p.bytes) / kGiB,
+      c.micro_batch_size, name_of(c.recompute), static_cast<double>(p.bytes) / 0x1p30,
       short_seconds(p.step.seconds), p.tokens_per_second / ranks, 100 * p.step.exposed,
       100 * p.step.waiting);
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr double kMost = 1e6;  // of whatever is counted or measured here
 
 // The question as a user gives it: kW, GB/s, TB.
-struct Options {
+struct SiteOptions {
   std::string gpu = "h100-sxm", circuit = "208x60x3", redundancy = "2n";
   double rack_kw = 0, other_kw = 0, node_gb_per_s = 0;
   double storage_tb = 2, storage_gb_per_s = 1;
@@ -20,7 +20,7 @@ struct Options {
   SiteQuestion question;
 };
 
-void add_servers(CommandLine& line, Options& o) {
+void add_servers(CommandLine& line, SiteOptions& o) {
   SiteQuestion& q = o.question;
   const Range optional = {1, kMost, false};
   line.option("--gpu", o.gpu, "GPU of the catalogue");
@@ -34,7 +34,7 @@ void add_servers(CommandLine& line, Options& o) {
   line.option("--workers", q.workers, "processes that load data, for each GPU", {0, 1000});
 }
 
-void add_power(CommandLine& line, Options& o) {
+void add_power(CommandLine& line, SiteOptions& o) {
   RackKind& rack = o.question.rack;
   line.option("--circuit", o.circuit,
               "what feeds each PDU: VOLTSxAMPERESxPHASES, or l15-30, 208x60 or 415x60");
@@ -50,7 +50,7 @@ void add_power(CommandLine& line, Options& o) {
   line.option("--pue", o.question.pue, "power of the facility for each W of load", {1, 10});
 }
 
-void add_network(CommandLine& line, Options& o) {
+void add_network(CommandLine& line, SiteOptions& o) {
   SiteQuestion& q = o.question;
   line.option("--node_gb_per_s", o.node_gb_per_s,
               "GB/s that each server sends to others (default: what is usual for its GPUs)",
@@ -66,7 +66,7 @@ void add_network(CommandLine& line, Options& o) {
               {1e-3, kMost});
 }
 
-SiteQuestion question_of(const Options& o) {
+SiteQuestion question_of(const SiteOptions& o) {
   SiteQuestion q = o.question;
   const GpuModel gpu = gpu_catalogue().named(o.gpu);
   q.gpu = {gpu.id, gpu.watts, gpu.sold_bytes(), gpu.port_gigabits};
@@ -87,7 +87,7 @@ int plan_site(const Arguments& arguments) {
       "Plans a site for GPUs: power, cooling, racks, network, storage, and who uses which GPU of a "
       "shared server. It is arithmetic on published figures, which docs/site.md lists.",
       "capstan plan site");
-  Options o;
+  SiteOptions o;
   add_servers(line, o);
   add_power(line, o);
   add_network(line, o);

@@ -17,8 +17,6 @@
 namespace capstan::cli {
 namespace {
 
-constexpr double kGiB = 0x1p30;
-
 // The cheapest machines, those that nothing else beats, and the first that meets the wish.
 std::vector<const RentedRun*> shown_offers(const std::vector<RentedRun>& offers) {
   constexpr std::ptrdiff_t kMost = 12;
@@ -73,7 +71,7 @@ std::string rented_network(const Answers& a, const std::vector<const RentedRun*>
   };
   std::vector<std::string> all;
   if (joined(false)) {
-    const Link between = prices().between;
+    const InstanceLink between = prices().between;
     all.push_back(fmt::format("{:.3g} Gb/s of each, which its GPUs share ({})", between.gigabits,
                               visible(between.origin)));
   }

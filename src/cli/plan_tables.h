@@ -7,6 +7,8 @@
 // The tables of a plan's text. Each is empty if there is nothing to show.
 namespace capstan::cli {
 
+inline constexpr double kGiB = 0x1p30;
+
 // "0.22 s": three digits, and minutes from 100 seconds.
 std::string about(double seconds);
 // "74,000", "67.4": three digits are enough for an estimate.

@@ -25,7 +25,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Options {
+struct WhereOptions {
   std::string gpu;
   int64_t gpus = 8, months = 0, weeks = 0, growth = 0,
           server_gpus = 0;  // months, weeks 0: not given
@@ -37,7 +37,7 @@ struct Options {
 };
 
 // Returns false if help was printed.
-bool parse_options(Options& o, const Arguments& arguments) {
+bool parse_options(WhereOptions& o, const Arguments& arguments) {
   CommandLine line(
       "Says where GPUs should come from: instances by the hour, a cluster reserved by the week, a "
       "private cloud, own servers in a data centre or in your room, or owned and rented ones "
@@ -89,14 +89,14 @@ bool parse_options(Options& o, const Arguments& arguments) {
 }
 
 // A GPU that has prices or is in the catalogue; else an error with the nearest name.
-void require_gpu(const Options& o, const Prices& prices) {
+void require_gpu(const WhereOptions& o, const Prices& prices) {
   require(!o.gpu.empty(), Fault::usage,
           "plan where: expected --gpu with a kind of GPU, such as --gpu h100-sxm; found none");
   if (!prices.knows(o.gpu)) gpu_catalogue().named(o.gpu);
 }
 
 // The server of the command line replaces that of the prices.
-void take_server(Prices& prices, const Options& o) {
+void take_server(Prices& prices, const WhereOptions& o) {
   if (o.server_price == 0 && o.server_gpus == 0 && o.server_kw == 0) return;
   const Server* const known = prices.server(o.gpu);
   Server server;
@@ -129,7 +129,7 @@ double weeks_until(const std::string& need) {
 }
 
 // Terms, and when the GPUs are needed and can come.
-void take_times(Need& need, const Options& o) {
+void take_times(Need& need, const WhereOptions& o) {
   require(o.months == 0 || o.weeks == 0, Fault::usage,
           "plan where: --months and --weeks both say how long; give one of them");
   if (o.weeks > 0) need.set_weeks(static_cast<int>(o.weeks));
@@ -149,7 +149,7 @@ void take_times(Need& need, const Options& o) {
     require(hours > 0, Fault::usage, "{}: expected a time above 0, such as 1 week", name);
 }
 
-Need need_of(const Options& o) {
+Need need_of(const WhereOptions& o) {
   const auto given = [](double price) { return price > 0 ? std::optional(price) : std::nullopt; };
   Need need{.gpu = o.gpu,
             .gpus = static_cast<int>(o.gpus),
@@ -337,7 +337,7 @@ void print_as_json(const Need& need, const Where& where, const Prices& prices) {
 }  // namespace
 
 int plan_where(const Arguments& arguments) {
-  Options o;
+  WhereOptions o;
   if (!parse_options(o, arguments)) return 0;
   Prices all = prices();
   require_gpu(o, all);

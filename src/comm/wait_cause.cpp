@@ -9,7 +9,7 @@
 namespace capstan {
 namespace {
 
-using Kind = RankState::Kind;
+using StateKind = RankState::Kind;
 
 std::string link(int from, int to, bool first) {
   return fmt::format("rank {} {}for rank {}", from, first ? "waits " : "", to);
@@ -31,13 +31,14 @@ class Waits {
     for (size_t i = 0; i < order_.size(); ++i) {  // breadth first: ways are the shortest
       const int r = order_[i];
       RankState& state = states_[r] = state_of(r);
-      if (state.waits_for.empty() && state.kind == Kind::waits) state.kind = Kind::unknown;
-      if (state.kind != Kind::waits) continue;
+      if (state.waits_for.empty() && state.kind == StateKind::waits)
+        state.kind = StateKind::unknown;
+      if (state.kind != StateKind::waits) continue;
       for (const int other : state.waits_for) add(other, r);
     }
   }
 
-  std::vector<int> all(Kind kind) const {
+  std::vector<int> all(StateKind kind) const {
     std::vector<int> found;
     for (const auto& [r, state] : states_)
       if (state.kind == kind) found.push_back(r);
@@ -82,7 +83,7 @@ class Waits {
 WaitCause cause_of_wait(int rank, const std::vector<int>& direct,
                         const std::function<RankState(int)>& state_of) {
   const Waits waits(rank, direct, state_of);
-  for (const Kind kind : {Kind::silent, Kind::busy, Kind::unknown}) {
+  for (const StateKind kind : {StateKind::silent, StateKind::busy, StateKind::unknown}) {
     const std::vector<int> ranks = waits.all(kind);
     if (ranks.empty()) continue;
     const auto links = waits.way_to(ranks[0]);

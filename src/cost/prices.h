@@ -39,12 +39,12 @@ struct Rate {
 };
 
 // What joins rented instances.
-struct Link {
+struct InstanceLink {
   double gigabits = 0;  // per second, of each instance each way
   std::string origin, date;
 
   double bytes_per_second() const { return 1e9 / 8 * gigabits; }
-  bool operator==(const Link&) const = default;
+  bool operator==(const InstanceLink&) const = default;
 };
 
 // Weeks from an order until the GPUs can be used.
@@ -59,13 +59,13 @@ struct LeadTime {
 struct Prices {
   std::vector<Offer> offers;
   std::vector<Server> servers;
-  Rate colocation;   // a kilowatt for a month, with power and cooling
-  Rate electricity;  // a kWh
-  Rate cooling;      // no dollars: kilowatts of a room per kilowatt of its machines
-  Rate egress;       // a TB that leaves a cloud
-  Rate storage;      // a TB for a month in a cloud
-  Rate disks;        // a TB to buy
-  Link between;      // instances
+  Rate colocation;       // a kilowatt for a month, with power and cooling
+  Rate electricity;      // a kWh
+  Rate cooling;          // no dollars: kilowatts of a room per kilowatt of its machines
+  Rate egress;           // a TB that leaves a cloud
+  Rate storage;          // a TB for a month in a cloud
+  Rate disks;            // a TB to buy
+  InstanceLink between;  // instances
   std::optional<LeadTime> cluster_lead, private_lead, server_lead;  // none: not known
 
   // Null: not known.

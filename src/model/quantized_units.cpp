@@ -8,7 +8,7 @@
 namespace capstan {
 namespace {
 
-constexpr int64_t kGrain = 256;  // bytes; slices begin at multiples of it
+constexpr int64_t kSliceBytes = 256;  // bytes; slices begin at multiples of it
 
 // The bytes of a part's codes and scales, each aligned.
 int64_t part_bytes(Quantize kind, int64_t rows, int64_t cols) {
@@ -58,7 +58,7 @@ QuantizedUnits::QuantizedUnits(const ModelSpec& spec, const Ranks& ranks)
       bytes += part_bytes(m.kind, part.rows, param.shape[1]);
     }
   }
-  const int64_t multiple = ranks.size > 1 ? ranks.size * kGrain : 1;
+  const int64_t multiple = ranks.size > 1 ? ranks.size * kSliceBytes : 1;
   for (Unit& unit : units_) unit.bytes = (unit.bytes + multiple - 1) / multiple * multiple;
 }
 

@@ -1,5 +1,6 @@
 #include "ops/attention.h"
 
+#include "ops/bytes_of.h"
 #include "ops/check.h"
 #include "ops/cpu/attention.h"
 #include "ops/cuda/attention/attention.h"
@@ -51,12 +52,6 @@ double visible_pairs(const AttentionMask& mask, int64_t tokens) {
 int64_t scratch_bytes(const Queue& q, int64_t keys, const Tensor& query) {
   if (q.target() == Device::cuda) return 0;
   return cpu::attention_scratch(keys, query.dim(2), query.dtype());
-}
-
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  int64_t sum = 0;
-  for (const Tensor& t : tensors) sum += t.nbytes();
-  return static_cast<double>(sum);
 }
 
 // A cuda kernel that also rotates dq and dk back reads the angles.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/bytes_of.h"
 #include "ops/check.h"
 #include "ops/cpu/gemm.h"
 #include "ops/cpu/head_loss.h"
@@ -134,12 +135,6 @@ double product_flops(const Tensor& x, const Tensor& w, int64_t targets) {
 double logit_bytes(const Tensor& x, const Tensor& w, int64_t targets) {
   return 2.0 * size_of(DType::f32) * static_cast<double>(targets < 0 ? x.dim(0) : targets) *
          static_cast<double>(w.dim(0));
-}
-
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  int64_t sum = 0;
-  for (const Tensor& t : tensors) sum += t.nbytes();
-  return static_cast<double>(sum);
 }
 
 }  // namespace

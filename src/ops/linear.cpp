@@ -9,8 +9,8 @@
 namespace capstan {
 namespace {
 
-void check(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Tensor& w_OI,
-           const Tensor& b_O) {
+void check_linear(const char* op, const Tensor& y_TO, const Tensor& x_TI, const Tensor& w_OI,
+                  const Tensor& b_O) {
   require(y_TO.rank() == 2 && x_TI.rank() == 2 && w_OI.rank() == 2, Fault::bug,
           "{}: operands must be matrices, but are {}, {}, {}", op, y_TO.shape(), x_TI.shape(),
           w_OI.shape());
@@ -48,7 +48,7 @@ Buffer product_scratch(Queue& q, const cuda::Factor& a, const cuda::Factor& b, c
 }  // namespace
 
 void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float factor) {
-  check("linear", y, x, w, b);
+  check_linear("linear", y, x, w, b);
   const auto span = q.account({"linear", OpKind::product}, cost(y, x, w));
   const Buffer scratch = product_scratch(q, {x, false}, {w, true}, y);
   dispatch(
@@ -57,7 +57,7 @@ void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Write mode, float 
 }
 
 void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, const ThinTerms& terms) {
-  check("linear", y, x, w, b);
+  check_linear("linear", y, x, w, b);
   const auto span =
       q.account({"linear", OpKind::product}, terms.checked_cost("linear", y, cost(y, x, w)));
   int64_t bytes = scratch_bytes(q, {x, false}, {w, true}, y);
@@ -74,7 +74,7 @@ void linear(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, const ThinTerms& t
 }
 
 void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode, float factor) {
-  check("linear_backward_data", dy, dx, w, {});
+  check_linear("linear_backward_data", dy, dx, w, {});
   const auto span = q.account({"linear_backward_data", OpKind::product}, cost(dy, dx, w));
   const Buffer scratch = product_scratch(q, {dy, false}, {w, false}, dx);
   dispatch(
@@ -83,7 +83,7 @@ void linear_backward_data(Queue& q, Tensor dx, Tensor dy, Tensor w, Write mode, 
 }
 
 void linear_backward_weight(Queue& q, Tensor dw, Tensor db, Tensor dy, Tensor x, Write mode) {
-  check("linear_backward_weight", dy, x, dw, db);
+  check_linear("linear_backward_weight", dy, x, dw, db);
   const auto span = q.account({"linear_backward_weight", OpKind::product}, cost(dy, x, dw));
   const Buffer scratch = product_scratch(q, {dy, true}, {x, false}, dw);
   dispatch(

@@ -12,8 +12,7 @@ bool fits_fp8(const Tensor& x, const Tensor& w) {
   return x.dim(0) > 0 && w.dim(0) % kMultiple == 0 && w.dim(1) % kMultiple == 0;
 }
 
-void check_operands(const char* op, const Tensor& y, const Tensor& x, const Tensor& w,
-                    const Tensor& b) {
+void check_fp8(const char* op, const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& b) {
   check::rank(op, "the input", x, 2, 2);
   check::rank(op, "the weight", w, 2, 2);
   const int64_t T = x.dim(0), O = w.dim(0), I = w.dim(1);
@@ -30,7 +29,7 @@ double flops(const Tensor& x, const Tensor& w) {
 }  // namespace
 
 void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Tensor amax) {
-  check_operands("linear_fp8", y, x, w, b);
+  check_fp8("linear_fp8", y, x, w, b);
   check::contiguous("linear_fp8", "the output", y);
   check::exact("linear_fp8", "amax", amax, DType::f32, {2});
   if (!fits_fp8(x, w)) return linear(q, y, x, w, b);
@@ -48,7 +47,7 @@ void linear_fp8(Queue& q, Tensor y, Tensor x, Tensor w, Tensor b, Tensor amax) {
 void linear_fp8_backward(Queue& q, Tensor dx, Tensor dw, Tensor db, Tensor dy, Tensor x, Tensor w,
                          Tensor amax, Write mode) {
   const char* const op = "linear_fp8_backward";
-  check_operands(op, dy, x, w, db);
+  check_fp8(op, dy, x, w, db);
   check::exact(op, "amax", amax, DType::f32, {2});
   check::dense(op, "the weight's gradient", dw, w.shape());
   if (dx) check::dense(op, "the input's gradient", dx, x.shape());

@@ -1,5 +1,6 @@
 #include "ops/rmsnorm.h"
 
+#include "ops/bytes_of.h"
 #include "ops/check.h"
 #include "ops/cpu/rmsnorm.h"
 #include "ops/cuda/rmsnorm.h"
@@ -14,12 +15,6 @@ Shape rows_of(const Tensor& x) {
 
 void check_rstd(const char* op, const Tensor& rstd, const Tensor& x) {
   check::exact(op, "rstd", rstd, DType::f32, rows_of(x));
-}
-
-double bytes_of(std::initializer_list<Tensor> tensors) {
-  int64_t sum = 0;
-  for (const Tensor& t : tensors) sum += t.nbytes();
-  return static_cast<double>(sum);
 }
 
 }  // namespace

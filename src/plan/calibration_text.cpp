@@ -14,7 +14,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 // 1: the cost of the output head was without its logits; 2: ranks on a CPU had two factors
-constexpr int kVersion = 3;
+constexpr int kCalibrationVersion = 3;
 constexpr const char* kFormat = "capstan calibration";
 constexpr const char* kToDevice = "to_device_bytes_per_second";
 constexpr const char* kPerMessage = "seconds_per_message";
@@ -206,7 +206,7 @@ ordered_json json_of(const Network& network) {
 
 std::string calibration_json(const Calibration& c) {
   ordered_json out = {{"format", kFormat},
-                      {"version", kVersion},
+                      {"version", kCalibrationVersion},
                       {"name", c.name},
                       {"accelerator", name_of(c.device)},
                       {"date", c.date}};
@@ -252,8 +252,8 @@ Calibration parse_calibration(std::string_view text, std::string_view where) {
                     kByPrecision, "networks", kAcross});
   if (file.value("format") != kFormat)
     file.refuse("format", "expected \"{}\", found {}", kFormat, shown(file.value("format")));
-  if (file.value("version") != kVersion)
-    file.refuse("version", "expected {}, found {}: measure the machine again", kVersion,
+  if (file.value("version") != kCalibrationVersion)
+    file.refuse("version", "expected {}, found {}: measure the machine again", kCalibrationVersion,
                 shown(file.value("version")));
   Calibration c;
   c.name = file.text("name");

@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kHistoryVersion = 1;
 
 // Every key of a line with its field, in the order of the file.
 template <class Run, class Body>
@@ -52,7 +52,7 @@ void each_field(Run& run, const Body& body) {
 }
 
 std::string line_of(const PlannedRun& run) {
-  ordered_json out = {{"version", kVersion}};
+  ordered_json out = {{"version", kHistoryVersion}};
   each_field(run, [&](const char* key, const auto& field) { out[key] = field; });
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
 }
@@ -92,8 +92,8 @@ PlannedRun parse_line(std::string_view line, std::string_view where, int64_t num
     if (it == object.end()) refuse(key, "this key", "none");
     return *it;
   };
-  if (const json version = value_of("version"); version != kVersion)
-    refuse("version", std::to_string(kVersion), shown(version));
+  if (const json version = value_of("version"); version != kHistoryVersion)
+    refuse("version", std::to_string(kHistoryVersion), shown(version));
   PlannedRun run;
   size_t keys = 1;
   each_field(run, [&](const char* key, auto& field) {

@@ -4,6 +4,8 @@
 
 namespace capstan {
 
+inline constexpr int kWidestBar = 24, kNarrowestBar = 4;  // columns, of a bar beside text
+
 // Fills `fraction` of `width` columns in eighths of a block and pads with spaces: "██▌  ". Clamps
 // the fraction to [0, 1]; NaN counts as 0.
 std::string block_bar(double fraction, int width);

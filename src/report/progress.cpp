@@ -15,7 +15,6 @@
 namespace capstan {
 namespace {
 
-constexpr int kWidestBar = 24, kNarrowestBar = 4;
 constexpr auto kBetweenDraws = std::chrono::milliseconds(100);
 
 std::string rate(double seconds_per_step) {

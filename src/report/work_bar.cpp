@@ -16,8 +16,6 @@
 namespace capstan {
 namespace {
 
-constexpr int kWidestBar = 24, kNarrowestBar = 4;
-
 struct Parts {
   double fraction = 0;
   double rate = 0;  // per second; 0: unknown

@@ -65,7 +65,7 @@ TEST(Prices, AFileOfTheUsersAddsAndReplaces) {
   EXPECT_DOUBLE_EQ(all.server("h200")->kilowatts, 10.2) << "no row of the file replaces it";
   EXPECT_EQ(all.colocation.dollars, (Dollars{70, 80, 90}));
   EXPECT_EQ(all.electricity, before.electricity);
-  EXPECT_EQ(all.between, (Link{400, "asked", "2031-02-03"}));
+  EXPECT_EQ(all.between, (InstanceLink{400, "asked", "2031-02-03"}));
 }
 
 TEST(Prices, OneRowReplacesAllInstancesOfAGpu) {

@@ -9,14 +9,14 @@ namespace {
 
 // Lays out the arrays of a batch one after the other, so that one copy moves them. Each is aligned
 // like a buffer of its own.
-int64_t aligned(int64_t values) {
+int64_t aligned_values(int64_t values) {
   return aligned_to_buffers(values * size_of(DType::i32)) / size_of(DType::i32);
 }
 
 using Arrays = DeviceBatch::Arrays;
 
 int64_t size_of_arrays(Arrays which, int64_t tokens, int64_t documents) {
-  return (which == Arrays::with_ordinals ? 4 : 3) * aligned(tokens) + documents + 1;
+  return (which == Arrays::with_ordinals ? 4 : 3) * aligned_values(tokens) + documents + 1;
 }
 
 struct Views {
@@ -26,7 +26,7 @@ struct Views {
     int64_t first = 0;
     const auto next = [&](int64_t values) {
       const Tensor view = room.rows(first, values);
-      first += aligned(values);
+      first += aligned_values(values);
       return view;
     };
     ids = next(tokens);

@@ -12,9 +12,9 @@
 namespace capstan {
 namespace {
 
-class Sequence final : public Normalizer {
+class NormalizerSequence final : public Normalizer {
  public:
-  explicit Sequence(const Spec& spec) {
+  explicit NormalizerSequence(const Spec& spec) {
     for (const Spec& step : spec.at("normalizers").elements())
       steps_.push_back(make_normalizer(step));
   }
@@ -43,9 +43,10 @@ class Prepend final : public Normalizer {
   std::string what_;
 };
 
-class Replace final : public Normalizer {
+class ReplaceText final : public Normalizer {
  public:
-  explicit Replace(const Spec& spec) : pattern_(spec.at("pattern")), by_(spec.text("content")) {}
+  explicit ReplaceText(const Spec& spec)
+      : pattern_(spec.at("pattern")), by_(spec.text("content")) {}
   void apply(std::string& text) const override { text = pattern_.replaced(text, by_); }
 
  private:
@@ -70,9 +71,9 @@ class Lowercase final : public Normalizer {
   void apply(std::string& text) const override { text = unicode::lowercased(text); }
 };
 
-class Strip final : public Normalizer {
+class StripSpace final : public Normalizer {
  public:
-  explicit Strip(const Spec& spec)
+  explicit StripSpace(const Spec& spec)
       : left_(spec.flag("strip_left", true)), right_(spec.flag("strip_right", true)) {}
   void apply(std::string& text) const override {
     const auto is_space = [](char32_t c) { return (unicode::classes()[c] & unicode::kSpace) != 0; };
@@ -114,9 +115,9 @@ class ByteNames final : public Normalizer {
 
 std::unique_ptr<Normalizer> make_normalizer(const Spec& spec) {
   const std::string type = spec.type();
-  if (type == "Sequence") return std::make_unique<Sequence>(spec);
+  if (type == "Sequence") return std::make_unique<NormalizerSequence>(spec);
   if (type == "Prepend") return std::make_unique<Prepend>(spec);
-  if (type == "Replace") return std::make_unique<Replace>(spec);
+  if (type == "Replace") return std::make_unique<ReplaceText>(spec);
   if (type == "ByteLevel") return std::make_unique<ByteNames>();
 
   const bool known = type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD" ||
@@ -127,7 +128,7 @@ std::unique_ptr<Normalizer> make_normalizer(const Spec& spec) {
   if (type == "NFKC") return std::make_unique<Normal>(unicode::Form::nfkc);
   if (type == "NFKD") return std::make_unique<Normal>(unicode::Form::nfkd);
   if (type == "Lowercase") return std::make_unique<Lowercase>();
-  if (type == "Strip") return std::make_unique<Strip>(spec);
+  if (type == "Strip") return std::make_unique<StripSpace>(spec);
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   spec.refuse(
       "unknown normalizer {}; the known ones are Sequence, Prepend, Replace, NFC, NFD, NFKC, NFKD, "

@@ -55,9 +55,9 @@ class Hold final : public DecodeStep {
   std::string all_;
 };
 
-class Replace final : public DecodeStep {
+class ReplaceStep final : public DecodeStep {
  public:
-  Replace(Next next, std::shared_ptr<const TextPattern> pattern, std::string by)
+  ReplaceStep(Next next, std::shared_ptr<const TextPattern> pattern, std::string by)
       : DecodeStep(std::move(next)), pattern_(std::move(pattern)), by_(std::move(by)) {}
   void push(std::string_view token) override { next_->push(pattern_->replaced(token, by_)); }
 
@@ -111,9 +111,9 @@ class ByteFallback final : public DecodeStep {
 
 // Removes up to `start` copies of a character from the front of each token and up to `stop` from
 // its end. `fused`: the whole text is one token, which settle() cuts in two.
-class Strip final : public DecodeStep {
+class StripStep final : public DecodeStep {
  public:
-  Strip(Next next, std::string what, int64_t start, int64_t stop, bool fused)
+  StripStep(Next next, std::string what, int64_t start, int64_t stop, bool fused)
       : DecodeStep(std::move(next)),
         what_(std::move(what)),
         start_(start),
@@ -149,9 +149,9 @@ class StripFront final : public DecodeStep {
   int64_t left_;
 };
 
-class ByteLevel final : public DecodeStep {
+class ByteLevelStep final : public DecodeStep {
  public:
-  explicit ByteLevel(Next next) : DecodeStep(std::move(next)) {}
+  explicit ByteLevelStep(Next next) : DecodeStep(std::move(next)) {}
   void push(std::string_view token) override {
     const std::optional<std::string> bytes = bytes_of_names(token);
     std::string text;
@@ -176,10 +176,10 @@ class ByteLevel final : public DecodeStep {
   Utf8Stream characters_{BadBytes::replace};
 };
 
-class Metaspace final : public DecodeStep {
+class MetaspaceStep final : public DecodeStep {
  public:
   // `drops`: the first token loses its marks. `fused`: every piece belongs to it.
-  Metaspace(Next next, std::string mark, bool drops, bool fused)
+  MetaspaceStep(Next next, std::string mark, bool drops, bool fused)
       : DecodeStep(std::move(next)), mark_(std::move(mark)), drops_(drops), fused_(fused) {}
   void push(std::string_view token) override {
     std::string text;
@@ -237,7 +237,7 @@ void TokenDecoder::add(const Spec& spec) {
     add_strip(spec);
   } else if (type == "ByteLevel") {
     hold_if_fused();
-    add_step<ByteLevel>();
+    add_step<ByteLevelStep>();
     fused_ = true;
   } else if (type == "Metaspace") {
     add_metaspace(spec);
@@ -255,7 +255,7 @@ void TokenDecoder::add_replace(const Spec& spec) {
   const bool one = !spec.at("pattern").has("Regex") && pattern->length() > 0u &&
                    character_bytes(spec.at("pattern").text("String")[0]) == pattern->length();
   if (!one) hold_if_fused();
-  add_step<Replace>(pattern, spec.text("content"));
+  add_step<ReplaceStep>(pattern, spec.text("content"));
 }
 
 void TokenDecoder::add_strip(const Spec& spec) {
@@ -266,7 +266,7 @@ void TokenDecoder::add_strip(const Spec& spec) {
     add_step<StripFront>(what, start);
   } else {
     hold_if_fused();
-    add_step<Strip>(what, start, stop, fused_);
+    add_step<StripStep>(what, start, stop, fused_);
   }
 }
 
@@ -274,7 +274,7 @@ void TokenDecoder::add_metaspace(const Spec& spec) {
   const std::string scheme = spec.has("prepend_scheme")            ? spec.text("prepend_scheme")
                              : spec.flag("add_prefix_space", true) ? "always"
                                                                    : "never";
-  add_step<Metaspace>(one_character(spec, "replacement"), scheme != "never", fused_);
+  add_step<MetaspaceStep>(one_character(spec, "replacement"), scheme != "never", fused_);
 }
 
 void TokenDecoder::hold_if_fused() {

@@ -33,7 +33,7 @@ int64_t now_ms() {
       .count();
 }
 
-std::string random_id() {
+std::string random_hex_id() {
   std::random_device random;
   std::string id;
   for (int i = 0; i < 4; ++i) id += fmt::format("{:08x}", random());
@@ -67,7 +67,7 @@ json run_record(const RunLabels& labels) {
   json params = json::object();
   for (const auto& [key, value] : labels.params) params[key] = value;
   return {{"run",
-           {{"id", random_id()},
+           {{"id", random_hex_id()},
             {"project", labels.project},
             {"name", labels.run},
             {"group", labels.group},

@@ -32,7 +32,7 @@ namespace fs = std::filesystem;
 constexpr uint32_t kHistory = 2, kRun = 17, kExit = 18, kHeader = 21;
 constexpr uint32_t kValueJson = 16;  // of an item
 
-double wall_time() {
+double unix_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -115,7 +115,7 @@ WandbSink::~WandbSink() {
 }
 
 void WandbSink::begin(const fs::path& folder, const RunLabels& labels, const std::string& id) {
-  start_ = wall_time();
+  start_ = unix_time();
   const auto seconds = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   const fs::path run =
       folder / fmt::format("offline-run-{:%Y%m%d_%H%M%S}-{}", fmt::localtime(seconds), id);
@@ -180,7 +180,7 @@ void WandbSink::write(const MetricsRow& row) {
     return;
   }
   row_ = row;
-  row_time_ = wall_time();
+  row_time_ = unix_time();
 }
 
 void WandbSink::catch_up(std::span<const MetricsRow> rows) {
@@ -218,7 +218,7 @@ void WandbSink::finish(RunEnd end, std::span<const fs::path>) {
   append_row();
   std::string message;
   put_varint(message, 1, end == RunEnd::finished ? 0 : 1);
-  put_varint(message, 2, static_cast<uint64_t>(std::max(0.0, wall_time() - start_)));
+  put_varint(message, 2, static_cast<uint64_t>(std::max(0.0, unix_time() - start_)));
   append(kExit, message);
   file_->sync();
   end_ = end;
