@@ -46,7 +46,8 @@ if(NOT CURL_FOUND)
   message(STATUS "Without libcurl (libcurl4-openssl-dev): capstan will not download models")
 endif()
 
-# MPI: for ranks that are processes.
+# MPI: for ranks that are processes. Its C++ classes, which MPI no longer has, are not read.
+set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX)
 
 if(CAPSTAN_CUDA)
