@@ -168,6 +168,8 @@ do_package() {
   need "${BUILD_PACKAGES[@]}" "${PACKAGE_PACKAGES[@]}"
   build "$preset"
   cmake --build --preset "$preset" --target package_files
+  tools/check_hardening.sh "build/$preset/capstan" "build/$preset"/libcapstan_*.so ||
+    die "package: the compiler left out a protection"
   (cd "build/$preset" && rm -f ./*.deb && cpack --config CPackConfig.cmake >/dev/null)
   ls -1 "build/$preset"/*.deb
 }
