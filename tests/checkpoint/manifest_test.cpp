@@ -142,7 +142,7 @@ TEST(TrainingState, ErrorsPointIntoTheFile) {
   EXPECT_EQ(failure("\"seed\": 1337,", "\"seed\": 1337, \"more\": 0,"),
             "state.json:4:17: \"more\": no such key");
   EXPECT_EQ(failure("\"recipe\": ", "\"recipe\": 3, \"x\": "),
-            "state.json:21:3: recipe: expected a string, found 3");
+            "state.json:23:3: recipe: expected a string, found 3");
   EXPECT_NE(message_of(Fault::file, [&] { parse_state("3", "state.json"); })
                 .find("state.json:1:1: expected an object, found 3"),
             std::string::npos);

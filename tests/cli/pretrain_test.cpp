@@ -147,7 +147,8 @@ TEST_F(Cli, AModelThatDoesNotFitIsRefusedAtOnce) {
 
 TEST_F(Cli, AFolderThatCannotBeWrittenIsKnownBeforeTheTraining) {
   write("taken/final/thesis.tex", "precious");
-  expect_refused(4, tiny({"--out_dir=taken"}), {"taken/final", "choose another folder"});
+  expect_refused(2, tiny({"--out_dir=taken"}),
+                 {"taken/final is no checkpoint", "give another --out_dir"});
   EXPECT_EQ(run(tiny({"--out_dir=taken"})).out.find("step 1 |"), std::string::npos);
   EXPECT_EQ(slurp(at("taken/final/thesis.tex")), "precious");
   expect_refused(4, tiny({"--out_dir=text.txt"}), {"text.txt/final"});
