@@ -20,8 +20,8 @@ namespace {
 // JSON as the text of a script element. Both are characters of strings alone, so that their escapes
 // change no value: "<", which could end the element or begin a comment in it, and the separators
 // that end a line of JavaScript.
-std::string in_script(std::string_view json) {
-  std::string text = replaced(std::string(json), "<", "\\u003c");
+std::string in_script(std::string_view raw) {
+  std::string text = replaced(std::string(raw), "<", "\\u003c");
   text = replaced(std::move(text), "\u2028", "\\u2028");
   return replaced(std::move(text), "\u2029", "\\u2029");
 }

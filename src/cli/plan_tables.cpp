@@ -19,10 +19,10 @@ namespace {
 
 // The cheapest machines, those that nothing else beats, and the first that meets the wish.
 std::vector<const RentedRun*> shown_offers(const std::vector<RentedRun>& offers) {
-  constexpr std::ptrdiff_t kMost = 12;
+  constexpr std::ptrdiff_t kMostRows = 12;
   const RentedRun* meeting = that_meets(offers);
   const auto needed = [&](const RentedRun& r) { return r.front || &r == meeting; };
-  std::ptrdiff_t others = kMost - std::count_if(offers.begin(), offers.end(), needed);
+  std::ptrdiff_t others = kMostRows - std::count_if(offers.begin(), offers.end(), needed);
   std::vector<const RentedRun*> shown;
   for (const RentedRun& r : offers)
     if (needed(r) || others-- > 0) shown.push_back(&r);

@@ -237,15 +237,15 @@ bool cuts_no_block(const Param& p, const Part& part, int64_t block) {
 void set_format(Param& p, Quantize kind) {
   p.quantize = p.quantized_as = kind;
   if (kind == Quantize::none || kind == Quantize::int8) return;
-  constexpr int64_t kBlock = 64, kGroup = 256 * kBlock;
+  constexpr int64_t kBlockValues = 64, kGroupValues = 256 * kBlockValues;
   bool whole_groups = true;
   for (const Part& part : p.parts) {
-    require(cuts_no_block(p, part, kBlock), Fault::usage,
+    require(cuts_no_block(p, part, kBlockValues), Fault::usage,
             "tensor_parallel: {} would be cut inside of a block of {} quantized values; use fewer "
             "ranks for each layer, or no quantization",
-            part.name, kBlock);
-    whole_groups =
-        whole_groups && p.columns() == p.whole_columns() && part.row * p.columns() % kGroup == 0;
+            part.name, kBlockValues);
+    whole_groups = whole_groups && p.columns() == p.whole_columns() &&
+                   part.row * p.columns() % kGroupValues == 0;
   }
   if (is_double(kind) && !whole_groups) p.quantize = without_double(kind);
 }

@@ -36,21 +36,21 @@ fs::path mark_of(const fs::path& file) {
 
 // The exit status of a process that leads a group, or nothing if they had to be ended.
 std::optional<int> wait_for(pid_t process, double seconds, const std::function<bool()>& stopped) {
-  using Clock = std::chrono::steady_clock;
-  constexpr double kGrace = 0.5;  // seconds, to end by itself
+  using Steady = std::chrono::steady_clock;
+  constexpr double kEndGrace = 0.5;  // seconds, to end by itself
   int status = 0;
   const auto ends_within = [&](double most, bool may_stop) {
-    const auto end = Clock::now() + std::chrono::duration<double>(most);
+    const auto end = Steady::now() + std::chrono::duration<double>(most);
     for (;;) {
       const pid_t found = ::waitpid(process, &status, WNOHANG);
       if (found == process || (found < 0 && errno != EINTR)) return true;
-      if (Clock::now() >= end || (may_stop && stopped && stopped())) return false;
+      if (Steady::now() >= end || (may_stop && stopped && stopped())) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   };
   if (ends_within(seconds, true)) return status;
   ::kill(-process, SIGTERM);
-  if (!ends_within(kGrace, false)) {
+  if (!ends_within(kEndGrace, false)) {
     ::kill(-process, SIGKILL);
     ::waitpid(process, &status, 0);
   }
