@@ -9,8 +9,8 @@
 #include <set>
 
 #include "base/log.h"
-#include "base/terminal.h"
 #include "base/shell_words.h"
+#include "base/terminal.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/url.h"

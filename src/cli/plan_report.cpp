@@ -262,10 +262,10 @@ void print_plan_text(const Planned& p, const Recipe& recipe, const Answers& a) {
                 " and {} in adapters{}", format_count(static_cast<double>(spec.trainable_count())),
                 o.quantize == Quantize::none ? "" : fmt::format(", {}", name_of(o.quantize)))
           : "";
-  const std::string first = fmt::format(
-      "{}: {} parameters{}, {}, activations {}, {}", visible(p.model),
-      format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
-      precision_name(o), name_of(a.fit.options.recompute), optimizer_name(o.optimizer));
+  const std::string first =
+      fmt::format("{}: {} parameters{}, {}, activations {}, {}", visible(p.model),
+                  format_count(static_cast<double>(make_spec(o.model).parameter_count())), adapters,
+                  precision_name(o), name_of(a.fit.options.recompute), optimizer_name(o.optimizer));
   fmt::print("{}{}\n{}\n", wrapped(first, ""), wrapped(p.basis, "planned "),
              plan_table(a.fit.plan));
   std::vector<std::string> most;

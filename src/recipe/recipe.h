@@ -77,7 +77,7 @@ struct Recipe {
   bool data_cache = true;
   // run
   std::string out_dir;
-  std::optional<Precision> precision;  // null: what the device does best
+  std::optional<Precision> precision;               // null: what the device does best
   std::optional<MatmulPrecision> matmul_precision;  // null: high
   std::optional<Quantize> quantize;
   Activations activations;

@@ -121,8 +121,8 @@ void TrainingRun::self_check() {
       compare_gradients(check, q, &alone.params(), trainer_->params(), mine, *channel);
     });
     check.allowed = allowed_difference(options_, micro_batches_of_a_step());
-    require(check.agrees(), Fault::bug,
-            "self check: the ranks differ: {}", check.text(team_.size()));
+    require(check.agrees(), Fault::bug, "self check: the ranks differ: {}",
+            check.text(team_.size()));
     log::say("self check: {}", check.text(team_.size()));
   } else {
     compare_gradients(check, queue_, nullptr, trainer_->params(), mine, *channel);

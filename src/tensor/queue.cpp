@@ -11,8 +11,8 @@
 namespace capstan {
 namespace {
 
-// What a graph's kernels depend on, whatever the caller's key has: allow_tf32() may have been called
-// since.
+// What a graph's kernels depend on, whatever the caller's key has: allow_tf32() may have been
+// called since.
 GraphKey with_products(GraphKey key, bool tf32) {
   key[0] = 2 * key[0] + (tf32 ? 1 : 0);
   return key;
