@@ -5,7 +5,9 @@
 #
 # usage: docs/two_gpus.sh [CAPSTAN] [GPUS]      by default build/cuda/capstan 0,1
 #
-# With GPUS 0,0 two ranks share one GPU: the script itself can be tried so. Needs mpirun and NCCL.
+# With GPUS 0,0 two ranks share one GPU: the script itself can be tried so, but its last part, with a
+# larger model, then takes long: NCCL goes through sockets, and a step takes seconds. Needs mpirun and
+# NCCL.
 # Prints a line for each check and ends with the number of those that failed.
 set -u
 capstan=$(realpath "${1:-build/cuda/capstan}")
