@@ -190,7 +190,7 @@ def check(program: Path, schema: dict) -> list[str]:
 LEAST = {
     "format": "capstan-plan-1", "fits": True, "verdict": "fits", "command": "capstan plan",
     "model": {"name": "m", "parameters": 10, "trainable": 10},
-    "run": {"device": "cpu", "gpus": 1, "machines": 1, "mesh": "one rank", "precision": "32-true",
+    "run": {"device": "cpu", "gpus": 1, "machines": 1, "mesh": "one rank", "precision": "32-true", "products": "f32",
             "activations": "none", "optimizer": "AdamW", "micro_batch_size": 1, "global_batch_size": 1,
             "sequence": 8},
     "memory": {"peak_bytes": 100, "by_category": {"weights": 40}, "peak_phase": "step", "peak_buffer": "",
