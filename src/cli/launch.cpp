@@ -102,7 +102,7 @@ void require_machines(const Recipe& recipe, const std::vector<std::string>& host
 void end_process(const std::string& why, bool tells) {
   const Failure failure = failure_of(std::make_exception_ptr(Error(Fault::peer, why)));
   if (tells) tell(failure);
-  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  std::this_thread::sleep_for(std::chrono::milliseconds(tells ? 900 : 500));
   ::_exit(failure.exit_code);
 }
 

@@ -311,7 +311,8 @@ class RanksOfMpi : public RanksOfThreads {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     limit.join();
     EXPECT_EQ(o.code, 6) << o.err;
-    EXPECT_EQ(times(o.err, "error: "), 1u) << o.err;
+    // On a busy machine a rank may start a second after another one, and then tells as well.
+    EXPECT_GE(times(o.err, "error: "), 1u) << o.err;
     expect_holds(o.err, {"within 1 s: rank 1 on ", who});
     EXPECT_LT(seconds.count(), 10) << "the start, the timeout, a second, and mpirun's own end";
     for (int i = 0; i < 30 && processes_here() > 0; ++i)
