@@ -1,7 +1,6 @@
 #include "report/work_bar.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/process_limits.h"
+#include "base/terminal.h"
 #include "base/units.h"
 #include "report/bar.h"
 #include "report/progress.h"
@@ -87,7 +87,7 @@ WorkState WorkBar::state() const {
 }
 
 void WorkBar::show() {
-  const bool terminal = ::isatty(STDERR_FILENO) == 1;
+  const bool terminal = can_redraw();
   std::unique_lock lock(mutex_);
   const auto ended_after = [&](std::chrono::milliseconds time) {
     return ends_.wait_for(lock, time, [&] { return ended_; });

@@ -68,7 +68,8 @@ TEST(WorkBar, IsRedrawnOnATerminalAndDisappears) {
     {
       WorkBar bar(
           "loading", true,
-          {.quiet = milliseconds(1), .redraw = milliseconds(5), .line = milliseconds(10'000)});
+          // Redrawn more rarely than text() waits for more.
+          {.quiet = milliseconds(1), .redraw = milliseconds(500), .line = milliseconds(10'000)});
       shown = terminal.text();
     }
     shown += terminal.text(200);
