@@ -5,10 +5,11 @@
 #
 # usage: docs/two_gpus.sh [CAPSTAN] [GPUS]      by default build/cuda/capstan 0,1
 #
-# With GPUS 0,0 two ranks share one GPU: the script itself can be tried so, but its last part, with a
-# larger model, then takes long: NCCL goes through sockets, and a step takes seconds. Needs mpirun and
-# NCCL.
-# Prints a line for each check and ends with the number of those that failed.
+# With GPUS 0,0 two ranks share one GPU: the script itself can be tried so. NCCL then goes through
+# sockets, where 500 tokens of the larger model take a second, and so its runs have 2 steps instead of
+# 20, and a quarter of their samples.
+#
+# Needs mpirun and NCCL. Prints a line for each check and ends with the number of those that failed.
 set -u
 capstan=$(realpath "${1:-build/cuda/capstan}")
 gpus=${2:-0,1}
@@ -71,8 +72,10 @@ for mesh in tensor overlapped context; do
 done
 check "self_check on the ranks" by_threads "${tiny[@]}" --strategy zero3 --self_check true --out_dir self
 
+steps=20 batch=32
+[[ -n $shared ]] && steps=2 batch=8
 large=(pretrain TinyLlama-1.1B --precision bf16-true --data TextFiles --data.train_data_path text.txt
-  --train.max_tokens null --train.max_steps 20 --train.global_batch_size 32 --train.micro_batch_size 8
+  --train.max_tokens null --train.max_steps $steps --train.global_batch_size $batch --train.micro_batch_size $((batch / 4))
   --train.max_seq_length 512 --train.lr_warmup_steps 2 --eval.interval 1000 --train.save_interval null
   --logger_name csv)
 for overlap in false true false true; do
