@@ -51,7 +51,8 @@ ModelConfig model_of(const PublishedRow& row) {
 
 GpuModel gpu_of(const PublishedRow& row) {
   if (row.gpu != kLowPowerH100) return gpu_catalogue().named(row.gpu);
-  GpuModel gpu = at_power(gpu_catalogue().named("h100-sxm"), 500);
+  GpuModel gpu = gpu_catalogue().named("h100-sxm");
+  gpu.watts = 500;
   gpu.bytes = int64_t{96} << 30;
   gpu.bytes_per_second = 2.4e12;
   return gpu;

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 
 #include "tensor/device.h"
 
@@ -12,10 +15,10 @@ namespace {
 // What training steps reach on an H200, where the card is at its limit of power: 690 of 989
 // TFLOP/s. A product that has the cool card to itself reaches 788.
 constexpr double kInStep = 690.0, kAlone = 788.0, kPeak = 989.0;
-// W for each FLOP/s of the data sheet. An H200 needs 690 W for 690 TFLOP/s, so it has too few for
-// its peak. GeForce cards, whose tensor cores add in f32 at half their speed, have 2.7 times as
-// many and more: power does not limit them.
-constexpr double kEnoughPower = 2.5e-12;
+// Power, in parts of what a GPU takes with products at its full clock. Some it takes at any clock.
+// The rest goes with the third power of the clock, as the voltage follows it, down to the clock
+// below which the voltage falls no further.
+constexpr double kStandingPower = 0.11, kLowestVoltage = 0.75;
 // Attention in steps of OpenLLaMA-7B, over documents of 512 tokens: 188 and 157 TFLOP/s, forward
 // and backward; of 2048: 383 and 309. So it has FLOPs at 583 and 456 TFLOP/s, and bytes of its
 // operands at 2.17 and 1.49 of 4.8 TB/s. Products in FP8 have their conversions with them: 1,040 of
@@ -54,11 +57,50 @@ double reached(const GpuModel& gpu, int gpus) {
   return joins_all && link > lanes(gpu) ? kLinks * link : kOfPcie * lanes(gpu);
 }
 
+// A product on a GPU that its power limits: W, FLOP/s of the data sheet, FLOP/s reached.
+struct LimitedProduct {
+  double watts, peak, reached;
+
+  // W for each FLOP/s of the data sheet at the full clock, at which products reach kAlone of kPeak.
+  constexpr double watts_per_flop() const {
+    const double clock = reached / (kAlone / kPeak * peak);
+    const double with_voltage = std::max(clock, kLowestVoltage);
+    return watts / peak / (kStandingPower + clock * with_voltage * with_voltage);
+  }
+};
+
+// By generation, that is by process and tensor cores; none: power limits no such GPU, or nobody
+// knows. Of an A40, an L40S and a B200 no product in a step is known: taken as of the H200.
+std::optional<LimitedProduct> limited_product(std::pair<int, int> capability) {
+  constexpr double kAtLimit = kInStep / kPeak;
+  if (capability.first < 7) return std::nullopt;
+  if (capability.first == 7) return LimitedProduct{70, 65e12, 24e12};  // T4
+  if (capability == std::pair(8, 0))  // A100 PCIe: 252.9 TFLOP/s alone
+    return LimitedProduct{300, 312e12, kInStep / kAlone * 252.9e12};
+  if (capability < std::pair(8, 9)) return LimitedProduct{300, 149.7e12, kAtLimit * 149.7e12};
+  if (capability.first == 9) return LimitedProduct{700, 989e12, kInStep * 1e12};
+  if (capability.first == 10) return LimitedProduct{1000, 2250e12, kAtLimit * 2250e12};
+  return LimitedProduct{350, 362e12, kAtLimit * 362e12};  // Ada, and Blackwell of the same process
+}
+
+// The part of its full clock that a GPU's power allows products.
+double clock_of(const GpuModel& gpu) {
+  const auto limited = limited_product(gpu.capability);
+  if (!limited || gpu.narrow <= 0) return 1;
+  const double power =
+      std::max(0.0, gpu.watts / (limited->watts_per_flop() * gpu.narrow) - kStandingPower);
+  const double by_voltage = std::cbrt(power);
+  if (by_voltage >= kLowestVoltage) return std::min(1.0, by_voltage);
+  constexpr double kLeast = 0.05;  // some clock is left at any power
+  return std::max(kLeast, power / (kLowestVoltage * kLowestVoltage));
+}
+
 // The part of its data sheet that matrix products reach in a step.
 double products(const GpuModel& gpu) {
   if (gpu.narrow <= 0) return kInStep / kPeak;
-  if (gpu.best_product > 0) return kInStep / kAlone * gpu.best_product / gpu.narrow;
-  return (gpu.watts / gpu.narrow < kEnoughPower ? kInStep : kAlone) / kPeak;
+  const double limited = kAlone / kPeak * clock_of(gpu);
+  if (gpu.best_product <= 0) return limited;
+  return std::min(limited, kInStep / kAlone * gpu.best_product / gpu.narrow);
 }
 
 // How much longer than one GPU the slowest of so many takes: the mean of the largest of as many
@@ -76,16 +118,10 @@ double slowest(int gpus) {
 
 }  // namespace
 
-GpuModel at_power(GpuModel gpu, double watts) {
-  const double clock = std::cbrt(watts / gpu.watts);
-  for (double* flops : {&gpu.f32, &gpu.tf32, &gpu.narrow, &gpu.fp8, &gpu.best_product})
-    *flops *= clock;
-  gpu.watts = watts;
-  return gpu;
-}
-
 Calibration data_sheet(const GpuModel& gpu, int gpus) {
   const double speed = 1 / slowest(gpus), part = products(gpu) * speed;
+  // Attention and products in FP8 were measured at an H200's limit of power.
+  const double slow = speed * std::min(1.0, clock_of(gpu) / (kInStep / kAlone));
   Calibration c;
   c.name = gpu.id;
   c.device = Device::cuda;
@@ -99,8 +135,8 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
     TypeRates t;
     t.of(OpKind::product) = fraction * flops;
     t.of(OpKind::head) = part * attention;
-    t.of(OpKind::attention) = speed * kForward * attention;
-    t.of(OpKind::attention_backward) = speed * kBackward * attention;
+    t.of(OpKind::attention) = slow * kForward * attention;
+    t.of(OpKind::attention_backward) = slow * kBackward * attention;
     t.attention_bytes = speed * kForwardBytes * gpu.bytes_per_second;
     t.attention_backward_bytes = speed * kBackwardBytes * gpu.bytes_per_second;
     t.of(OpKind::elementwise) = speed * kElementwise * gpu.bytes_per_second;
@@ -111,7 +147,7 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
   add("tf32", gpu.tf32, part, gpu.tf32);
   add("f16", gpu.narrow, part, gpu.narrow);
   if (computes_bf16(gpu.capability)) add("bf16", gpu.narrow, part, gpu.narrow);
-  add("fp8", gpu.fp8, kFp8 * speed, gpu.narrow);
+  add("fp8", gpu.fp8, kFp8 * slow, gpu.narrow);
   return c;
 }
 

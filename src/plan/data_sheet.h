@@ -12,12 +12,9 @@
 // time that docs/planner.md compares with.
 namespace capstan {
 
-// The GPU with another limit of power. The voltage of a processor follows its clock, so power goes
-// with the third power of the clock, and arithmetic with the third root of the power.
-GpuModel at_power(GpuModel gpu, double watts);
-
 // The GPU as if it had been measured: its name says that it was not. Of several the slowest, for
-// which the others wait: cards differ by some percent.
+// which the others wait: cards differ by some percent. Arithmetic is slower where the power of the
+// row allows a lower clock than the data sheet has.
 Calibration data_sheet(const GpuModel& gpu, int gpus = 1);
 
 // As `capstan bench` measured one like it, if the user's cache has such a calibration; else as by
