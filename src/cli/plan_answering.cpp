@@ -119,8 +119,9 @@ void settle_machine(Question& q) {
   if (q.gpu) {
     warn_of_large_machines(q.recipe);
     planned.options.has_bf16 = computes_bf16(q.gpu->capability);
-    planned.basis += fmt::format(", on {} ({}) by the catalogue of {}", q.gpu->id,
-                                 format_bytes(q.gpu->bytes), q.gpu->date);
+    planned.basis +=
+        fmt::format(", on {} ({}{}) by the catalogue of {}", q.gpu->id, format_bytes(q.gpu->bytes),
+                    q.gpu->mark({"memory", "usable"}), q.gpu->date);
   } else {
     require_precision(planned.options.precision, planned.options.device);
   }

@@ -67,6 +67,7 @@ json run_json(const Planned& p, const Recipe& recipe, const Answers& a) {
   const TrainOptions& o = a.fit.options;
   json out = {{"device", name_of(o.device)}};
   if (a.gpu) out["gpu"] = a.gpu->id;
+  if (a.gpu && a.gpu->arm) out["processor"] = "arm";
   out["gpus"] = a.machines.ranks();
   out["machines"] = a.machines.count;
   add_network(out, a.machines);
@@ -273,10 +274,13 @@ json sources_json(const Answers& a) {
   }
   if (a.gpu)
     add(a.gpu->id,
-        fmt::format("{} of {:.4g} GB, {:.4g} GB/s, {:.4g} TFLOP/s in 16 bits",
-                    format_bytes(a.gpu->bytes), a.gpu->gigabytes, a.gpu->bytes_per_second / 1e9,
-                    a.gpu->narrow / 1e12),
-        fmt::format("{} ({})", a.gpu->origin, a.gpu->date));
+        fmt::format("{}{} of {:.4g}{} GB, {:.4g}{} GB/s, {:.4g}{} TFLOP/s in 16 bits, {:.4g}{} W",
+                    format_bytes(a.gpu->bytes), a.gpu->mark({"memory", "usable"}), a.gpu->gigabytes,
+                    a.gpu->mark({"memory"}), a.gpu->bytes_per_second / 1e9,
+                    a.gpu->mark({"memory_bandwidth"}), a.gpu->narrow / 1e12,
+                    a.gpu->mark({"narrow"}), a.gpu->watts, a.gpu->mark({"power"})),
+        fmt::format("{}{} ({})", a.gpu->origin,
+                    a.gpu->unsourced.empty() ? "" : "; † general knowledge", a.gpu->date));
   if (a.cost)
     for (const Instances::Some& some : a.cost->of_machine.parts)
       add(fmt::format("an hour of {} × {}", some.offer.gpus, some.offer.gpu),

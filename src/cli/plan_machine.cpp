@@ -29,10 +29,28 @@ void warn_of_large_machines(const Recipe& recipe) {
       devices % kUsualGpus == 0 ? fmt::format(": --gpus {} --nodes {}", kUsualGpus, machines) : "");
 }
 
+namespace {
+
+// More GPUs on a machine than it holds are on several.
+void spread(Recipe& recipe, const GpuModel& gpu) {
+  const int64_t devices = ranks_per_machine(recipe);
+  const auto [each, machines] = gpu.placed(devices, recipe.num_nodes);
+  if (each == devices) return;
+  log::warn("devices: {} on one machine, but machines with {} have {}: planned as {} of {}{}",
+            devices, gpu.id, count(gpu.per_machine, "GPU"), count(machines, "machine"), each,
+            gpu.joins_machines() ? fmt::format(", with NVLink between up to {} GPUs", gpu.bridged)
+                                 : ", with a network between them");
+  recipe.devices = {.count = each};
+  recipe.num_nodes = machines;
+}
+
+}  // namespace
+
 void take_gpu(Recipe& recipe, PlanOptions& o, const GpuModel& gpu) {
   require(recipe.accelerator != Accelerator::cpu, Fault::usage,
           "plan: --gpu {} and --accelerator cpu exclude each other", gpu.id);
   recipe.accelerator = Accelerator::cuda;
+  spread(recipe, gpu);
   if (o.memory.empty()) o.memory = fmt::format("{}MiB", gpu.bytes >> 20);
   const bool bf16 = computes_bf16(gpu.capability);
   const Precision precision =
@@ -116,13 +134,18 @@ Stated stated_by(const PlanOptions& o, const GpuModel& gpu) {
   return stated;
 }
 
+std::string_view key_of_peak(const TrainOptions& options) {
+  const std::string_view type = type_of_products(options);
+  return type == "f16" || type == "bf16" ? "narrow" : type;
+}
+
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options) {
   if (!gpu) return std::nullopt;
-  const std::string_view type = type_of_products(options);
-  const double flops = type == "f32"    ? gpu->f32
-                       : type == "tf32" ? gpu->tf32
-                       : type == "fp8"  ? gpu->fp8
-                                        : gpu->narrow;
+  const std::string_view key = key_of_peak(options);
+  const double flops = key == "f32"    ? gpu->f32
+                       : key == "tf32" ? gpu->tf32
+                       : key == "fp8"  ? gpu->fp8
+                                       : gpu->narrow;
   return flops > 0 ? std::optional(flops) : std::nullopt;
 }
 

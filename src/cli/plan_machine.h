@@ -20,7 +20,8 @@ int64_t require_ranks(const Recipe& recipe);
 // Of more GPUs in a machine than is usual, which may have been meant as all of them.
 void warn_of_large_machines(const Recipe& recipe);
 
-// The recipe for a GPU of the catalogue. Without bf16 it takes f16, as a run there does.
+// The recipe for a GPU of the catalogue. Without bf16 it takes f16, as a run there does; of a
+// machine with more GPUs than it holds it takes several.
 void take_gpu(Recipe& recipe, PlanOptions& options, const GpuModel& gpu);
 
 // The memory that a run may take, and a line about what CUDA takes of it.
@@ -43,7 +44,10 @@ std::optional<Network> network_for(const PlanOptions& options, const std::option
 // What the options say of machines with this GPU, for plans of other numbers of them.
 Stated stated_by(const PlanOptions& options, const GpuModel& gpu);
 
-// FLOP/s of the run's products on one GPU, by its data sheet.
+// FLOP/s of the run's products on one GPU, by its data sheet,
+// and the catalogue's key of it.
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options);
+
+std::string_view key_of_peak(const TrainOptions& options);
 
 }  // namespace capstan::cli

@@ -38,8 +38,12 @@ struct Row {
   std::string command = {};
 
   std::string name() const {
-    return fmt::format("{}{} × {}", named.count > 1 ? fmt::format("{} × ", named.count) : "",
-                       named.devices, named.gpu.id);
+    return fmt::format("{}{} × {}{}", named.count > 1 ? fmt::format("{} × ", named.count) : "",
+                       named.devices, named.gpu.id, unsourced() ? "†" : "");
+  }
+  // Whether its times are by figures without a source.
+  bool unsourced() const {
+    return best && machines.calibration->from_data_sheet && !named.gpu.unsourced.empty();
   }
   double speed() const { return step ? step->tokens_per_second() : 0; }
 };
@@ -152,15 +156,15 @@ Row answer_on(const Question& q, const PlannedTask& task, const NamedMachines& n
   return row;
 }
 
-std::string row_text(const Row& row, const std::optional<int64_t>& steps) {
+std::string row_text(const Row& row, int64_t width, const std::optional<int64_t>& steps) {
   if (!row.best) {
-    std::string s =
-        wrapped(fmt::format("does not fit: {}", row.why), fmt::format("{:<17}", row.name()));
+    std::string s = wrapped(fmt::format("does not fit: {}", row.why),
+                            fmt::format("{:<{}} ", row.name(), width));
     if (!row.fits_with.empty())
       s += wrapped(fmt::format("would fit with {}", fmt::join(row.fits_with, " · ")), "    ");
     return s;
   }
-  return fmt::format("{:<16} {:<11} {:>5} {:<9} {:>6.1f} {:>8} {:>9} {:>9}\n", row.name(),
+  return fmt::format("{:<{}} {:<11} {:>5} {:<9} {:>6.1f} {:>8} {:>9} {:>9}\n", row.name(), width,
                      short_mesh(row.best->options), row.best->choice.micro_batch_size,
                      name_of(row.best->choice.recompute),
                      static_cast<double>(row.best->bytes) / kGiB, about(row.step->seconds),
@@ -178,10 +182,12 @@ void print_text(const Question& q, const std::vector<Row>& rows) {
                                                    count(p.options.limits.longest, "token"));
   fmt::print("{}: {} parameters\n{}\n", visible(p.model), format_count(parameters),
              wrapped(basis, "planned "));
+  int64_t width = 16;
+  for (const Row& row : rows) width = std::max(width, columns_of(row.name()));
   std::string s =
-      fmt::format("{:<16} {:<11} {:>5} {:<9} {:>6} {:>8} {:>9} {:>9}\n", "machines", "mesh",
+      fmt::format("{:<{}} {:<11} {:>5} {:<9} {:>6} {:>8} {:>9} {:>9}\n", "machines", width, "mesh",
                   "micro", "recompute", "GiB", "step", "tokens/s", p.steps ? "run" : "");
-  for (const Row& row : rows) s += row_text(row, p.steps);
+  for (const Row& row : rows) s += row_text(row, width, p.steps);
   std::istringstream lines(s);
   for (std::string line; std::getline(lines, line);) {
     line.resize(line.find_last_not_of(' ') + 1);
@@ -190,6 +196,8 @@ void print_text(const Question& q, const std::vector<Row>& rows) {
   fmt::print(
       "tp, cp, pp: GPUs that divide each layer, each sequence, the blocks; GiB: of the\n"
       "fullest; times by calibrations in the cache, else by data sheet\n");
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.unsourced(); }))
+    fmt::print("†: by figures that are general knowledge, not looked up in a source\n");
   if (rows.front().best) fmt::print("\non the first:\n{}\n", rows.front().command);
 }
 
@@ -226,7 +234,13 @@ std::vector<NamedMachines> parse_machines(std::string_view text, const GpuCatalo
     std::string_view rest = word;
     const auto first = take_number(rest), second = take_number(rest);
     const int devices = second.value_or(first.value_or(1));
-    const NamedMachines named{gpu_named(rest, devices, catalogue), devices, second ? *first : 1};
+    NamedMachines named{gpu_named(rest, devices, catalogue), devices, second ? *first : 1};
+    const auto placed = named.gpu.placed(named.devices, named.count);
+    if (placed.first != named.devices && named.devices <= kMost)
+      log::info("{}: machines with {} have {}: taken for {} of {}", visible(word), named.gpu.id,
+                count(named.gpu.per_machine, "GPU"), count(placed.second, "machine"), placed.first);
+    named.devices = static_cast<int>(placed.first);
+    named.count = static_cast<int>(placed.second);
     require(named.devices >= 1 && named.devices <= kMost && named.count >= 1 &&
                 named.devices * static_cast<int64_t>(named.count) <= kMostPlannedRanks,
             Fault::usage,

@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "base/visible.h"
 #include "base/wrapped.h"
+#include "cli/plan_machine.h"
 #include "cli/plan_tables.h"
 #include "cli/step_parts.h"
 #include "plan/quick.h"
@@ -46,7 +47,18 @@ std::string optimizer_name(const OptimizerOptions& o) {
   return std::string(name_of(OptimizerClass{o.kind, o.paged}));
 }
 
-std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
+// What the catalogue lacks of a GPU to say times; empty: nothing.
+std::string lacking(const std::optional<GpuModel>& gpu, const TrainOptions& o) {
+  if (!gpu) return "";
+  std::vector<std::string> what;
+  if (gpu->bytes_per_second <= 0) what.emplace_back("memory_bandwidth");
+  if (!peak_of(gpu, o)) what.push_back(fmt::format("rate of {} products", type_of_products(o)));
+  if (what.empty()) return "";
+  return fmt::format("the catalogue has no {} of {}; ", fmt::join(what, " and no "), gpu->id);
+}
+
+std::string unknown_time_line(const TrainOptions& o, bool elsewhere,
+                              const std::optional<GpuModel>& gpu) {
   const Device device = o.device;
   if (device == Device::cpu && types_of(o.precision).compute == DType::f16)
     return "  the time of a step is unknown: f16 is not measured on a CPU\n";
@@ -72,12 +84,19 @@ std::string unknown_time_line(const TrainOptions& o, bool elsewhere) {
   if (o.precision == Precision::fp8_mixed && (device == Device::cpu || cuda_present()) &&
       !multiplies_fp8(device))
     way = "FP8 products can only be measured on a device that supports them";
-  return wrapped(fmt::format("the time of a step is unknown: {}", way), "  ");
+  return wrapped(fmt::format("the time of a step is unknown: {}{}", lacking(gpu, o), way), "  ");
 }
 
 // "1.10 s to 1.42 s".
 std::string range_text(double seconds, const Uncertainty& range) {
   return fmt::format("{} to {}", about(range.low * seconds), about(range.high * seconds));
+}
+
+std::string unsourced_line(const std::optional<GpuModel>& gpu) {
+  if (!gpu || gpu->unsourced.empty()) return "";
+  return wrapped(fmt::format("† general knowledge, not looked up in a source: {}",
+                             fmt::join(gpu->unsourced, ", ")),
+                 "  ");
 }
 
 std::string parts_line(const StepEstimate& step) {
@@ -94,21 +113,28 @@ std::string utilization_line(const Planned& p, const Answers& a) {
   const Utilization u = utilization_of(a.time->step, o.model, static_cast<double>(o.limits.longest),
                                        o.ranks.size, *a.peak_flops);
   return wrapped(
-      fmt::format("utilization (MFU) {:.1f}% of {:.4g} TFLOP/s counting 6N + 12Lhs FLOPs "
+      fmt::format("utilization (MFU) {:.1f}% of {:.4g}{} TFLOP/s counting 6N + 12Lhs FLOPs "
                   "a token, {:.1f}% counting 6(N − Vh) + 6Lhs",
-                  100 * u.whole, u.peak_flops / 1e12, 100 * u.causal),
+                  100 * u.whole, u.peak_flops / 1e12, a.gpu->mark({key_of_peak(o)}),
+                  100 * u.causal),
       "    ");
 }
 
+std::string mark_of_times(const Time& t, const std::optional<GpuModel>& gpu) {
+  if (!gpu || !t.calibration.from_data_sheet) return "";
+  return gpu->mark({"memory_bandwidth", "f32", "tf32", "narrow", "fp8", "power", "best_product",
+                    "link", "ports"});
+}
+
 std::string time_lines(const Planned& p, const Answers& a) {
-  if (!a.time) return unknown_time_line(p.options, p.elsewhere);
+  if (!a.time) return unknown_time_line(p.options, p.elsewhere, a.gpu);
   const Time& t = *a.time;
   std::string s =
-      wrapped(fmt::format("a step takes about {} ({} tokens/s), {} {} of {}", about(t.step.seconds),
-                          three_digits(t.step.tokens_per_second()),
+      wrapped(fmt::format("a step takes about {} ({} tokens/s), {} {}{} of {}",
+                          about(t.step.seconds), three_digits(t.step.tokens_per_second()),
                           t.calibration.from_data_sheet ? "by the data sheet of"
                                                         : "from the calibration of",
-                          t.calibration.name, t.calibration.date),
+                          t.calibration.name, mark_of_times(t, a.gpu), t.calibration.date),
               "  ");
   s += parts_line(t.step) + utilization_line(p, a);
   if (const std::string between = between_text(a.machines, a); !between.empty())
@@ -211,6 +237,24 @@ std::string host_line(const Needs& n) {
                  "  ");
 }
 
+// The program that such machines need.
+std::string processor_line(const std::optional<GpuModel>& gpu) {
+  if (!gpu) return "";
+  if (gpu->arm)
+    return wrapped(fmt::format("machines with {} have Arm processors: they take Capstan's package "
+                               "for Arm (arm64)",
+                               gpu->id),
+                   "  ");
+  constexpr std::pair kOldest(7, 0);
+  if (gpu->capability < kOldest)
+    return wrapped(fmt::format("Capstan does not run on {}: it needs compute capability {}.{} or "
+                               "newer, and that has {}.{}",
+                               gpu->id, kOldest.first, kOldest.second, gpu->capability.first,
+                               gpu->capability.second),
+                   "  ");
+  return "";
+}
+
 // What people size machines for inference by.
 std::string copies_line(const Needs& n, Device device) {
   if (device != Device::cuda) return "";
@@ -239,7 +283,7 @@ std::string needs_lines(const Planned& p, const Recipe& recipe, const Answers& a
                              n.data_bytes > 0 ? ", data of " + format_bytes(n.data_bytes) : "",
                              kept_text(p, recipe, n)),
                  "  ");
-  s += host_line(n) + copies_line(n, p.options.device);
+  s += host_line(n) + processor_line(a.gpu) + copies_line(n, p.options.device);
   if (n.tokenizer_tokens > 0 && n.input_tokens > 0)
     s += wrapped(fmt::format("it reads {} tokens/s; the data were tokenized at {} here",
                              three_digits(n.input_tokens), three_digits(n.tokenizer_tokens)),
@@ -280,9 +324,10 @@ void print_plan_text(const Planned& p, const Recipe& recipe, const Answers& a) {
     fmt::print("{}", wrapped(fmt::format("{}", fmt::join(most, ", or ")), "  largest that fits: "));
   const std::string advice = precision_note(o);
   fmt::print("{}{}{}{}{}{}\n{}{}{}{}{}", a.cuda_share, quick_line(o, a.fit.plan.device.total_bytes),
-             needs_lines(p, recipe, a), a.fit.fits() ? time_lines(p, a) : "", cost_lines(a),
-             advice.empty() ? "" : wrapped(advice, "  "), wrapped(a.fit.verdict(), ""),
-             remedy_table(a), scaling_table(p, a), offer_table(a), command_lines(a));
+             needs_lines(p, recipe, a), a.fit.fits() ? time_lines(p, a) : "",
+             unsourced_line(a.gpu) + cost_lines(a), advice.empty() ? "" : wrapped(advice, "  "),
+             wrapped(a.fit.verdict(), ""), remedy_table(a), scaling_table(p, a), offer_table(a),
+             command_lines(a));
 }
 
 }  // namespace capstan::cli

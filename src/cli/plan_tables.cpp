@@ -126,7 +126,10 @@ std::string between_text(const Machines& machines, const Answers& a) {
       network_of(*machines.calibration, machines.ranks(), machines.count))
     origin = "as measured";
   else if (!a.stated.across && a.gpu)
-    origin = fmt::format("as machines with {} usually have; --network says otherwise", a.gpu->id);
+    origin = fmt::format("as machines with {} usually have{}; --network says otherwise", a.gpu->id,
+                         a.gpu->joins_machines()
+                             ? fmt::format(", which join {} GPUs by NVLink", a.gpu->bridged)
+                             : a.gpu->mark({"ports"}));
   return fmt::format(
       "{:.3g} GB/s for each {} between them ({})", *bytes / 1e9,
       machines.calibration && machines.calibration->device == Device::cpu ? "rank" : "GPU", origin);

@@ -32,14 +32,35 @@ std::string CatalogueRow::text(const char* key, const std::string& otherwise) co
 }
 
 double CatalogueRow::number(const char* key, double least, double most) const {
+  return checked(key, node_[key], least, most);
+}
+
+double CatalogueRow::figure(const char* key, double least, std::vector<std::string>& unsourced,
+                            double most) const {
+  constexpr std::string_view kDagger = "†";
   const YAML::Node value = node_[key];
-  require(static_cast<bool>(value), Fault::file, "{}: {}: {}: expected a number, found none",
-          place(), what_, key);
+  if (!value || !value.IsScalar() || !value.Scalar().ends_with(kDagger))
+    return number(key, least, most);
+  const std::string& text = value.Scalar();
+  unsourced.emplace_back(key);
+  return checked(key, YAML::Node(text.substr(0, text.size() - kDagger.size())), least, most);
+}
+
+double CatalogueRow::figure_or(double otherwise, const char* key, double least,
+                               std::vector<std::string>& unsourced, double most) const {
+  return has(key) ? figure(key, least, unsourced, most) : otherwise;
+}
+
+// `value` is that of the key, perhaps without its †.
+double CatalogueRow::checked(const char* key, const YAML::Node& value, double least,
+                             double most) const {
+  require(value.IsDefined(), Fault::file, "{}: {}: {}: expected a number, found none", place(),
+          what_, key);
   double number = 0;
   const bool good = value.IsScalar() && YAML::convert<double>::decode(value, number) &&
                     number >= least && number <= most;
   require(good, Fault::file, "{}: {}: {}: expected a number from {} to {:.0f}, found '{}'",
-          place(value), what_, key, least, most, value.IsScalar() ? value.Scalar() : "a list");
+          place(node_[key]), what_, key, least, most, value.IsScalar() ? value.Scalar() : "a list");
   return number;
 }
 

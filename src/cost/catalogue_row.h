@@ -24,6 +24,12 @@ class CatalogueRow {
   double number(const char* key, double least, double most = kMost) const;
   int whole(const char* key, int least, int most) const;
   double number_or(double otherwise, const char* key, double least, double most = kMost) const;
+  // A number that may have † behind it, if nobody looked it up in a source: then its key is added
+  // to `unsourced`.
+  double figure(const char* key, double least, std::vector<std::string>& unsourced,
+                double most = kMost) const;
+  double figure_or(double otherwise, const char* key, double least,
+                   std::vector<std::string>& unsourced, double most = kMost) const;
   // Keys with their values; a key that appears twice is an error.
   std::vector<std::pair<std::string, YAML::Node>> entries() const;
   // The rows of such an entry, and of a key that may be absent.
@@ -38,6 +44,7 @@ class CatalogueRow {
 
  private:
   std::string place(const YAML::Node& node) const;
+  double checked(const char* key, const YAML::Node& value, double least, double most) const;
 
   YAML::Node node_;
   std::string_view where_;

@@ -45,9 +45,11 @@ bool is_hopper_or_newer(const GpuModel& gpu) {
   return gpu.capability >= std::pair(9, 0);
 }
 
-// Of PCIe, each way.
+// Of PCIe, each way. A card whose link is slower has fewer lanes.
 double lanes(const GpuModel& gpu) {
-  return kPcie[is_hopper_or_newer(gpu) ? 0 : gpu.capability.first == 8 ? 1 : 2];
+  const double all = kPcie[is_hopper_or_newer(gpu) ? 0 : gpu.capability.first == 8 ? 1 : 2];
+  const double link = gpu.link_bytes_per_second / 2;
+  return link > 0 ? std::min(all, link) : all;
 }
 
 // Of what connects so many GPUs of a machine, each way.
@@ -143,6 +145,7 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
     t.of(OpKind::optimizer) = speed * kUpdates * gpu.bytes_per_second;
     c.types.emplace(type, t);
   };
+  if (gpu.bytes_per_second <= 0) return c;  // no type has all of its rates
   add("f32", gpu.f32, part, gpu.f32);
   add("tf32", gpu.tf32, part, gpu.tf32);
   add("f16", gpu.narrow, part, gpu.narrow);
@@ -172,6 +175,8 @@ Calibration calibration_of(const GpuModel& gpu, int gpus) {
 
 Network data_sheet_network(const GpuModel& gpu, int ranks_per_machine,
                            std::optional<double> across) {
+  if (gpu.per_machine > 0 && !gpu.joins_machines())
+    ranks_per_machine = std::min(ranks_per_machine, gpu.per_machine);
   Network n{.seconds_per_message = kMessageWithin,
             .bytes_per_second = reached(gpu, ranks_per_machine)};
   n.ranks_per_machine = ranks_per_machine;

@@ -19,27 +19,40 @@ namespace {
 GpuModel gpu_of(const std::string& id, const CatalogueRow& row, const std::string& origin,
                 const std::string& date) {
   row.expect_only({"in_name", "capability", "memory", "usable", "memory_bandwidth", "f32", "tf32",
-                   "narrow", "fp8", "power", "link", "ports", "bridge", "best_product", "origin"});
+                   "narrow", "fp8", "power", "link", "ports", "bridge", "machine", "processor",
+                   "best_product", "origin"});
   constexpr double kNewest = 100, kUsable = 0.98, kUsualPort = 100;
   const auto tenths = static_cast<int>(std::lround(10 * row.number("capability", 1, kNewest)));
-  const double sold = row.number("memory", 1);
-  return {.id = id,
-          .in_name = row.text("in_name", id),
-          .capability = {tenths / 10, tenths % 10},
-          .bytes = static_cast<int64_t>(row.number_or(kUsable * sold, "usable", 1, sold) * 0x1p30),
-          .gigabytes = sold,
-          .bytes_per_second = 1e9 * row.number("memory_bandwidth", 1),
-          .f32 = 1e12 * row.number("f32", 1),
-          .tf32 = 1e12 * row.number_or(0, "tf32", 0),
-          .narrow = 1e12 * row.number_or(0, "narrow", 0),
-          .fp8 = 1e12 * row.number_or(0, "fp8", 0),
-          .watts = row.number("power", 1),
-          .link_bytes_per_second = 1e9 * row.number_or(0, "link", 0),
-          .port_gigabits = row.number_or(kUsualPort, "ports", 0.001),
-          .bridged = static_cast<int>(row.number_or(0, "bridge", 0)),
-          .best_product = 1e12 * row.number_or(0, "best_product", 0),
-          .origin = row.text("origin", origin),
-          .date = date};
+  const std::string processor = row.text("processor", "any");
+  require(processor == "any" || processor == "arm", Fault::file,
+          "{}: {}: processor: expected arm or any, found '{}'", row.place_of("processor"), id,
+          processor);
+  GpuModel gpu;
+  const auto figure = [&](const char* key, double otherwise, double least,
+                          double most = CatalogueRow::kMost) {
+    return row.figure_or(otherwise, key, least, gpu.unsourced, most);
+  };
+  gpu.id = id;
+  gpu.in_name = row.text("in_name", id);
+  gpu.capability = {tenths / 10, tenths % 10};
+  gpu.gigabytes = row.figure("memory", 1, gpu.unsourced);
+  gpu.bytes =
+      static_cast<int64_t>(figure("usable", kUsable * gpu.gigabytes, 1, gpu.gigabytes) * 0x1p30);
+  gpu.bytes_per_second = 1e9 * figure("memory_bandwidth", 0, 1);
+  gpu.f32 = 1e12 * figure("f32", 0, 0);
+  gpu.tf32 = 1e12 * figure("tf32", 0, 0);
+  gpu.narrow = 1e12 * figure("narrow", 0, 0);
+  gpu.fp8 = 1e12 * figure("fp8", 0, 0);
+  gpu.watts = row.figure("power", 1, gpu.unsourced);
+  gpu.link_bytes_per_second = 1e9 * figure("link", 0, 0);
+  gpu.port_gigabits = figure("ports", kUsualPort, 0.001);
+  gpu.bridged = static_cast<int>(row.number_or(0, "bridge", 0));
+  gpu.per_machine = static_cast<int>(row.number_or(0, "machine", 1));
+  gpu.arm = processor == "arm";
+  gpu.best_product = 1e12 * figure("best_product", 0, 0);
+  gpu.origin = row.text("origin", origin);
+  gpu.date = date;
+  return gpu;
 }
 
 // Whether the text has the word: "A10" is not in "A100".
@@ -66,12 +79,29 @@ bool is_named(std::string_view name, std::string_view words) {
 
 }  // namespace
 
+std::string GpuModel::mark(std::initializer_list<std::string_view> keys) const {
+  const bool any = std::any_of(unsourced.begin(), unsourced.end(), [&](const std::string& key) {
+    return std::find(keys.begin(), keys.end(), key) != keys.end();
+  });
+  return any ? "†" : "";
+}
+
+std::pair<int64_t, int64_t> GpuModel::placed(int64_t devices, int64_t machines) const {
+  if (per_machine == 0 || devices <= per_machine) return {devices, machines};
+  int64_t each = per_machine;
+  while (devices % each != 0) --each;
+  return {each, devices / each * machines};
+}
+
 const GpuModel& GpuCatalogue::named(std::string_view id) const {
-  std::vector<std::string_view> ids;
+  std::vector<std::string_view> ids, variants;
   for (const GpuModel& gpu : gpus) {
     if (gpu.id == id) return gpu;
     ids.push_back(gpu.id);
+    if (!id.empty() && gpu.id.starts_with(id)) variants.push_back(gpu.id);
   }
+  require(variants.size() < 2, Fault::usage, "gpu: '{}' may be any of {}; name one of them", id,
+          fmt::join(variants, ", "));
   fail(Fault::usage,
        "gpu: no GPU '{}' is known{}. Known are {}; a file of the form of catalogue/gpus.yaml in "
        "$CAPSTAN_CATALOGUE adds others",

@@ -10,7 +10,8 @@ namespace capstan {
 namespace {
 
 RunThere fitted(const PlannedTask& task, TrainOptions options, const Machines& machines) {
-  if (options.choose_overlap && machines.network && machines.calibration)
+  if (options.choose_overlap && machines.network && machines.calibration &&
+      machines.calibration->types.contains(type_of_products(options)))
     options.mesh.overlap =
         overlap_pays(connected(options, machines.network),
                      cost_model(*machines.calibration, options), machines.available);
@@ -65,6 +66,9 @@ std::vector<Strategy> strategies(const Recipe& recipe, int ranks) {
 
 Machines machines_with(const GpuModel& gpu, int devices, int count, const Stated& stated) {
   const Stated known = stated.gpu == gpu.id ? stated : Stated();
+  const auto placed = gpu.placed(devices, count);
+  devices = static_cast<int>(placed.first);
+  count = static_cast<int>(placed.second);
   Machines m{.devices = devices, .count = count};
   m.available.device = known.bytes.value_or(gpu.bytes - left_to_cuda());
   if (known.host_bytes) m.available.host = *known.host_bytes / devices;
@@ -78,7 +82,15 @@ Network links_of(const GpuModel& gpu, const Calibration& calibration, int device
   if (!across)
     if (const auto measured = network_of(calibration, devices * machines, machines))
       return *measured;
-  Network network = data_sheet_network(gpu, devices, across);
+  // A link of a rack joins its machines, unless the user says what joins them.
+  const int ranks = devices * machines;
+  int joined = devices;
+  if (!across && gpu.joins_machines() && machines > 1)
+    for (int on = devices; on <= std::min(ranks, gpu.bridged); on += devices)
+      if (ranks % on == 0) joined = on;
+  Network network = data_sheet_network(gpu, joined, across);
+  if (machines > 1 && joined == ranks)
+    network.across = {network.seconds_per_message, network.bytes_per_second};
   if (const auto within = network_of(calibration, devices, 1)) {
     network.seconds_per_message = within->seconds_per_message;
     network.bytes_per_second = within->bytes_per_second;

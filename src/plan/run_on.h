@@ -50,8 +50,8 @@ struct Stated {
   std::optional<Calibration> calibration = {};
 };
 
-// Machines with so many GPUs of the catalogue each: times as by calibration_of, links as by
-// links_of, and what was stated, if it is of this GPU.
+// Machines with so many GPUs of the catalogue each, or more machines, if one holds fewer: times as
+// by calibration_of, links as by links_of, and what was stated, if it is of this GPU.
 Machines machines_with(const GpuModel& gpu, int devices, int count, const Stated& stated = {});
 
 // What connects the ranks of such machines: as the calibration has it, or else as by data sheet;

@@ -122,6 +122,7 @@ TINY = ["--model.hidden_size", "64", "--model.intermediate_size", "128", "--mode
 PLANS = [
     ("8 GPUs", 0, [*TUNE, *BATCH, "--gpu", "h100-sxm", "--gpus", "8", "--host-memory", "1TiB",
                    "--train.max_steps", "9000"]),
+    ("Arm", 0, [*TUNE, *BATCH, "--gpu", "gh200-96", "--gpus", "2"]),
     ("does not fit", 3, [*TUNE, *BATCH, "--train.max_seq_length", "2048", "--gpu", "v100-16"]),
     ("does not fit twice", 3, ["finetune", "Llama-3.1-70B", *BATCH, "--gpu", "a10"]),
     ("pipeline", 0, ["pretrain", "Llama-3.2-1B", *BATCH, "--gpu", "a100-80-sxm", "--gpus", "4", "--nodes",

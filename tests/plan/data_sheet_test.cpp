@@ -7,6 +7,7 @@
 
 #include "base/files.h"
 #include "plan/predict.h"
+#include "plan/run_on.h"
 #include "support/temp_folder.h"
 #include "support/variable.h"
 
@@ -173,6 +174,29 @@ TEST(DataSheet, LessPowerIsLessArithmeticAndMorePowerNeverLess) {
   }
   EXPECT_DOUBLE_EQ(before, full * 794 / 788) << "what it was seen to reach";
   EXPECT_GT(at(1), 0);
+}
+
+TEST(DataSheet, WithoutBandwidthNoTypeHasRates) {
+  GpuModel gpu = gpu_catalogue().named("h100-sxm");
+  gpu.bytes_per_second = 0;
+  EXPECT_TRUE(data_sheet(gpu).types.empty());
+}
+
+// GPUs of machines that hold one each, and of a rack that one link joins.
+TEST(DataSheet, LinksReachAsFarAsTheirRowSays) {
+  const GpuCatalogue all = gpu_catalogue();
+  const auto links = [&](const char* gpu, int devices, int machines) {
+    return links_of(all.named(gpu), data_sheet(all.named(gpu)), devices, machines);
+  };
+  EXPECT_EQ(links("gh200-96", 8, 1).ranks_per_machine, 1);
+  EXPECT_DOUBLE_EQ(links("gh200-96", 8, 1).across.bytes_per_second, 50e9);
+  EXPECT_DOUBLE_EQ(links("gb200", 4, 18).across.bytes_per_second, 720e9);
+  EXPECT_EQ(links("gb200", 4, 18).ranks_per_machine, 72);
+  EXPECT_EQ(links("gb200", 4, 32).ranks_per_machine, 64) << "two racks";
+  EXPECT_DOUBLE_EQ(links("gb200", 4, 32).across.bytes_per_second, 50e9);
+  EXPECT_EQ(links("h200", 8, 2).ranks_per_machine, 8);
+  EXPECT_DOUBLE_EQ(data_sheet(all.named("rtx4060")).to_device_per_second, 43. / 63 * 15.5e9)
+      << "eight lanes";
 }
 
 // A bridge joins two cards; between others, and without any link, is PCIe.
