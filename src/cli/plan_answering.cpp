@@ -51,6 +51,7 @@ Time time_of(const StepEstimate& step, const Question& q, const Calibration& cal
   }
   if (q.planned.steps) t.run_seconds = t.step.seconds * static_cast<double>(*q.planned.steps);
   t.range = uncertainty_of(calibration, ranks, machines, t.record, t.correction);
+  if (calibration.from_data_sheet) t.pytorch = pytorch_ratio(q.planned.options);
   return t;
 }
 

@@ -10,6 +10,7 @@
 #include "plan/alternatives.h"
 #include "plan/fit.h"
 #include "plan/offers.h"
+#include "plan/pytorch_ratio.h"
 #include "plan/quick.h"
 #include "plan/uncertainty.h"
 
@@ -22,8 +23,9 @@ struct Time {
   StepEstimate step = {};                  // corrected by the record, if that was asked for
   std::optional<double> run_seconds = {};  // all steps, if their number is known
   Uncertainty range = {};
-  std::optional<TrackRecord> record = {};  // of this device
-  double correction = 1;                   // that `step` has
+  std::optional<PyTorchRatio> pytorch = {};  // of times by data sheet
+  std::optional<TrackRecord> record = {};    // of this device
+  double correction = 1;                     // that `step` has
   bool asked_to_correct = false;
 };
 

@@ -108,6 +108,14 @@ json time_json(const Planned& p, const Answers& a) {
     out["run_low_seconds"] = t.range.low * *t.run_seconds;
     out["run_high_seconds"] = t.range.high * *t.run_seconds;
   }
+  if (t.pytorch) {
+    const double low = t.range.low * t.pytorch->low, high = t.range.high * t.pytorch->high;
+    out["pytorch"] = {{"low_seconds", low * t.step.seconds},
+                      {"high_seconds", high * t.step.seconds},
+                      {"low_ratio", t.pytorch->low},
+                      {"high_ratio", t.pytorch->high},
+                      {"programs", t.pytorch->programs}};
+  }
   if (t.record)
     out["record"] = {{"runs", t.record->runs},
                      {"timed", t.record->timed},

@@ -92,6 +92,18 @@ std::string range_text(double seconds, const Uncertainty& range) {
   return fmt::format("{} to {}", about(range.low * seconds), about(range.high * seconds));
 }
 
+std::string pytorch_line(const Time& t) {
+  if (!t.pytorch) return "";
+  const PyTorchRatio& r = *t.pytorch;
+  return wrapped(fmt::format("a PyTorch program ({}): {}, {} to {} times as long, as beside this "
+                             "one on an H200",
+                             r.programs,
+                             range_text(t.run_seconds.value_or(t.step.seconds),
+                                        {t.range.low * r.low, t.range.high * r.high, ""}),
+                             r.low, r.high),
+                 "    ");
+}
+
 std::string unsourced_line(const std::optional<GpuModel>& gpu) {
   if (!gpu || gpu->unsourced.empty()) return "";
   return wrapped(fmt::format("† general knowledge, not looked up in a source: {}",
@@ -166,7 +178,7 @@ std::string time_lines(const Planned& p, const Answers& a) {
       fmt::format("{} {}, {}", t.run_seconds ? "from" : "a step takes from",
                   range_text(t.run_seconds.value_or(t.step.seconds), t.range), t.range.origin),
       "    ");
-  return s;
+  return s + pytorch_line(t);
 }
 
 std::string cost_lines(const Answers& a) {

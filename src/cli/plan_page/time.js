@@ -4,7 +4,8 @@ function timeSection() {
   const t = plan.time;
   if (!t) return null;
   return section(
-      'time', 'Time', [rangeText(t), waitingText(t), calibrationText(t.calibration)],
+      'time', 'Time',
+      [rangeText(t), pytorchText(t.pytorch), waitingText(t), calibrationText(t.calibration)],
       [kindBars(t), stepTimeline(plan.timeline), sensitivity()]);
 }
 
@@ -13,6 +14,14 @@ function rangeText(t) {
   const range = span(t.low_seconds, t.high_seconds, seconds);
   const texts = [`A step takes ${seconds(t.step_seconds)}`, range && `from ${range}`];
   return sentence([texts.filter(Boolean).join('; '), t.range].filter(Boolean).join(', '));
+}
+
+// "A PyTorch program (compiled) takes 1.12 s to 1.95 s: 1.04 to 1.29 times as long …"
+function pytorchText(p) {
+  if (!p) return '';
+  const range = span(p.low_seconds, p.high_seconds, seconds);
+  return sentence(`A PyTorch program (${p.programs}) takes ${range}: ${p.low_ratio} to ${
+      p.high_ratio} times as long, as beside this one on an H200`);
 }
 
 function waitingText({exposed_communication: exposed, stages_wait: stages}) {
