@@ -16,6 +16,8 @@
 #include "plan/alike.h"
 #include "plan/data_sheet.h"
 #include "plan/predict.h"
+#include "plan/pytorch_ratio.h"
+#include "plan/uncertainty.h"
 #include "train/balance.h"
 
 namespace capstan::bench {
@@ -68,7 +70,12 @@ struct Result {
   StepEstimate step = {};
   std::string mesh = {};
   double rate = 0, published = 0;  // tokens/s of each GPU
+  double low = 1, high = 1;        // of the published time, as factors of the predicted one
 
+  bool within() const {
+    const double factor = rate / published;
+    return low <= factor && factor <= high;
+  }
   double difference() const { return 100 * (rate / published - 1); }
   // Of a program that needs as much longer than Capstan as PyTorch did.
   double difference_as_pytorch() const {
@@ -80,8 +87,12 @@ Result plan(const PublishedRow& row, bool pytorch) {
   const GpuModel gpu = gpu_of(row);
   const TrainOptions o = options_of(row, gpu);
   Result r{.row = &row, .pytorch = pytorch, .bytes = most_bytes(o), .mesh = mesh_name(o)};
-  const CostModel machine = cost_model(data_sheet(gpu, row.gpus), o);
-  r.step = estimate_largest(o, machine, o.pipeline.micro_batches);
+  const Calibration sheet = data_sheet(gpu, row.gpus);
+  r.step = estimate_largest(o, cost_model(sheet, o), o.pipeline.micro_batches);
+  const Uncertainty range = uncertainty_of(sheet, row.gpus, row.gpus / per_machine(row));
+  const PyTorchRatio ratio = pytorch ? pytorch_ratio(o) : PyTorchRatio();
+  r.low = range.low * ratio.low;
+  r.high = range.high * ratio.high;
   r.rate = static_cast<double>(row.batch * row.length) / row.gpus / r.step.seconds;
   r.published = published_rate(row);
   return r;
@@ -150,6 +161,17 @@ void print_sizes(std::string_view name, std::span<const Result> results) {
              sizes_of(results, &Result::difference_as_pytorch));
 }
 
+void print_within(std::span<const Result> results) {
+  for (const bool pytorch : {true, false}) {
+    const auto of = [&](const Result& r) { return r.pytorch == pytorch; };
+    fmt::print("\n{}: {} of {} within the range that a plan says\n",
+               pytorch ? "PyTorch programs" : "others",
+               std::count_if(results.begin(), results.end(),
+                             [&](const Result& r) { return of(r) && r.within(); }),
+               std::count_if(results.begin(), results.end(), of));
+  }
+}
+
 void print_scaling(std::span<const Result> results) {
   const auto find = [&](std::string_view id) {
     return std::find_if(results.begin(), results.end(),
@@ -197,6 +219,7 @@ void run() {
   for (size_t i = 0, begin = 0; i < ends.size(); begin = ends[i++])
     print_sizes(published_sources()[i].name, results.subspan(begin, ends[i] - begin));
   print_sizes("all", results);
+  print_within(results);
   print_scaling(results);
   fmt::print("\none layer of 22B, forward and backward: {:.1f} ms\n",
              1e3 * layer_seconds(published_sources()[0].rows[0]));
