@@ -15,6 +15,9 @@ namespace {
 // What training steps reach on an H200, where the card is at its limit of power: 690 of 989
 // TFLOP/s. A product that has the cool card to itself reaches 788.
 constexpr double kInStep = 690.0, kAlone = 788.0, kPeak = 989.0;
+// Products in the tensor cores of a GPU with more power than they take: 142 of 148 TFLOP/s of an
+// H20, and more of GeForce cards, publicly measured.
+constexpr double kFree = 142.0 / 148;
 // Power, in parts of what a GPU takes with products at its full clock. Some it takes at any clock.
 // The rest goes with the third power of the clock, as the voltage follows it, down to the clock
 // below which the voltage falls no further.
@@ -72,7 +75,7 @@ struct LimitedProduct {
 };
 
 // By generation, that is by process and tensor cores; none: power limits no such GPU, or nobody
-// knows. Of an A40, an L40S and a B200 no product in a step is known: taken as of the H200.
+// knows. Of an A40 and a B200 no product in a step is known: taken as of the H200.
 std::optional<LimitedProduct> limited_product(std::pair<int, int> capability) {
   constexpr double kAtLimit = kInStep / kPeak;
   if (capability.first < 7) return std::nullopt;
@@ -82,17 +85,19 @@ std::optional<LimitedProduct> limited_product(std::pair<int, int> capability) {
   if (capability < std::pair(8, 9)) return LimitedProduct{300, 149.7e12, kAtLimit * 149.7e12};
   if (capability.first == 9) return LimitedProduct{700, 989e12, kInStep * 1e12};
   if (capability.first == 10) return LimitedProduct{1000, 2250e12, kAtLimit * 2250e12};
-  return LimitedProduct{350, 362e12, kAtLimit * 362e12};  // Ada, and Blackwell of the same process
+  return LimitedProduct{72, 121e12, 57e12};  // L4; Ada, and Blackwell of the same process
 }
 
-// The part of its full clock that a GPU's power allows products.
+// The clock that a GPU's power allows products, as a part of that at which they reach kAlone of
+// kPeak; a GPU with power to spare has more.
 double clock_of(const GpuModel& gpu) {
+  constexpr double kFastest = kFree / (kAlone / kPeak);
   const auto limited = limited_product(gpu.capability);
   if (!limited || gpu.narrow <= 0) return 1;
   const double power =
       std::max(0.0, gpu.watts / (limited->watts_per_flop() * gpu.narrow) - kStandingPower);
   const double by_voltage = std::cbrt(power);
-  if (by_voltage >= kLowestVoltage) return std::min(1.0, by_voltage);
+  if (by_voltage >= kLowestVoltage) return std::min(kFastest, by_voltage);
   constexpr double kLeast = 0.05;  // some clock is left at any power
   return std::max(kLeast, power / (kLowestVoltage * kLowestVoltage));
 }
@@ -132,11 +137,14 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
   c.seconds_per_call = kSecondsPerCall;
   c.bytes_per_second = kCopies * gpu.bytes_per_second;
   c.to_device_per_second = c.to_host_per_second = kOfPcie * lanes(gpu);
-  const auto add = [&](const char* type, double flops, double fraction, double attention) {
+  // f32 has no tensor cores.
+  const double plain = std::min(part, speed * kAlone / kPeak);
+  const auto add = [&](const char* type, double flops, double fraction, double head,
+                       double attention) {
     if (flops <= 0) return;
     TypeRates t;
     t.of(OpKind::product) = fraction * flops;
-    t.of(OpKind::head) = part * attention;
+    t.of(OpKind::head) = head * attention;
     t.of(OpKind::attention) = slow * kForward * attention;
     t.of(OpKind::attention_backward) = slow * kBackward * attention;
     t.attention_bytes = speed * kForwardBytes * gpu.bytes_per_second;
@@ -146,11 +154,11 @@ Calibration data_sheet(const GpuModel& gpu, int gpus) {
     c.types.emplace(type, t);
   };
   if (gpu.bytes_per_second <= 0) return c;  // no type has all of its rates
-  add("f32", gpu.f32, part, gpu.f32);
-  add("tf32", gpu.tf32, part, gpu.tf32);
-  add("f16", gpu.narrow, part, gpu.narrow);
-  if (computes_bf16(gpu.capability)) add("bf16", gpu.narrow, part, gpu.narrow);
-  add("fp8", gpu.fp8, kFp8 * slow, gpu.narrow);
+  add("f32", gpu.f32, plain, plain, gpu.f32);
+  add("tf32", gpu.tf32, part, part, gpu.tf32);
+  add("f16", gpu.narrow, part, part, gpu.narrow);
+  if (computes_bf16(gpu.capability)) add("bf16", gpu.narrow, part, part, gpu.narrow);
+  add("fp8", gpu.fp8, kFp8 * slow, part, gpu.narrow);
   return c;
 }
 

@@ -35,7 +35,7 @@ TEST(GpuCatalogue, HasTheDataSheets) {
                          "rtx5070",     "rtx5070-ti",    "rtx5080",      "rtx5090",
                          "p100-sxm",    "p100-pcie"}) {
     const GpuModel& gpu = all.named(id);
-    EXPECT_GT(gpu.narrow, gpu.f32) << id;
+    EXPECT_EQ(gpu.narrow > gpu.f32, gpu.capability >= std::pair(7, 0)) << id << ": tensor cores";
     EXPECT_GT(gpu.bytes_per_second, 0) << id;
     EXPECT_EQ(gpu.fp8 > 0, gpu.capability >= std::pair(8, 9)) << id;
     EXPECT_EQ(gpu.tf32 > 0, gpu.capability >= std::pair(8, 0)) << id;
