@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/log.h"
+#include "base/units.h"
 #include "cli/command_line.h"
 #include "plan/gpu_catalogue.h"
 #include "site/site_plan.h"
@@ -70,6 +72,10 @@ SiteQuestion question_of(const SiteOptions& o) {
   SiteQuestion q = o.question;
   const GpuModel gpu = gpu_catalogue().named(o.gpu);
   q.gpu = {gpu.id, gpu.watts, gpu.sold_bytes(), gpu.port_gigabits};
+  if (gpu.per_machine > 0 && q.gpus_per_server > gpu.per_machine) {
+    log::info("servers with {} have {}", gpu.id, count(gpu.per_machine, "GPU"));
+    q.gpus_per_server = gpu.per_machine;
+  }
   q.rack.circuit = parse_circuit(o.circuit);
   q.rack.redundancy = parse_named<Redundancy>("redundancy", o.redundancy);
   q.rack.most_watts = 1e3 * o.rack_kw;

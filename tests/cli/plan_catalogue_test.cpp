@@ -117,6 +117,17 @@ TEST_F(PlanCatalogue, Gh200IsArmAndAloneOnItsMachine) {
   expect_holds(text({"--machines=8xgh200-96"}), {"8 × 1 × gh200-96", "taken for 8 machines of 1"});
 }
 
+TEST_F(PlanCatalogue, ServersOfASiteHaveNoMoreGpusThanTheyHold) {
+  const auto server = [&](const char* gpu) {
+    const Outcome o = run({"plan", "site", gpu, "--gpus=16", "--json"});
+    EXPECT_EQ(o.code, 0) << o.err;
+    return json::parse(o.out)["servers"]["gpus_per_server"].get<int>();
+  };
+  EXPECT_EQ(server("--gpu=gh200-96"), 1);
+  EXPECT_EQ(server("--gpu=gb200"), 4);
+  EXPECT_EQ(server("--gpu=h200"), 8);
+}
+
 // NVLink joins the GPUs of a rack; each machine has four.
 TEST_F(PlanCatalogue, Gb200IsArmWithFourOnAMachineAndNvlinkBetweenThem) {
   const json eight = plan(with({"--gpu=gb200", "--gpus=8"}), 0);
