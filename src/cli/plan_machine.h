@@ -44,10 +44,8 @@ std::optional<Network> network_for(const PlanOptions& options, const std::option
 // What the options say of machines with this GPU, for plans of other numbers of them.
 Stated stated_by(const PlanOptions& options, const GpuModel& gpu);
 
-// FLOP/s of the run's products on one GPU, by its data sheet,
-// and the catalogue's key of it.
+// FLOP/s of the run's products on one GPU, by its data sheet, and the catalogue's key of them.
 std::optional<double> peak_of(const std::optional<GpuModel>& gpu, const TrainOptions& options);
-
 std::string_view key_of_peak(const TrainOptions& options);
 
 }  // namespace capstan::cli
