@@ -138,6 +138,37 @@ std::vector<PlannedBuffer> nested_lifetimes(uint64_t seed, int layers) {
   return buffers;
 }
 
+// What pack() promises: by size, each at the lowest offset that is free as long as it lives.
+void place_slowly(std::vector<PlannedBuffer>& buffers) {
+  std::vector<PlannedBuffer*> order;
+  for (PlannedBuffer& b : buffers) order.push_back(&b);
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto* a, const auto* b) { return a->bytes > b->bytes; });
+  for (size_t i = 0; i < order.size(); ++i) {
+    PlannedBuffer& b = *order[i];
+    const auto is_free = [&] {
+      return std::none_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(i),
+                          [&](const PlannedBuffer* other) {
+                            return live_together(b, *other) && overlap(b, *other);
+                          });
+    };
+    for (b.offset = 0; !is_free();) b.offset += kBufferAlignment;
+  }
+}
+
+TEST(Pack, TakesTheLowestPlaceTheLargestFirst) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<PlannedBuffer> slowly = random_lifetimes(seed, 10 + 9 * static_cast<int>(seed));
+    slowly[slowly.size() / 2].end = PlannedBuffer::kForever;
+    MemoryPlan plan;
+    plan.phases = {{"setup", {}}, {"step", slowly}};
+    pack(plan);
+    place_slowly(slowly);
+    for (size_t i = 0; i < slowly.size(); ++i)
+      ASSERT_EQ(plan.phases[1].buffers[i].offset, slowly[i].offset) << seed << ": " << i;
+  }
+}
+
 TEST(Pack, RandomLifetimesNeverOverlapAndLoseLittle) {
   double worst = 1;
   for (uint64_t seed = 0; seed < 200; ++seed) {
