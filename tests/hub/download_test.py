@@ -78,6 +78,15 @@ class DownloadTest(unittest.TestCase):
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)
         return done.stdout + done.stderr
 
+    def parts(self):
+        return [p for p in (self.root / "checkpoints").rglob("*.incomplete") if p.stat().st_size > 10]
+
+    def wait_for_parts(self):
+        deadline = time.monotonic() + 10
+        while not self.parts():
+            self.assertLess(time.monotonic(), deadline, "nothing arrived")
+            time.sleep(0.02)
+
     def found(self, name=NAME):
         folder = self.root / "checkpoints" / name
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*")
@@ -177,7 +186,7 @@ class DownloadTest(unittest.TestCase):
         self.hub.faults.slow = 0.05
         process = subprocess.Popen(self.command(NAME), cwd=self.root, env=self.environment(), text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        time.sleep(0.3)
+        self.wait_for_parts()
         process.send_signal(signal.SIGINT)
         out = process.communicate(timeout=20)[0]
         self.assertEqual(process.returncode, 130, out)
@@ -220,13 +229,11 @@ class DownloadTest(unittest.TestCase):
         self.hub.faults.slow = 0.05
         process = subprocess.Popen(self.command(NAME), cwd=self.root, env=self.environment(),
                                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(0.4)
+        self.wait_for_parts()
         process.kill()
         process.wait()
         self.hub.faults.slow = 0
-        parts = [p for p in (self.root / "checkpoints").rglob("*.incomplete") if p.stat().st_size > 10]
-        self.assertTrue(parts)
-        for part in parts:
+        for part in self.parts():
             part.write_bytes(b"wrong" + part.read_bytes()[5:])
         self.download()
         self.assert_whole()
