@@ -12,6 +12,7 @@
 #include "cli/plan_machine.h"
 #include "cli/plan_variants.h"
 #include "plan/data_sheet.h"
+#include "plan/fewest_gpus.h"
 #include "plan/history.h"
 #include "run/run.h"
 #include "train/setup.h"
@@ -68,24 +69,44 @@ Largest largest_of(const Question& q, const Fit& fit, const Room& available) {
                                 q.planned.inputs ? std::nullopt : q.recipe.eval_max_new_tokens))};
 }
 
+// Machines like those of the plan, with other numbers of GPUs.
+Machines machines_like(const Question& q, const Answers& a, int devices, int count) {
+  if (q.gpu) return machines_with(*q.gpu, devices, count, a.stated);
+  return {.devices = devices,
+          .count = count,
+          .available = available_for(q.options, Device::cuda, devices).room};
+}
+
 // Adapters, and more GPUs: what the changes of a fit leave out.
 void add_remedies(const Question& q, Answers& a) {
   constexpr int kMostAdded = 64;
   const PlannedTask task = q.planned.task(q.recipe);
   constexpr Allowed kAdapters = {.lora = true, .qlora = true};
-  for (const Variant& v : variants_of(q.planned, q.recipe, q.task, kAdapters, false)) {
-    const MemoryPlan plan = Trainer::plan(v.options).device;
-    if (plan.total_bytes <= a.machines.available.device)
-      a.remedies.push_back({v.what, plan.total_bytes, estimate(task, v.options, a.machines)});
-  }
+  for (const Variant& v : variants_of(q.planned, q.recipe, q.task, kAdapters, false))
+    if (auto remedy = remedy_with(v.what, task, v.options, a.machines))
+      a.remedies.push_back(std::move(*remedy));
+  auto known = static_cast<int>(kMostPlannedRanks) + 1;  // GPUs that are enough
+  for (const Change& change : a.fit.changes)
+    if (change.what.starts_with("devices")) known = std::min(known, change.options.ranks.size);
   if (q.gpu && a.machines.ranks() == 1)
     for (const ScalePoint& point : scaling(task, *q.gpu, kUsualGpus, kMostAdded, a.stated)) {
       if (!point.run.fits) continue;
+      known = point.machines.ranks();
       a.remedies.push_back(
           {fmt::format("{} ({})", named_gpus(point.machines.devices, point.machines.count),
                        strategy_name(point.run.options.sharding)),
            point.run.ranks.most, point.run.step});
       break;
+    }
+  if (task.options.device == Device::cuda)
+    if (auto fewest = fewest_gpus(task, kUsualGpus, known - 1, [&](int devices, int count) {
+          return machines_like(q, a, devices, count);
+        })) {
+      const MeshPlan& plan = fewest->plan;
+      a.remedies.push_back({fewest->what, plan.bytes, {}});
+      if (plan.step.seconds > 0) a.remedies.back().step = plan.step;
+      a.fit.changes.push_back(
+          {fewest->what, plan.options, plan.choice.micro_batch_size, plan.bytes});
     }
   fastest_first(a.remedies);
 }

@@ -141,7 +141,7 @@ std::string remedy_table(const Answers& a) {
       "\nwould fit with                                          GiB       step  tokens/s\n";
   for (const Remedy& r : a.remedies) {
     std::string what = r.what;
-    if (columns_of(what) > 52) s += fmt::format("{}\n", std::exchange(what, ""));
+    if (columns_of(what) > 52) s += wrapped(std::exchange(what, ""), "");
     s += fmt::format("{:<52}{:>7.1f} {:>10} {:>9}\n", what, static_cast<double>(r.bytes) / kGiB,
                      r.step ? about(r.step->seconds) : "?",
                      r.step ? three_digits(r.step->tokens_per_second()) : "?");

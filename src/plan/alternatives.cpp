@@ -64,6 +64,21 @@ std::vector<Remedy> remedies(const PlannedTask& task, const Fit& fit, const Mach
   return all;
 }
 
+std::optional<Remedy> remedy_with(const std::string& what, const PlannedTask& task,
+                                  const TrainOptions& options, const Machines& machines) {
+  TrainOptions o = options;
+  o.staging = false;  // saving may always wait
+  Fit fit = judge(o, machines.available);
+  std::string name = what;
+  if (!fit.fits() && !o.recompute_to_fit) {
+    o.recompute_to_fit = true;
+    fit = judge(o, machines.available);
+    name += fmt::format(" with activations: {}", name_of(fit.options.recompute));
+  }
+  if (!fit.fits()) return std::nullopt;
+  return Remedy{std::move(name), bytes_of(fit.needs).most, estimate(task, fit.options, machines)};
+}
+
 void fastest_first(std::vector<Remedy>& remedies) {
   const auto speed = [](const Remedy& r) { return r.step ? r.step->tokens_per_second() : 0; };
   std::stable_sort(remedies.begin(), remedies.end(),

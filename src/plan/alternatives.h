@@ -20,6 +20,12 @@ struct Remedy {
 std::vector<Remedy> remedies(const PlannedTask& task, const Fit& fit, const Machines& machines);
 void fastest_first(std::vector<Remedy>& remedies);
 
+// Options that are otherwise than the plan's, as a remedy named `what`, if every rank fits with
+// them; where none of the activations are recomputed for that, with the least recomputation that
+// is enough: "quantize: bnb.nf4 with activations: block".
+std::optional<Remedy> remedy_with(const std::string& what, const PlannedTask& task,
+                                  const TrainOptions& options, const Machines& machines);
+
 // The run on a number of GPUs.
 struct ScalePoint {
   Machines machines;

@@ -9,6 +9,7 @@
 
 #include "plan/alike.h"
 #include "plan/run_on.h"
+#include "recipe/devices.h"
 #include "train/balance.h"
 
 namespace capstan {
@@ -24,46 +25,11 @@ PipelineChoice schedule(PipelineChoice::Kind kind, int64_t chunks = 1) {
   return choice;
 }
 
-TrainOptions options_of(const MeshQuestion& q, const MeshChoice& choice) {
-  TrainOptions o = q.options;
-  const Recipe recipe = choice.in(q.recipe);
-  o.limits.documents = choice.micro_batch_size;
-  o.limits.tokens = choice.micro_batch_size * o.limits.longest;
-  o.recompute = choice.recompute;
-  o.recompute_to_fit = false;
-  o.staging = false;  // a run drops it if it does not fit
-  set_ranks(o, recipe, {0, q.devices * q.machines}, q.network, q.machines);
-  return o;
-}
-
 // A choice with what is known of it before it is planned.
 struct Candidate {
   MeshChoice choice;
   double least_seconds = 0;
 };
-
-// Bytes that some rank needs at least, by formula: weights, gradients that outlive a micro-batch,
-// and the optimizer's state on the device.
-double least_bytes(const TrainOptions& o) {
-  const auto parameters = static_cast<double>(make_spec(o.model).parameter_count());
-  const double sharing = o.mesh.pipeline * o.mesh.tensor, all = o.ranks.size;
-  const auto over = [&](Hold hold) { return parameters / (hold == Hold::shard ? all : sharing); };
-  const PrecisionTypes t = types_of(o.precision);
-  if (o.lora)
-    return over(o.sharding.weights) *
-           (o.quantize == Quantize::none ? static_cast<double>(size_of(t.compute)) : 0.5);
-  double bytes = over(o.sharding.weights) * static_cast<double>(size_of(t.compute));
-  if (!o.single_micro_batch)
-    bytes += over(o.sharding.gradients) * static_cast<double>(size_of(t.grad));
-  if (o.sharding.offload) return bytes;
-  const double state = t.has_master() ? static_cast<double>(size_of(t.master)) : 0;
-  const double moments = o.optimizer.paged ? 0
-                         : o.optimizer.kind == OptimizerKind::adamw
-                             ? 2.0 * static_cast<double>(size_of(t.state))
-                         : o.optimizer.kind == OptimizerKind::adamw8bit ? 2.0
-                                                                        : 0;
-  return bytes + over(o.sharding.state) * (state + moments);
-}
 
 // All choices of meshes with so many ranks for each sequence.
 class Choices {
@@ -72,9 +38,10 @@ class Choices {
 
   std::vector<MeshChoice> with_context(int context) const {
     std::vector<MeshChoice> all;
-    for (int tensor = 1; tensor <= q_.devices; tensor *= 2)
+    const int64_t most = std::min({int64_t{ranks_}, q_.options.model.layers, kMostRanks});
+    for (int tensor = 1; tensor <= std::min<int64_t>(q_.devices, kMostRanks); tensor *= 2)
       if (q_.devices % tensor == 0 && ranks_ % (tensor * context) == 0)
-        for (int stages = 1; stages <= std::min<int64_t>(ranks_, q_.options.model.layers); ++stages)
+        for (int stages = 1; stages <= most; ++stages)
           if (ranks_ % (tensor * context * stages) == 0)
             add_schedules(all, {.tensor = tensor, .context = context, .pipeline = stages});
     return all;
@@ -156,7 +123,7 @@ class Search {
 
   void consider(const MeshChoice& choice, std::vector<Candidate>& candidates) {
     try {
-      const TrainOptions o = options_of(q_, choice);
+      const TrainOptions o = options_with(q_, choice);
       spec_of(o, o.ranks);  // the model may not be cut so often
       ++found_.considered;
       const double bytes = least_bytes(o);
@@ -175,11 +142,17 @@ class Search {
       if (too_large.contains(policy) && choice.micro_batch_size >= too_large[policy]) continue;
       choice.recompute = policy;
       try {
+        without_activations_ = 0;
         if (plan(choice)) return;
       } catch (const Error& e) {
         return refuse(e);
       }
       too_large[policy] = choice.micro_batch_size;
+      if (without_activations_ <= q_.available.device) continue;
+      // Nor does it with fewer activations.
+      note_unfit(without_activations_);
+      for (const Recompute other : kPolicies) too_large.try_emplace(other, choice.micro_batch_size);
+      return;
     }
   }
 
@@ -189,7 +162,7 @@ class Search {
     if (!plan) return false;
     // It saves what computation waits for, at most.
     const StepEstimate& apart = plan->step;
-    if (options_of(q_, choice).choose_overlap &&
+    if (options_with(q_, choice).choose_overlap &&
         !is_too_slow((1 - apart.exposed) * apart.seconds)) {
       choice.overlap = true;
       if (auto other = planned(choice); other && other->step.seconds < plan->step.seconds)
@@ -199,7 +172,7 @@ class Search {
     return true;
   }
   std::optional<MeshPlan> planned(const MeshChoice& choice) {
-    TrainOptions o = options_of(q_, choice);
+    TrainOptions o = options_with(q_, choice);
     MeshPlan plan{.choice = choice, .options = o};
     ++found_.planned;
     o.pipeline.cuts = cuts_of(o);
@@ -212,6 +185,8 @@ class Search {
       }
       if (!fits(needed, q_.available)) {
         note_unfit(needed.device.total_bytes);
+        without_activations_ =
+            needed.device.peak_bytes - at(needed.device.at_peak, Category::activations);
         return std::nullopt;
       }
     }
@@ -250,6 +225,7 @@ class Search {
   size_t most_;
   MeshSearch found_;
   std::map<Mesh, std::map<Recompute, int64_t>> too_large_;
+  int64_t without_activations_ = 0;  // that the last one needed which did not fit
   std::optional<Error> refused_;
 };
 
@@ -280,6 +256,18 @@ std::vector<std::pair<std::string, std::string>> MeshPlan::keys() const {
                            : strategy_name(options.sharding)},
           {"train.micro_batch_size", std::to_string(choice.micro_batch_size)},
           {"activations", std::string(name_of(choice.recompute))}};
+}
+
+TrainOptions options_with(const MeshQuestion& q, const MeshChoice& choice) {
+  TrainOptions o = q.options;
+  const Recipe recipe = choice.in(q.recipe);
+  o.limits.documents = choice.micro_batch_size;
+  o.limits.tokens = choice.micro_batch_size * o.limits.longest;
+  o.recompute = choice.recompute;
+  o.recompute_to_fit = false;
+  o.staging = false;  // a run drops it if it does not fit
+  set_ranks(o, recipe, {0, q.devices * q.machines}, q.network, q.machines);
+  return o;
 }
 
 double least_seconds(const MeshQuestion& q, const TrainOptions& o, const CostModel& machine) {
@@ -332,7 +320,8 @@ MeshSearch search_meshes(const MeshQuestion& asked, int most) {
     const Choices choices(question);
     const auto with_context = [&](int least) {
       std::vector<MeshChoice> all;
-      for (int context = least; context <= question.devices * question.machines; context *= 2)
+      const int64_t ranks = question.devices * question.machines;
+      for (int context = least; context <= std::min(ranks, kMostRanks); context *= 2)
         for (const MeshChoice& choice : choices.with_context(context)) all.push_back(choice);
       return all;
     };

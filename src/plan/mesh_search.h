@@ -62,6 +62,10 @@ struct MeshSearch {
 // least of no, selective and block recomputation that fits.
 MeshSearch search_meshes(const MeshQuestion& question, int most = 10);
 
+// The options of the question's run with a choice, for the first of the question's ranks. Throws
+// Fault::usage if the run cannot be.
+TrainOptions options_with(const MeshQuestion& question, const MeshChoice& choice);
+
 // Seconds that a step takes at least: products and attention at their rates, what ranks that share
 // a layer exchange, the bubble of equal stages, and gathering weights if that is longer. Exposed
 // for its test.

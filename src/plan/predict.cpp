@@ -374,7 +374,7 @@ bool overlap_pays(const TrainOptions& options, const CostModel& machine, const R
   };
   if (seconds(overlapped) >= seconds(apart)) return false;
   overlapped.staging = false;  // a run drops it if it does not fit
-  return most_if_all_fit(overlapped, available).has_value();
+  return stages_fit(overlapped, available);
 }
 
 }  // namespace capstan

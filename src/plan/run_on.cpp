@@ -62,6 +62,37 @@ std::vector<Strategy> strategies(const Recipe& recipe, int ranks) {
   return all;
 }
 
+// The run's options with each of its strategies. None if the mesh does not divide the ranks.
+std::vector<TrainOptions> ways_to_share(const PlannedTask& task, const Machines& machines) {
+  std::vector<TrainOptions> all;
+  for (const Strategy strategy : strategies(task.recipe, machines.ranks())) {
+    Recipe recipe = task.recipe;
+    recipe.strategy = strategy;
+    recipe.num_nodes = machines.count;
+    TrainOptions options = task.options;
+    try {
+      set_ranks(options, recipe, {0, machines.ranks()}, {.room = machines.count > 1},
+                machines.count);
+      all.push_back(std::move(options));
+    } catch (const Error& e) {
+      if (e.fault() != Fault::usage) throw;
+    }
+  }
+  return all;
+}
+
+// Without those that need too much by formula; of these, if there are no others, the one that needs
+// least.
+std::vector<TrainOptions> that_may_fit(std::vector<TrainOptions> all, const Machines& machines) {
+  const auto less = [](const auto& a, const auto& b) { return least_bytes(a) < least_bytes(b); };
+  const auto least = std::min_element(all.begin(), all.end(), less);
+  if (least == all.end()) return all;
+  const auto available = static_cast<double>(machines.available.device);
+  if (least_bytes(*least) > available) return {*least};
+  std::erase_if(all, [&](const TrainOptions& o) { return least_bytes(o) > available; });
+  return all;
+}
+
 }  // namespace
 
 Machines machines_with(const GpuModel& gpu, int devices, int count, const Stated& stated) {
@@ -147,25 +178,43 @@ Strategy strategy_of(const TrainOptions& options) {
   return {s.state == Hold::shard ? Strategy::zero1 : Strategy::ddp, s.offload};
 }
 
+double least_bytes(const TrainOptions& o) {
+  const auto parameters = static_cast<double>(make_spec(o.model).parameter_count());
+  const double sharing = o.mesh.pipeline * o.mesh.tensor, all = o.ranks.size;
+  const auto over = [&](Hold hold) { return parameters / (hold == Hold::shard ? all : sharing); };
+  const PrecisionTypes t = types_of(o.precision);
+  if (o.lora)
+    return over(o.sharding.weights) *
+           (o.quantize == Quantize::none ? static_cast<double>(size_of(t.compute)) : 0.5);
+  double bytes = over(o.sharding.weights) * static_cast<double>(size_of(t.compute));
+  if (!o.single_micro_batch)
+    bytes += over(o.sharding.gradients) * static_cast<double>(size_of(t.grad));
+  if (o.sharding.offload) return bytes;
+  const double state = t.has_master() ? static_cast<double>(size_of(t.master)) : 0;
+  const double moments = o.optimizer.paged ? 0
+                         : o.optimizer.kind == OptimizerKind::adamw
+                             ? 2.0 * static_cast<double>(size_of(t.state))
+                         : o.optimizer.kind == OptimizerKind::adamw8bit ? 2.0
+                                                                        : 0;
+  return bytes + over(o.sharding.state) * (state + moments);
+}
+
 std::optional<RunThere> run_on(const PlannedTask& task, const Machines& machines) {
   constexpr int kTried = 2;
   std::optional<RunThere> best;
   int fitting = 0;
-  for (const Strategy strategy : strategies(task.recipe, machines.ranks())) {
-    Recipe recipe = task.recipe;
-    recipe.strategy = strategy;
-    recipe.num_nodes = machines.count;
-    TrainOptions options = task.options;
+  for (const TrainOptions& options : that_may_fit(ways_to_share(task, machines), machines)) {
     try {
-      set_ranks(options, recipe, {0, machines.ranks()}, {.room = machines.count > 1},
-                machines.count);
       RunThere there = fitted(task, options, machines);
       fitting += there.fits ? 1 : 0;
       if (!best || better(there, *best)) best = std::move(there);
     } catch (const Error& e) {
       if (e.fault() != Fault::usage) throw;  // some cannot be: a format whose blocks a split cuts
     }
-    if (fitting == kTried) break;
+    // What is recomputed to fit may be slower than what is shared to fit.
+    const bool recomputes =
+        task.options.recompute_to_fit && best && best->options.recompute != Recompute::none;
+    if (fitting >= kTried && !recomputes) break;
   }
   return best;
 }

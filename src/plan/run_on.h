@@ -79,6 +79,10 @@ std::optional<StepEstimate> estimate(const PlannedTask& task, const TrainOptions
 // What of a recipe gives these options.
 Strategy strategy_of(const TrainOptions& options);
 
+// Bytes that some rank needs at least, by formula: weights, gradients that outlive a micro-batch,
+// and the optimizer's state on the device.
+double least_bytes(const TrainOptions& options);
+
 // A run as it would be on some machines.
 struct RunThere {
   TrainOptions options;  // of the rank that needs most
@@ -88,7 +92,8 @@ struct RunThere {
 };
 // On so many ranks, with the recipe's mesh and the least recomputation that fits, if the recipe
 // leaves that open. If it leaves the strategy open: of the two that share least and fit, the
-// faster, or if none fits the one that needs least. None if the mesh does not divide the ranks.
+// faster, or of all that fit if these recompute; if none fits, the one that needs least. None if
+// the mesh does not divide the ranks.
 std::optional<RunThere> run_on(const PlannedTask& task, const Machines& machines);
 
 }  // namespace capstan

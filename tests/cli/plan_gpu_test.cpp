@@ -89,7 +89,7 @@ TEST_F(Plan, OfAGpuOfTheCatalogueHasTimesByItsDataSheet) {
   EXPECT_GT(slow["exposed_communication"], 0.3);
   Words text = words({"--devices=8", "--num_nodes=8", "--network=1"});
   text.insert(text.begin(), "plan");
-  expect_holds(run(text).out, {"by the data sheet of a100-80-sxm", "exposed communication"});
+  expect_holds(run(text).out, {"by the data sheet of", "exposed communication"});
   const json thousands =
       plan(words({"--devices=64", "--num_nodes=64", "--train.global_batch_size=4096"}), 0);
   EXPECT_EQ(thousands["ranks"]["count"], 4096);
@@ -208,6 +208,64 @@ TEST_F(Plan, NamesPagedOptimizersForAGpuThatIsTooSmall) {
   expect_holds(refused.out, {"PagedAdamW\n", "  host memory ", "does not fit: needs ",
                              " of host memory, 1.00 GiB free",
                              "CUDA itself takes about 896 MiB of the GPU's 7.00 GiB\n"});
+}
+
+// What a plan proposes, as words of the command line.
+Words words_of(std::string change) {
+  for (size_t at; (at = change.find(" with ")) != std::string::npos;) change.replace(at, 6, ", ");
+  Words words;
+  for (size_t begin = 0, end; begin < change.size(); begin = end + 2) {
+    end = std::min(change.find(", ", begin), change.size());
+    std::string word = change.substr(begin, end - begin);
+    words.push_back("--" + word.replace(word.find(": "), 2, "="));
+  }
+  return words;
+}
+
+TEST_F(Plan, SaysHowManyGpusAreEnough) {
+  Words words = {"finetune_full", "Llama-2-70b-hf", "--gpu=a100-80-sxm",
+                 "--train.max_seq_length=512"};
+  const json out = plan(words, 3);
+  std::string gpus;
+  for (const auto& remedy : out["fits_with"])
+    if (const auto what = remedy["change"].get<std::string>(); what.starts_with("devices"))
+      gpus = what;
+  ASSERT_NE(gpus.find("num_nodes: "), std::string::npos) << out["fits_with"];
+  expect_holds(out["verdict"].get<std::string>(), {"Fits with: " + gpus});
+  const Words more = words_of(gpus);
+  words.insert(words.end(), more.begin(), more.end());
+  plan(words, 0);
+}
+
+TEST_F(Plan, AdaptersMayRecomputeToFit) {
+  const Words words = {"Qwen2.5-14B", "--gpu=t4", "--train.max_seq_length=1024"};
+  const auto with = [&](const Words& before, const Words& after, int code) {
+    Words all = before;
+    all.insert(all.end(), words.begin(), words.end());
+    all.insert(all.end(), after.begin(), after.end());
+    return plan(all, code);
+  };
+  const std::string adapters = "command: finetune_lora with ";
+  std::string found;
+  const json out = with({"finetune_full"}, {}, 3);
+  for (const auto& remedy : out["fits_with"])
+    if (const auto what = remedy["change"].get<std::string>(); what.starts_with(adapters))
+      found = what.substr(adapters.size());
+  expect_holds(found, {"quantize: bnb.nf4 with activations: "});
+  with({"finetune_lora"}, words_of(found), 0);
+}
+
+TEST_F(Plan, WithoutAStrategyTakesTheFastest) {
+  const auto with = [&](const Words& more) {
+    Words words = {"finetune_lora", "Llama-3.1-8B", "--gpu=l40s", "--gpus=8",
+                   "--train.max_seq_length=512"};
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words, 0);
+  };
+  const json open = with({}), shards = with({"--strategy=zero3"}), whole = with({"--strategy=ddp"});
+  const auto speed = [](const json& out) { return out["time"]["tokens_per_second"].get<double>(); };
+  EXPECT_GT(speed(open), 2 * speed(shards));
+  EXPECT_GE(speed(open), speed(whole));
 }
 
 TEST_F(Plan, OfAGpuThatIsTooSmallForCudaIsRefused) {

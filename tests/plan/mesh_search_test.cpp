@@ -56,6 +56,16 @@ TEST(MeshSearch, OnOneGpuFindsThePlainRun) {
                                    .seconds);
 }
 
+// A recipe may have 64 stages.
+TEST(MeshSearch, ProposesNoMoreStagesThanARunMayHave) {
+  MeshQuestion q = question(1, 72);
+  q.options.model.layers = 72;
+  q.recipe.global_batch_size = 1;
+  const MeshSearch found = search_meshes(q);
+  ASSERT_FALSE(found.best.empty());
+  for (const MeshPlan& plan : found.best) EXPECT_LE(plan.choice.pipeline, kMostRanks);
+}
+
 TEST(MeshSearch, MoreMemoryNeverGivesASlowerBest) {
   MeshQuestion q = question(4, 2);
   double before = INFINITY;
