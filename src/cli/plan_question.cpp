@@ -10,6 +10,7 @@
 #include "base/visible.h"
 #include "cli/plan_machine.h"
 #include "cli/plan_search.h"
+#include "machine/name.h"
 #include "plan/automatic.h"
 #include "recipe/nearest.h"
 #include "run/run.h"
@@ -143,11 +144,10 @@ void choose_machine(Question& q, const std::vector<RentedRun>& offers) {
 }
 
 void settle_automatic(Question& q, const Machines& machines) {
-  Machines known = machines;
-  // Of data sheets, a run there knows nothing.
-  if (known.calibration && !all_measured(*known.calibration, machines.ranks(), machines.count))
-    known.calibration.reset();
   const Planned& p = q.planned;
+  const bool here = !q.gpu && p.options.device == Device::cuda && cuda_present();
+  const Machines known =
+      with_known_times(machines, q.recipe, p.options, here ? machine_name(Device::cuda) : "");
   const auto chosen = best_choice(q.recipe, p.inputs ? &*p.inputs : nullptr, known,
                                   [&](const Recipe& r) { return options_with(q, r); });
   if (!chosen) return;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "plan/data_sheet.h"
+
 namespace capstan {
 namespace {
 
@@ -20,6 +22,26 @@ bool strategy_is_open(const Recipe& recipe, int ranks) {
   const int64_t sharing =
       recipe.tensor_parallel * recipe.context_parallel * recipe.pipeline_parallel;
   return recipe.strategy.kind == Strategy::automatic && ranks > sharing;
+}
+
+Machines with_known_times(Machines machines, const Recipe& recipe, const TrainOptions& options,
+                          std::string_view gpu) {
+  std::optional<Calibration>& known = machines.calibration;
+  const auto has_rates = [&] { return known && known->types.contains(type_of_products(options)); };
+  const int ranks = machines.ranks();
+  if (!has_rates()) known.reset();
+  if (known && all_measured(*known, ranks, machines.count)) return machines;
+  const bool by_sheet = options.device == Device::cuda && strategy_is_open(recipe, ranks);
+  if (by_sheet && known && machines.network) return machines;
+  const GpuCatalogue catalogue = gpu_catalogue();
+  const GpuModel* const model = by_sheet && !gpu.empty() ? catalogue.reported_as(gpu) : nullptr;
+  if (model != nullptr && !known) known = calibration_of(*model, ranks);
+  if (model == nullptr || !has_rates()) {
+    known.reset();
+    return machines;
+  }
+  machines.network = links_of(*model, *known, machines.devices, machines.count);
+  return machines;
 }
 
 std::optional<AutomaticChoice> best_choice(

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <optional>
+#include <string_view>
 
 #include "plan/run_on.h"
 
@@ -12,15 +13,21 @@ namespace capstan {
 // Whether ranks of this recipe share no state, or all of it, as the program finds best.
 bool strategy_is_open(const Recipe& recipe, int ranks);
 
+// The machines with the times that choices are made by, or without any: those that were measured,
+// of the ranks and their links. If the strategy of several GPUs is open, their data sheet serves
+// for what was not measured: `gpu` is the name that their driver reports, or empty.
+Machines with_known_times(Machines machines, const Recipe& recipe, const TrainOptions& options,
+                          std::string_view gpu = {});
+
 struct AutomaticChoice {
   int64_t micro_batch_size = 1;
   Strategy strategy;
 };
 
-// Of micro-batches, powers of two that divide the global batch: if times are known, the one with
-// the shortest step that fits, else the largest that needs no more recomputation than one sample
-// does. The strategy is that of run_on if times are known, else zero3. None if nothing was left
-// open, or not even one sample fits. `options_with`: the options of a recipe, of one rank.
+// Of micro-batches, powers of two that divide the global batch: if the machines' times are known,
+// the one with the shortest step that fits, else the largest that needs no more recomputation than
+// one sample does. The strategy is that of run_on if times are known, else zero3. None if nothing
+// was left open, or not even one sample fits. `options_with`: the options of a recipe, of one rank.
 std::optional<AutomaticChoice> best_choice(
     const Recipe& recipe, const RunInputs* inputs, const Machines& machines,
     const std::function<TrainOptions(const Recipe&)>& options_with);

@@ -90,11 +90,11 @@ const std::vector<Option> kRun = {
      .field = &R::strategy,
      .check = any,
      .tasks = kTrain,
-     .help = "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
-             "gradients (zero2), and the weights (zero3, FSDP's full shard; hybrid: within each "
-             "machine); auto: the faster of the two that share least and fit, by what was measured "
-             "here, else "
-             "zero3. offload: on GPUs, masters and moments are in host memory",
+     .help =
+         "what several ranks divide: the work (ddp), also the optimizer's state (zero1), the "
+         "gradients (zero2), and the weights (zero3, FSDP's full shard; hybrid: within each "
+         "machine); auto: the fastest that fits, by what was measured here or the data sheets of "
+         "GPUs, else zero3. offload: on GPUs, masters and moments are in host memory",
      .refused = {{"deepspeed", "names no stage; use deepspeed_stage_1, 2 or 3"}},
      .mesh = true},
     {.key = "tensor_parallel",

@@ -3,13 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 
 #include "base/log.h"
 #include "checkpoint/find.h"
+#include "checkpoint/training_state.h"
+#include "machine/name.h"
 #include "plan/automatic.h"
 #include "recipe/recipe_input.h"
+#include "run/fingerprint.h"
 #include "run/run.h"
 #include "run/team.h"
 
@@ -32,9 +34,13 @@ std::vector<fs::path> records_of(const Recipe& recipe) {
   return folders;
 }
 
-// The recipe that it was made with; none: it is not known. Whether a checkpoint is damaged is
-// judged when it is resumed.
-std::optional<Recipe> recorded(const Recipe& recipe, Task task) {
+struct Recorded {
+  fs::path folder;  // the checkpoint
+  Recipe recipe;    // that it was made with
+};
+
+// None: it is not known. Whether a checkpoint is damaged is judged when it is resumed.
+std::optional<Recorded> recorded(const Recipe& recipe, Task task) {
   std::error_code error;
   for (const fs::path& folder : records_of(recipe)) {
     const fs::path file = folder / "hyperparameters.yaml";
@@ -45,7 +51,7 @@ std::optional<Recipe> recorded(const Recipe& recipe, Task task) {
     try {
       RecipeInput input(task, defaults);
       input.read_file(file);
-      return input.finish();
+      return Recorded{folder, input.finish()};
     } catch (const Error&) {
       continue;
     }
@@ -61,18 +67,65 @@ bool may_use_tf32(const Recipe& recipe, Task task, const RunInputs& inputs) {
   return uses_tf32(train_options(open, task, inputs.model.config));
 }
 
-// The calibration of this machine, if it suits the run, with what connects the ranks.
-Machines machines_of(const Recipe& recipe, Task task, const RunInputs& inputs, Team& team) {
-  const TrainOptions o = run_options(recipe, task, inputs);
+// How the gradients of a step would be added.
+std::string order_there(const Recipe& recipe, Task task, const RunInputs& inputs,
+                        const Machines& machines) {
+  TrainOptions o = run_options(recipe, task, inputs);
+  set_ranks(o, recipe, {0, machines.ranks()}, {.room = machines.count > 1}, machines.count);
+  const int64_t samples = inputs.data.train.size();
+  const int64_t micro = std::min(recipe.micro_batch_size.size, samples);
+  return order_of_sums(o, (std::min(recipe.global_batch_size, samples) + micro - 1) / micro);
+}
+
+// The strategy with which a run keeps the bits of the checkpoint that it goes on from: devices are
+// the same, and ranks add gradients in the same order. The recipe's own, if it is one of them, else
+// the first that fits; none if there is none.
+std::optional<Strategy::Kind> that_keeps_bits(const fs::path& folder, Recipe recipe, Task task,
+                                              const RunInputs& inputs, const Machines& machines) {
+  std::error_code error;
+  if (!fs::exists(folder / kStateFile, error)) return std::nullopt;
+  try {
+    const TrainingState state = read_state(folder);
+    const Device device = device_of(recipe.accelerator);
+    // The kernels of a CPU are not chosen before the run begins.
+    if (device == Device::cuda && state.computed_on != what_computes(device, mesh_of(recipe)))
+      return std::nullopt;
+    const Strategy own = recipe.strategy;
+    for (const auto kind :
+         {own.kind, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+      recipe.strategy.kind = kind;
+      if (state.order_of_sums != order_there(recipe, task, inputs, machines)) continue;
+      if (kind == own.kind) return kind;
+      const auto there = run_on({.recipe = recipe,
+                                 .options = run_options(recipe, task, inputs),
+                                 .inputs = &inputs,
+                                 .sampled_steps = 1},
+                                machines);
+      if (there && there->fits) return kind;
+    }
+  } catch (const Error&) {
+    // It is damaged: an earlier one will be resumed, or none.
+  }
+  return std::nullopt;
+}
+
+// The machines of the ranks, with the times that the leader knows.
+Machines machines_of(const Recipe& recipe, const TrainOptions& o, Team& team) {
   Machines m{.devices = team.size() / team.machines(), .count = team.machines()};
   m.available = team.room_for(o.device);
   if (!team.leads()) return m;
   m.calibration = find_calibration(o.device);
-  if (m.calibration && !m.calibration->types.contains(type_of_products(o))) m.calibration.reset();
   if (m.calibration && team.size() > 1)
     m.network = network_of(*m.calibration, team.size(), team.machines());
-  if (team.size() > 1 && !m.network) m.calibration.reset();
-  return m;
+  return with_known_times(std::move(m), recipe, o,
+                          o.device == Device::cuda ? machine_name(o.device) : "");
+}
+
+std::string why(const Machines& machines) {
+  if (!machines.calibration) return "the largest that fits";
+  if (all_measured(*machines.calibration, machines.ranks(), machines.count))
+    return "the fastest by what was measured here";
+  return fmt::format("the fastest by the data sheet of {}", machines.calibration->name);
 }
 
 // The products of 32-true: as in the checkpoint, else in TF32 if the GPUs of all ranks have it.
@@ -87,9 +140,9 @@ MatmulPrecision settle_products(const Recipe& recipe, Task task, const RunInputs
   const auto all = team.gather(told);
   told.high = std::all_of(all.begin(), all.end(), [](const Told& t) { return t.can == 1; }) ? 1 : 0;
   if (team.leads() && resumes)
-    if (const auto before = recorded(recipe, task); before && before->matmul_precision) {
+    if (const auto before = recorded(recipe, task); before && before->recipe.matmul_precision) {
       told.recorded = 1;
-      told.high = before->matmul_precision == MatmulPrecision::high ? 1 : 0;
+      told.high = before->recipe.matmul_precision == MatmulPrecision::high ? 1 : 0;
     }
   told = team.of_leader(told);
   const auto products = told.high == 1 ? MatmulPrecision::high : MatmulPrecision::highest;
@@ -106,35 +159,44 @@ Recipe settle_batch_and_strategy(const Recipe& recipe, Task task, const RunInput
   const bool strategy = strategy_is_open(recipe, group.size());
   if (!batch && !strategy) return recipe;
   Team team(group);
-  const Machines machines = machines_of(recipe, task, inputs, team);
+  TrainOptions options = run_options(recipe, task, inputs);
+  options.mesh = mesh_of(recipe);
+  const Machines machines = machines_of(recipe, options, team);
   struct Told {
     int64_t micro = 1;
     int kind = Strategy::automatic;
-    int measured = 0, recorded = 0;
+    int recorded = 0, kept = 0;
   } told;
+  std::string reason;
   if (team.leads()) {
-    const auto before = batch ? recorded(recipe, task) : std::nullopt;
+    const auto before = recorded(recipe, task);
     Recipe asked = recipe;
-    if (before) asked.micro_batch_size = before->micro_batch_size.size;
-    told.recorded = before ? 1 : 0;
-    told.measured = machines.calibration ? 1 : 0;
+    told.recorded = batch && before;
+    if (told.recorded == 1) asked.micro_batch_size = before->recipe.micro_batch_size.size;
     const auto chosen = best_choice(asked, &inputs, machines,
                                     [&](const Recipe& r) { return run_options(r, task, inputs); });
     told.micro = chosen ? chosen->micro_batch_size : asked.micro_batch_size.size;
     if (chosen && strategy && machines.calibration) told.kind = chosen->strategy.kind;
+    if (strategy && before) {
+      asked.micro_batch_size = told.micro;
+      asked.strategy.kind = static_cast<Strategy::Kind>(told.kind);
+      const auto kind = that_keeps_bits(before->folder, asked, task, inputs, machines);
+      told.kept = kind && *kind != told.kind;
+      if (told.kept == 1) told.kind = *kind;
+    }
+    reason = why(machines);
   }
   told = team.of_leader(told);
   Recipe resolved = recipe;
-  const char* const why =
-      told.measured == 1 ? "the fastest by what was measured here" : "the largest that fits";
   if (batch) {
     resolved.micro_batch_size = told.micro;
     log::say("train.micro_batch_size: {}, {}", told.micro,
-             told.recorded == 1 ? "as in the checkpoint" : why);
+             told.recorded == 1 ? "as in the checkpoint" : reason);
   }
   if (strategy && told.kind != Strategy::automatic) {
     resolved.strategy.kind = static_cast<Strategy::Kind>(told.kind);
-    log::say("strategy: {}, {}", name_of(resolved.strategy), why);
+    log::say("strategy: {}, {}", name_of(resolved.strategy),
+             told.kept == 1 ? "so that the run keeps its bits" : reason);
   }
   return resolved;
 }

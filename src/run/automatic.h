@@ -14,8 +14,10 @@ namespace capstan {
 // shortest step that fits is taken, else the largest that needs no more recomputation than one
 // sample. A resumed run takes what its checkpoint was made with. matmul_precision null: as in the
 // checkpoint that is resumed (f32, where that does not say), else high if 32-true can multiply in
-// TF32 on the GPUs of all ranks, else highest. strategy auto of several ranks:
-// the fastest of those that fit, if the machine was measured, else it stays, which is zero3.
+// TF32 on the GPUs of all ranks, else highest. strategy auto of several ranks: the fastest of those
+// that fit, if the machine was measured, or by the data sheets of GPUs that were not; else it
+// stays, which is zero3. A run that is resumed keeps its bits, if it can: on devices like those of
+// its checkpoint it has a strategy that adds gradients in the same order.
 Recipe resolve_automatic(const Recipe& recipe, Task task, const RunInputs& inputs,
                          const Communicator& group);
 

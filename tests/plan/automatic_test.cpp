@@ -90,6 +90,49 @@ TEST_F(Automatic, AStrategyIsTakenThatFits) {
   EXPECT_EQ(choice(machines(4))->strategy.kind, Strategy::zero2);
 }
 
+// What was not measured of several GPUs has the times of their data sheet, to choose a strategy.
+TEST_F(Automatic, StrategiesOfGpusAreComparedByDataSheet) {
+  const auto known = [&](int devices, const char* name) {
+    Machines m = machines(devices);
+    m.calibration.reset();
+    m.network.reset();
+    return with_known_times(m, recipe, with(recipe), name);
+  };
+  const Machines four = known(4, "NVIDIA A100-SXM4-40GB");
+  ASSERT_TRUE(four.calibration && four.network);
+  EXPECT_TRUE(four.calibration->from_data_sheet);
+  EXPECT_NE(choice(four)->strategy.kind, Strategy::zero3) << "it fits without, and sends less";
+  EXPECT_EQ(choice(four)->strategy, choice(machines(4))->strategy) << "as plan --gpu has it";
+  EXPECT_FALSE(known(4, "").calibration) << "of no GPU";
+  EXPECT_FALSE(known(4, "Unheard Of 9").calibration);
+  EXPECT_FALSE(known(1, "NVIDIA A100-SXM4-40GB").calibration) << "one has no strategy";
+  EXPECT_FALSE(with_known_times(machines(1), recipe, with(recipe)).calibration);
+  EXPECT_TRUE(with_known_times(machines(4), recipe, with(recipe)).calibration);
+  TrainOptions on_cpu = with(recipe);
+  on_cpu.device = Device::cpu;
+  EXPECT_FALSE(with_known_times(machines(4), recipe, on_cpu).calibration);
+  recipe.strategy.kind = Strategy::zero2;
+  EXPECT_FALSE(known(4, "NVIDIA A100-SXM4-40GB").calibration) << "it is given";
+}
+
+// What must be recomputed to fit whole may be slower than what fits as shards.
+TEST_F(Automatic, ShardsRatherThanToRecomputeWhereThatIsFaster) {
+  recipe.micro_batch_size = 8;
+  recipe.activations.automatic = true;
+  Machines m = machines(4);
+  double seconds[2];
+  for (const bool open : {true, false}) {
+    PlannedTask task{.recipe = recipe, .options = with(recipe)};
+    task.recipe.strategy.kind = Strategy::zero3;
+    task.options.recompute_to_fit = false;
+    if (open) m.available.device = run_on(task, m)->ranks.most;  // none of it is recomputed
+    task.options.recompute_to_fit = true;
+    if (open) task.recipe.strategy.kind = Strategy::automatic;
+    seconds[open ? 1 : 0] = run_on(task, m)->step->seconds;
+  }
+  EXPECT_LE(seconds[1], seconds[0]);
+}
+
 TEST_F(Automatic, WhatIsGivenIsLeftAlone) {
   recipe.micro_batch_size = 4;
   EXPECT_FALSE(choice(machines(1))) << "nothing is open";
