@@ -4,8 +4,9 @@
 usage: run_hashes.py CAPSTAN [--accelerator cpu|cuda] [--only WORD] [--jobs N]
 
 A line has a configuration, hashes of its losses (with the norms of its gradients), its final weights,
-its state half-way (moments and all) and its plans for both devices. A change that promises the same
-bits is checked by the same lines before and after it, on one machine:
+its state half-way (moments and all), the files that it leaves, and its plans: for both devices, and of
+several ranks what each of them had planned. A change that promises the same bits is checked by the same
+lines before and after it, on one machine:
 
   tools/run_hashes.py before/capstan > before.txt
   tools/run_hashes.py after/capstan > after.txt
@@ -14,12 +15,14 @@ bits is checked by the same lines before and after it, on one machine:
 
 import argparse
 import concurrent.futures
+import dataclasses
 import hashlib
 import itertools
 import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -37,10 +40,50 @@ MODELS = {
 SIZES = {"hidden_act": "silu", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 3,
          "num_attention_heads": 4, "rms_norm_eps": 1e-5, "vocab_size": 259, "max_position_embeddings": 128,
          "tie_word_embeddings": False}
+MODELS |= {f"deep{tied}": MODELS[model] | {"num_hidden_layers": 4} for tied, model in [("", "llama"), ("-tied", "tied")]}
+
+
+@dataclasses.dataclass
+class Case:
+    name: str
+    model: str
+    command: str
+    keys: dict
+    ranks: int = 1
+    by_mpi: bool = False  # ranks are processes, else threads of one
 
 
 def configurations():
-    """Names, the command, and its keys."""
+    for case in one_rank():
+        yield Case(*case)
+    yield from several_ranks()
+
+
+def several_ranks():
+    lora = {"quantize": "bnb.nf4", "strategy": "zero3", "lora_mlp": "true", "lora_projection": "true"}
+    interleaved = {"pipeline_parallel": 2, "pipeline_schedule": "interleaved"}
+    meshes = [(ranks, strategy, "llama", {"strategy": strategy})
+              for ranks, strategy in itertools.product([2, 4], ["ddp", "zero2", "zero3", "zero2_offload"])]
+    meshes += [(2, f"tp2 overlap={overlap}", "llama", {"tensor_parallel": 2, "tensor_parallel_overlap": overlap})
+               for overlap in ["false", "true"]]
+    meshes += [(2, "cp2", "llama", {"context_parallel": 2})]
+    meshes += [(2, f"pp2 {schedule} {model}", model, {"pipeline_parallel": 2, "pipeline_schedule": schedule})
+               for schedule, model in itertools.product(["1f1b", "interleaved", "zero_bubble"], ["deep", "deep-tied"])]
+    meshes += [(4, "tp2 pp2", "deep", {"tensor_parallel": 2, "pipeline_parallel": 2}),
+               (4, "tp2 pp2 interleaved overlap", "deep",
+                {"tensor_parallel": 2, "tensor_parallel_overlap": "true", **interleaved}),
+               (4, "cp2 zero3", "llama", {"context_parallel": 2, "strategy": "zero3"})]
+    for precision, (ranks, name, model, keys) in itertools.product(["32-true", "bf16-mixed"], meshes):
+        yield Case(f"{ranks} ranks {name} {precision}", model, "pretrain", {"precision": precision, **keys}, ranks)
+    for ranks in [2, 4]:
+        yield Case(f"{ranks} ranks lora nf4 zero3", "llama", "finetune_lora", lora, ranks)
+    for ranks, name, model, keys in [(2, "ddp", "llama", {"strategy": "ddp"}), (4, "zero3", "llama", {"strategy": "zero3"}),
+                                     (2, "tp2", "llama", {"tensor_parallel": 2}), (2, "pp2 interleaved", "deep", interleaved)]:
+        yield Case(f"{ranks} ranks by MPI {name}", model, "pretrain", {"precision": "32-true", **keys}, ranks, by_mpi=True)
+
+
+def one_rank():
+    """Names, models, commands and keys."""
     precisions = ["32-true", "bf16-true", "bf16-mixed", "fp8-mixed"]
     activations = ["none", "selective", "block", "block:1"]
     for precision, kept, optimizer, micro in itertools.product(
@@ -84,14 +127,28 @@ def run(command: list) -> str:
     return done.stdout
 
 
-def plan_hash(capstan: str, command: str, flags: list) -> str:
+def plan_parts(capstan: str, command: str, flags: list) -> list[bytes]:
     parts = []
     for device in ["cpu", "cuda"]:
         told = json.loads(run([capstan, "plan", command, *flags, "--accelerator", device, "--memory", "64GiB", "--json"]))
         told["model"].pop("name")  # it may be a path
         parts.append(json.dumps([told[key] for key in ["model", "memory", "batch", "largest", "checkpoint_bytes"]]
-                                + [told.get("host_memory", {}).get("by_category")]))
-    return short_hash(*(part.encode() for part in parts))
+                                + [told.get("host_memory", {}).get("by_category"), told.get("ranks")]).encode())
+    return parts
+
+
+def planned_of(told: str) -> bytes:
+    """What each rank had planned, in the table of ranks that a run prints."""
+    row = re.compile(r"^  +(\d+)(?: +[-\d.]+ s){3} +([\d.]+ \w?i?B) ", re.MULTILINE)
+    return json.dumps(row.findall(told)).encode()
+
+
+def files_of(out: pathlib.Path) -> bytes:
+    """The files that a run leaves, and those of them that hold no times."""
+    names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    texts = [path.read_bytes() for name in ["config.json", "generation_config.json", "tokenizer.json",
+                                            "adapter_config.json"] for path in sorted(out.rglob(name))]
+    return json.dumps(names).encode() + b"".join(texts)
 
 
 def losses_of(out: pathlib.Path) -> bytes:
@@ -107,28 +164,41 @@ def weights_of(folder: pathlib.Path) -> bytes:
     return b"".join(path.read_bytes() for path in files)
 
 
-def one(capstan: str, folder: pathlib.Path, accelerator: str, case: tuple) -> str:
-    name, model, command, keys = case
-    out = folder / short_hash(name.encode())
+def launched(capstan: str, case: Case) -> list:
+    if case.by_mpi:
+        return ["mpirun", "--oversubscribe", "-n", case.ranks, capstan]
+    return [capstan]
+
+
+def one(capstan: str, folder: pathlib.Path, accelerator: str, case: Case) -> str:
+    keys = case.keys
+    out = folder / short_hash(case.name.encode())
     flags = ["--train.global_batch_size", 6, "--train.max_seq_length", 48, "--train.lr_warmup_steps", 1,
              "--train.max_norm", 1, "--data.cache", "false", "--out_dir", out]
     if keys.get("precision") == "32-true" and "matmul_precision" not in keys:
         flags += ["--matmul_precision", "highest"]  # whatever a GPU takes where nothing is said
-    if command == "pretrain":
-        flags += ["--model_config", folder / model / "config.json", "--data", "TextFiles",
+    if case.command == "pretrain":
+        flags += ["--model_config", folder / case.model / "config.json", "--data", "TextFiles",
                   "--data.train_data_path", folder / "text.txt", "--train.max_steps", STEPS]
     else:
         flags += ["--checkpoint_dir", folder / "base" / "final", "--data", "JSON", "--data.json_path",
                   folder / "records.jsonl", "--train.epochs", 1, "--train.max_steps", STEPS,
                   "--data.val_split_fraction", 0.1, "--eval.max_new_tokens", "null"]
+    if case.ranks > 1:
+        flags += ["--train.micro_batch_size", 1]
     for key, value in keys.items():
         flags += [f"--{key}", value]
-    plans = plan_hash(capstan, command, flags)
-    run([capstan, command, *flags, "--accelerator", accelerator, "--logger_name", "jsonl",
-         "--train.save_interval", STEPS // 2])
+    devices = ["--devices", case.ranks] if case.ranks > 1 else []
+    plans = plan_parts(capstan, case.command, flags + devices)
+    told = run([*launched(capstan, case), case.command, *flags, *([] if case.by_mpi else devices), "--accelerator",
+                accelerator, "--logger_name", "jsonl", "--train.save_interval", STEPS // 2])
+    if case.ranks > 1:
+        plans.append(planned_of(told))
+        if len(json.loads(plans[-1])) != case.ranks:
+            raise RuntimeError(f"{case.name}: the run does not say what each of its ranks had planned:\n{told}")
     [halfway] = out.glob(f"step-*{STEPS // 2}")
-    line = (f"{name:58} losses {short_hash(losses_of(out))} weights {short_hash(weights_of(out / 'final'))} "
-            f"state {short_hash(weights_of(halfway))} plans {plans}")
+    line = (f"{case.name:58} losses {short_hash(losses_of(out))} weights {short_hash(weights_of(out / 'final'))} "
+            f"state {short_hash(weights_of(halfway))} files {short_hash(files_of(out))} plans {short_hash(*plans)}")
     shutil.rmtree(out)
     return line
 
@@ -157,8 +227,9 @@ def main() -> None:
     parser.add_argument("--only", default="", help="configurations whose names hold this")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    cases = [case for case in configurations() if given.only in case[0]]
+    os.environ |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+                   "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    cases = [case for case in configurations() if given.only in case.name]
     failed = 0
     with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
         folder = pathlib.Path(name)
@@ -170,7 +241,7 @@ def main() -> None:
                 print(job.result(), flush=True)
             except RuntimeError as error:
                 failed += 1
-                print(f"{case[0]:58} failed", flush=True)
+                print(f"{case.name:58} failed", flush=True)
                 print(error, file=sys.stderr)
     print(f"{len(cases)} configurations, {failed} failed", file=sys.stderr)
     raise SystemExit(1 if failed else 0)
