@@ -15,7 +15,7 @@ namespace {
 constexpr int kAllNumbers = 32;  // machines up to which each number is tried
 
 // A way to share the work, with what it may need; only its order matters.
-struct Candidate {
+struct Layout {
   MeshChoice choice;
   double bytes = 0;
 };
@@ -40,9 +40,9 @@ double rough_bytes(const TrainOptions& o) {
 }
 
 // Ways to share the work on these GPUs that may fit, the one that seems to need least first.
-std::vector<Candidate> candidates(const MeshQuestion& q) {
+std::vector<Layout> layouts(const MeshQuestion& q) {
   const int ranks = q.devices * q.machines;
-  std::vector<Candidate> all;
+  std::vector<Layout> all;
   const auto add = [&](MeshChoice choice) {
     const int data = ranks / (choice.tensor * choice.context * choice.pipeline);
     if (data > q.recipe.global_batch_size) return;
@@ -69,16 +69,16 @@ std::vector<Candidate> candidates(const MeshQuestion& q) {
                .recompute = Recompute::block});
     }
   std::stable_sort(all.begin(), all.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.bytes < b.bytes; });
+                   [](const Layout& a, const Layout& b) { return a.bytes < b.bytes; });
   return all;
 }
 
 // One of those that need least, if it fits.
 std::optional<MeshPlan> mesh_that_fits(const MeshQuestion& q) {
   constexpr size_t kTried = 6;
-  std::vector<Candidate> all = candidates(q);
+  std::vector<Layout> all = layouts(q);
   all.resize(std::min(all.size(), kTried));
-  for (const Candidate& c : all) {
+  for (const Layout& c : all) {
     try {
       const TrainOptions options = options_with(q, c.choice);
       if (!stages_fit(options, q.available)) continue;
