@@ -358,7 +358,9 @@ class RanksOfMpi : public RanksOfThreads {
     const Outcome o = finish(all);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     ASSERT_TRUE(saved) << o.err;
-    EXPECT_LT(seconds.count(), 4.0 + 1.0);  // the timeout and a second; another for a busy machine
+    // The timeout and a second; mpirun gives a rank that is frozen a second before it kills it; and
+    // another for a busy machine.
+    EXPECT_LT(seconds.count(), 4.0 + 1.0 + 1.0);
     if (code != 0) {
       EXPECT_EQ(o.code, code) << o.err;
     }
