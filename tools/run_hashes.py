@@ -146,7 +146,7 @@ def planned_of(told: str) -> bytes:
 def files_of(out: pathlib.Path) -> bytes:
     """The files that a run leaves, and those of them that hold no times."""
     names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    texts = [path.read_bytes() for name in ["config.json", "generation_config.json", "tokenizer.json",
+    texts = [path.read_bytes().replace(bytes(out.parent), b"") for name in ["config.json", "generation_config.json", "tokenizer.json",
                                             "adapter_config.json"] for path in sorted(out.rglob(name))]
     return json.dumps(names).encode() + b"".join(texts)
 
