@@ -41,7 +41,7 @@ struct Row {
     return fmt::format("{}{} × {}{}", named.count > 1 ? fmt::format("{} × ", named.count) : "",
                        named.devices, named.gpu.id, unsourced() ? "†" : "");
   }
-  // Whether its times are by figures without a source.
+  // True if the times come from catalogue figures that no source backs.
   bool unsourced() const {
     return best && machines.calibration->from_data_sheet && !named.gpu.unsourced.empty();
   }

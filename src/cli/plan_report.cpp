@@ -47,7 +47,7 @@ std::string optimizer_name(const OptimizerOptions& o) {
   return std::string(name_of(OptimizerClass{o.kind, o.paged}));
 }
 
-// What the catalogue lacks of a GPU to say times; empty: nothing.
+// Names the figures that the catalogue lacks and a time needs; empty if it has them all.
 std::string lacking(const std::optional<GpuModel>& gpu, const TrainOptions& o) {
   if (!gpu) return "";
   std::vector<std::string> what;

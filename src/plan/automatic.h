@@ -24,10 +24,11 @@ struct AutomaticChoice {
   Strategy strategy;
 };
 
-// Of micro-batches, powers of two that divide the global batch: if the machines' times are known,
-// the one with the shortest step that fits, else the largest that needs no more recomputation than
-// one sample does. The strategy is that of run_on if times are known, else zero3. None if nothing
-// was left open, or not even one sample fits. `options_with`: the options of a recipe, of one rank.
+// Chooses the micro-batch, a power of two that divides the global batch: if the machines' times are
+// known, the one with the shortest step that fits, else the largest that needs no more
+// recomputation than one sample does. The strategy is the one that run_on chooses if times are
+// known, else zero3. Returns nothing if the recipe leaves nothing open, or if not even one sample
+// fits. `options_with` returns the options of one rank for a recipe.
 std::optional<AutomaticChoice> best_choice(
     const Recipe& recipe, const RunInputs* inputs, const Machines& machines,
     const std::function<TrainOptions(const Recipe&)>& options_with);

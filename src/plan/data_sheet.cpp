@@ -48,7 +48,7 @@ bool is_hopper_or_newer(const GpuModel& gpu) {
   return gpu.capability >= std::pair(9, 0);
 }
 
-// Of PCIe, each way. A card whose link is slower has fewer lanes.
+// PCIe bandwidth in each direction. A card whose link is slower has fewer lanes.
 double lanes(const GpuModel& gpu) {
   const double all = kPcie[is_hopper_or_newer(gpu) ? 0 : gpu.capability.first == 8 ? 1 : 2];
   const double link = gpu.link_bytes_per_second / 2;
@@ -74,8 +74,10 @@ struct LimitedProduct {
   }
 };
 
-// By generation, that is by process and tensor cores; none: power limits no such GPU, or nobody
-// knows. Of an A40 and a B200 no product in a step is known: taken as of the H200.
+// The measured product from which a generation's power curve starts (a generation shares a process
+// and tensor cores). Returns nothing if power does not limit such GPUs, or if nobody knows. No
+// measured step of an A40 or a B200 is known: their products are assumed to lose as much as an
+// H200's do.
 std::optional<LimitedProduct> limited_product(std::pair<int, int> capability) {
   constexpr double kAtLimit = kInStep / kPeak;
   if (capability.first < 7) return std::nullopt;

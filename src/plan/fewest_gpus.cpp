@@ -14,14 +14,14 @@ namespace {
 
 constexpr int kAllNumbers = 32;  // machines up to which each number is tried
 
-// A way to share the work, with what it may need; only its order matters.
+// A way to share the work, with a rough estimate of its memory that only serves to sort.
 struct Layout {
   MeshChoice choice;
   double bytes = 0;
 };
 
-// What the state of a rank takes, what is gathered of it for a while, and activations: the inputs
-// of blocks under way, and what is live in one of them.
+// A rough estimate of a rank's memory: its share of the state, the weights gathered for one block,
+// the saved inputs of all blocks in flight, and the live activations of one block.
 double rough_bytes(const TrainOptions& o) {
   const ModelConfig& c = o.model;
   const double width = static_cast<double>(size_of(types_of(o.precision).compute));
@@ -39,7 +39,7 @@ double rough_bytes(const TrainOptions& o) {
   return bytes;
 }
 
-// Ways to share the work on these GPUs that may fit, the one that seems to need least first.
+// The ways to share the work on these GPUs that may fit, by increasing estimate.
 std::vector<Layout> layouts(const MeshQuestion& q) {
   const int ranks = q.devices * q.machines;
   std::vector<Layout> all;
@@ -73,7 +73,7 @@ std::vector<Layout> layouts(const MeshQuestion& q) {
   return all;
 }
 
-// One of those that need least, if it fits.
+// Plans the few layouts with the smallest estimates and returns the first that fits.
 std::optional<MeshPlan> mesh_that_fits(const MeshQuestion& q) {
   constexpr size_t kTried = 6;
   std::vector<Layout> all = layouts(q);
@@ -110,7 +110,7 @@ MeshQuestion question_of(const PlannedTask& task, const Machines& m) {
   return q;
 }
 
-// The fastest mesh there, if times are known.
+// Replaces the plan by the fastest mesh on these machines, if times are known.
 void take_fastest(MeshPlan& plan, const MeshQuestion& q, const Machines& m) {
   if (!m.calibration || (m.ranks() > 1 && !m.network)) return;
   if (!m.calibration->types.contains(type_of_products(plan.options))) return;

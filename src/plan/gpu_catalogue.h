@@ -31,9 +31,9 @@ struct GpuModel {
 
   // † behind a figure of one of these keys that has no source, else nothing.
   std::string mark(std::initializer_list<std::string_view> keys) const;
-  // Whether its link joins GPUs of several machines, those of a rack.
+  // True if its link joins the GPUs of several machines in a rack.
   bool joins_machines() const { return per_machine > 0 && bridged > per_machine; }
-  // GPUs on each machine, and machines: of one with more than it holds, several that hold them.
+  // The GPUs on each machine and the number of machines, where no machine holds more than it can.
   std::pair<int64_t, int64_t> placed(int64_t devices, int64_t machines) const;
 
   // A GB of memory as sold is 2^30 bytes.

@@ -4,9 +4,9 @@
 
 namespace capstan {
 
-// How many times as long as Capstan's a step of a PyTorch program with the same settings took, on
-// one H200 in the same benchmark run (docs/performance.md): of the fastest and of the slowest of
-// those that were measured. Nobody measured it on other GPUs or on several.
+// The step time of PyTorch programs divided by Capstan's, with the same settings in one benchmark
+// run on an H200 (docs/performance.md): for the fastest and the slowest program that was measured.
+// Other GPUs, and several, were not measured.
 struct PyTorchRatio {
   double low = 1, high = 1;
   const char* programs = "";  // "compiled"

@@ -81,8 +81,7 @@ std::vector<TrainOptions> ways_to_share(const PlannedTask& task, const Machines&
   return all;
 }
 
-// Without those that need too much by formula; of these, if there are no others, the one that needs
-// least.
+// Drops the options that cannot fit by formula. If none can, keeps the one that needs least.
 std::vector<TrainOptions> that_may_fit(std::vector<TrainOptions> all, const Machines& machines) {
   const auto less = [](const auto& a, const auto& b) { return least_bytes(a) < least_bytes(b); };
   const auto least = std::min_element(all.begin(), all.end(), less);
@@ -211,7 +210,7 @@ std::optional<RunThere> run_on(const PlannedTask& task, const Machines& machines
     } catch (const Error& e) {
       if (e.fault() != Fault::usage) throw;  // some cannot be: a format whose blocks a split cuts
     }
-    // What is recomputed to fit may be slower than what is shared to fit.
+    // Recomputing to fit may be slower than sharding to fit: then try the other strategies, too.
     const bool recomputes =
         task.options.recompute_to_fit && best && best->options.recompute != Recompute::none;
     if (fitting >= kTried && !recomputes) break;

@@ -67,7 +67,7 @@ bool may_use_tf32(const Recipe& recipe, Task task, const RunInputs& inputs) {
   return uses_tf32(train_options(open, task, inputs.model.config));
 }
 
-// How the gradients of a step would be added.
+// Names the order in which the recipe's ranks would add gradients (order_of_sums).
 std::string order_there(const Recipe& recipe, Task task, const RunInputs& inputs,
                         const Machines& machines) {
   TrainOptions o = run_options(recipe, task, inputs);
